@@ -1,1 +1,1 @@
-"""The tracker: what is promised on each node, and every change of it."""
+"""Tracker: the claims on each node, and every operation that changes them."""

@@ -1,5 +1,6 @@
-"""What the claims of a node use of its providers' inventories. Pure; nothing is said of a node
-without claims, nor of what they cannot tell.
+"""Usage by the claims of a node: what they use of its providers' inventories, and the node's
+statistics. Pure; returns nothing for a node without claims, nor for classes that claims do not
+cover.
 """
 
 from collections import Counter
@@ -38,8 +39,8 @@ IO_TASKS: frozenset[TaskState] = frozenset(
 
 
 def stats(instances: Iterable[Instance], driver: Stats, failed_builds: int) -> Stats:
-    """The counts of ``instances`` that take something of the node, with what the ``driver`` reports
-    beside them.
+    """Return the counts of the ``instances`` that use resources of the node, with the values that
+    the ``driver`` reports.
     """
     counts: Counter[str] = Counter(num_instances=0, io_workload=0)
     for one in instances:
@@ -55,8 +56,8 @@ def stats(instances: Iterable[Instance], driver: Stats, failed_builds: int) -> S
 
 
 def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterator[Drift]:
-    """A line for each resource of which more is ``used`` than the node may give. What the driver
-    never told has no bounds.
+    """Yield a drift for each resource of which more is ``used`` than the node may give. A resource
+    that the driver never reported has no limit.
     """
     disk_mb = None if node.local_gb is None else node.local_gb * 1024
     kinds = (
@@ -88,14 +89,16 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
 
 
 def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
-    """Provider to resource class to amount, for the classes that the providers of ``tree`` have."""
+    """Return provider to resource class to amount, for the classes in the inventories of
+    ``tree``.
+    """
     root = state.node.uuid
     if not state.claims or not tree.exists(root):
         return {}
     used = state.used - state.host.reserved
     placed = [cell for claim in state.claims.values() for cell in claim.cells]
-    # Where nothing counts dedicated CPUs, those of pinned guests and of their emulators are shared
-    # ones.
+    # Where no provider has PCPU, the dedicated CPUs of pinned guests and of their emulators are
+    # counted as shared ones.
     dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
     cells = {
         cell.id: _of_cell(
@@ -138,8 +141,8 @@ def _pinned(placed: Iterable[PlacedCell]) -> int:
 
 
 def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:
-    """CPUs, MiB of memory, and MiB of each size of pages. ``pinned``: how many CPUs of pinned
-    guests are counted as shared ones.
+    """Return the CPUs, the MiB of memory, and the MiB of each page size used in a cell. ``pinned``:
+    the number of CPUs of pinned guests that are counted as shared ones.
     """
     pages = {page_class(pool.size_kib): pool.used * pool.size_kib // 1024 for pool in cell.pages}
     return Counter(

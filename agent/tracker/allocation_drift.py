@@ -1,5 +1,5 @@
-"""Guests whose allocation is missing or other than what was promised to them on a node. Pure;
-nothing is changed.
+"""Drift of allocations: guests whose allocation is missing or differs from their claims on a node.
+Pure; changes nothing.
 """
 
 import re
@@ -16,7 +16,7 @@ from agent.model.report import Drift
 from agent.tracker.allocations import AllocationShare, amounts_text
 from agent.tracker.consumer_records import TreeConsumers
 
-# The classes that say one thing together, and how much of them a claim promises.
+# Groups of classes that stand for one amount of a claim.
 CPU, MEMORY, DISK = ("VCPU", "PCPU"), ("MEMORY_MB",), ("DISK_GB",)
 GROUPS = (CPU, MEMORY, DISK)
 # A flavor that sizes a class itself: resources:VCPU, resources1:DISK_GB, resources_gpu:CUSTOM_X.
@@ -25,11 +25,11 @@ MIB_IN_GIB = 1024
 
 
 def drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
-    """What of the guests that are on the node, and of those that left and may come back, Placement
-    does not know as it is.
+    """Yield a drift for each guest that is on the node, or that left it and may come back, whose
+    allocation is missing or differs from its claims.
 
-    One that is still being made is not looked at. While a move goes on the migration holds the
-    source's half.
+    A guest that is still being built is skipped. While a move goes on, the migration is the
+    consumer of the source's half.
     """
     for one in _compared(holding, records):
         if not one.holders:
@@ -47,8 +47,8 @@ def drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
 def holders_of_other_amounts(
     holding: AllocationShare, records: TreeConsumers
 ) -> frozenset[ConsumerUuid]:
-    """The consumers because of which amounts would be told to be wrong, or missing: that may have
-    come after the tree was read.
+    """Return the consumers whose amounts would be reported as wrong or missing, because the
+    difference may have arisen after the tree was read.
     """
     return frozenset(
         holder
@@ -60,15 +60,17 @@ def holders_of_other_amounts(
 
 @dataclass(frozen=True, slots=True)
 class _Guest:
-    """``may_hold``: the consumers that may hold something for it; ``holders``: those that do;
-    ``wrong``: in what that differs; ``left``: its migration that is over and holds something.
-    """
+    """One guest with the consumers that hold its allocations."""
 
     instance: ConsumerUuid
     may_hold: tuple[ConsumerUuid, ...]
+    """The consumers that may hold allocations for it."""
     holders: tuple[ConsumerUuid, ...]
+    """Those that do."""
     wrong: tuple[str, ...] = ()
+    """How their amounts differ from the claims."""
     left: Migration | None = None
+    """Its migration that is over and still holds an allocation."""
 
 
 def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Guest]:
@@ -92,7 +94,7 @@ def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Gue
 
 
 def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
-    """The claims of every guest that has come."""
+    """Return the claims of every guest that has arrived on the node."""
     claims: dict[ConsumerUuid, list[Claim]] = {}
     for one in records.claims:
         if one.open and one.purpose != "devices":
@@ -105,7 +107,9 @@ def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
 
 
 def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
-    """``left``: its migration that is over and still holds something here."""
+    """Return the drift of a guest without an allocation. ``left``: its migration that is over and
+    still holds an allocation here.
+    """
     if left is not None:
         detail = (
             f"instance {instance} has no allocation here; its migration {left.uuid}, which is "
@@ -141,8 +145,8 @@ def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) 
 
 
 def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
-    """CPUs, those for the emulator among them; MiB; GiB, each claim's rounded up as it was when it
-    was asked for.
+    """Return the CPUs, those for the emulator included; MiB of memory; GiB of disk, rounded up for
+    each claim as they were when the allocation was made.
     """
     return (
         sum(one.amounts.vcpus + sum(len(cell.reserved) for cell in one.cells) for one in claims),
@@ -152,7 +156,7 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
 
 
 def _sized(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
-    """The groups of which a flavor of the guest says itself how much of which class it takes."""
+    """Return the classes of each group in which a flavor of the guest sizes a class itself."""
     known = records.instances.get(instance)
     flavors: list[Flavor] = (
         [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None]

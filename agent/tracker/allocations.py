@@ -1,8 +1,9 @@
-"""Whose the allocations of a node are: each consumer of its tree is judged once, and only what is
-proven to be over goes. Pure.
+"""Reconciliation of a node's allocations: each consumer of its tree is judged once, and only an
+allocation that is proven to be over is removed. Pure.
 
-The first rule that fits decides. Where nobody can know, the consumer stays: capacity that is held
-too long is seen and mended, capacity given away under a running guest is not.
+The first rule that applies decides. Where the owner cannot be known, the allocation stays: capacity
+that is held too long is reported and can be freed; capacity given away under a running guest cannot
+be repaired.
 """
 
 from collections import Counter
@@ -19,30 +20,29 @@ from agent.model.operation import AllocationOperation, DeleteAllocations, SetAll
 from agent.model.report import Drift
 from agent.tracker.consumer_records import TreeConsumers
 
-# Moves that ended where they began: what the migration still holds may be all that its guest has.
+# Moves that ended at their source: the migration's allocation may be all that its guest has.
 CAME_TO_NOTHING: frozenset[MigrationStatus] = frozenset({"reverted", "failed", "cancelled"})
 HOUR = 3600
-# So long, in seconds, an instance that has just left may well be built here again.
+# Seconds within which an instance that has just left may well be built here again.
 SOON = 600
 OF_A_NODE = frozenset({"VCPU", "PCPU", "MEMORY_MB"})
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationShare:
-    """A node's tree and who holds what of it, as far as that is ours to look after.
-
-    ``offered``: the resource classes of which nobody can have his share elsewhere, because only
-    this tree has them here. ``running``: the guests that the hypervisor itself shows, ``None`` if
-    nobody can tell.
-    """
+    """A node's tree and the allocations of it, as far as this agent looks after them."""
 
     node: ProviderUuid
     consumers: Consumers
     offered: frozenset[str] = frozenset()
+    """The resource classes that consumers can have from no other provider, because only this tree
+    has them here.
+    """
     running: frozenset[ConsumerUuid] | None = frozenset()
+    """The guests that the hypervisor shows; None if they are unknown."""
 
     def by_consumer(self) -> Mapping[ConsumerUuid, Resources]:
-        """What each consumer holds of the whole tree."""
+        """Return the amounts of each consumer, summed over the whole tree."""
         sums: dict[ConsumerUuid, Counter[str]] = {}
         for held in self.consumers.values():
             for consumer, resources in held.items():
@@ -50,56 +50,58 @@ class AllocationShare:
         return sums
 
     def of(self, consumer: ConsumerUuid) -> Mapping[ProviderUuid, Resources]:
-        """What one consumer holds of each provider."""
+        """Return the amounts of one consumer on each provider."""
         return {uuid: held[consumer] for uuid, held in self.consumers.items() if consumer in held}
 
 
-# How much of what a consumer holds goes. ``tree``: its share of the node's own tree.
-# ``tree-and-shared``: the rest as well, if that is only on providers that share with the tree.
-# ``all``: everything, wherever it is.
 Reach = Literal["tree", "tree-and-shared", "all"]
+"""How much of a consumer's allocation is removed. ``tree``: its share of the node's own tree.
+``tree-and-shared``: the rest too, if that is only on providers that share with the tree. ``all``:
+everything, on any provider.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What makes a share of the node's tree the leftover of evacuations: a share beside it, where
-    the instance is counted, on ``node``.
-
-    ``evacuations``: those that the removal uses up. ``otherwise``: what to tell of a share that is
-    none. ``told_last``: the node keeps its records in another store, so that the instance may have
-    gone on from there: then a share of CPUs or memory of any other tree says as much.
+    """Condition under which a share of the node's tree is the leftover of evacuations: the consumer
+    has a share of another tree too, where the instance is counted.
     """
 
     evacuations: frozenset[ConsumerUuid]
+    """The evacuations that are cleared by the removal."""
     node: ProviderUuid
+    """The node where the instance is counted."""
     otherwise: Drift
+    """The drift to report if the share is no leftover."""
     told_last: bool = False
+    """Whether the node keeps its records in another store, so that the instance may have gone on
+    from there: then a share of CPUs or memory of any other tree proves as much.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A consumer that gives back what it holds, as far as ``reach`` says. ``leftover``: only if
-    what it holds proves to be one.
-    """
+    """The removal of a consumer's allocation, as far as ``reach`` says."""
 
     consumer: ConsumerUuid
     reason: str
     reach: Reach = "tree"
     leftover: Leftover | None = None
+    """If set, remove only if the allocation proves to be such a leftover."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What to remove, what to tell, and since when (seconds since the epoch) nobody knows the
-    consumers that nobody knows.
-
-    ``cleared``: evacuations that have nothing left here.
-    """
+    """What to remove and what to report."""
 
     removals: tuple[Removal, ...] = ()
     drift: tuple[Drift, ...] = ()
     unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
+    """The consumers without records, with the time since when they are unknown, in seconds since
+    the epoch.
+    """
     cleared: frozenset[ConsumerUuid] = frozenset()
+    """The evacuations that have nothing left on this node."""
 
 
 def judge(
@@ -109,10 +111,10 @@ def judge(
     now: float,
     purge_after: float | None = None,
 ) -> Verdicts:
-    """Judge every consumer. ``purge_after``: seconds after which one that nobody knows goes,
-    ``None`` for never.
+    """Judge every consumer. ``purge_after``: seconds after which an unknown consumer's allocation
+    is removed; ``None`` for never.
 
-    It goes in a later audit than the one that met it first, even with ``purge_after`` 0.
+    It is removed in a later audit than the one that first found it, even with ``purge_after`` 0.
     """
     judgement = _Judgement(holding, records, unknown_since, now, purge_after)
     verdicts = [
@@ -134,9 +136,9 @@ def operations(
     own: Collection[ProviderUuid],
     sharing: Collection[ProviderUuid] = (),
 ) -> Iterator[AllocationOperation]:
-    """How to remove what ``allocations``, just read, shows of those who are to go.
+    """Yield the operations that carry out the removals on ``allocations``, which were just read.
 
-    ``own``: the node's whole tree; ``sharing``: the providers that share with it.
+    ``own``: the providers of the node's tree; ``sharing``: the providers that share with it.
     """
     for one in removals:
         allocation = allocations.get(one.consumer)
@@ -156,7 +158,7 @@ def operations(
 def is_beside(
     allocation: Allocation, own: Collection[ProviderUuid], there: Collection[ProviderUuid]
 ) -> bool:
-    """Whether a consumer has a share of the node's ``own`` tree beside one of the tree that is
+    """Return whether a consumer has a share of the node's ``own`` tree and one of the tree
     ``there``.
     """
     return any(uuid in own for uuid in allocation.resources) and any(
@@ -165,8 +167,8 @@ def is_beside(
 
 
 def is_used_elsewhere(allocation: Allocation, own: Collection[ProviderUuid]) -> bool:
-    """Whether a consumer has CPUs or memory of another tree than the node's ``own``: those are of a
-    node, and not of what many nodes share.
+    """Return whether a consumer has CPUs or memory of another tree than the node's ``own``: these
+    belong to a node, never to a provider that many nodes share.
     """
     return any(
         uuid not in own and not held.keys().isdisjoint(OF_A_NODE)
@@ -175,7 +177,7 @@ def is_used_elsewhere(allocation: Allocation, own: Collection[ProviderUuid]) -> 
 
 
 class _Judgement:
-    """The rules of one node at one moment. ``unknown`` fills while they are applied."""
+    """The rules of one node at one moment. ``unknown`` is filled while they are applied."""
 
     def __init__(
         self,
@@ -197,7 +199,7 @@ class _Judgement:
         self.unknown: dict[ConsumerUuid, float] = {}
 
     def of(self, consumer: ConsumerUuid) -> Removal | Drift | None:
-        """What to do about a consumer; nothing, if it is as it should be."""
+        """Return what to do about a consumer; None if its allocation is right."""
         instance, migration = (
             self.records.instances.get(consumer),
             self.records.migrations.get(consumer),
@@ -209,15 +211,15 @@ class _Judgement:
         return self._migration(migration) if migration is not None else self._unknown(consumer)
 
     def _migration(self, migration: Migration) -> Removal | None:
-        """While it goes on it holds what is promised at its source; so does the hidden twin of a
-        move between cells.
+        """Return what to do about a migration's allocation. While the move goes on it holds the
+        source's half; so does that of the hidden copy in a move between cells.
         """
         if not migration.ended or migration.hidden:
             return None
         apart = self.holding.of(migration.instance) != self.holding.of(migration.uuid)
         if migration.status in CAME_TO_NOTHING and self._may_be_here(migration.instance) and apart:
-            # On the same node the guest may hold what it was to become, be it as much of another
-            # card; what it is to get back is here.
+            # After a resize on the same node the guest may hold the amounts of its new flavor, even
+            # as much of another card; the allocation that it is to get back is the migration's.
             return None
         return Removal(
             migration.uuid,
@@ -226,9 +228,11 @@ class _Judgement:
         )
 
     def _unknown(self, consumer: ConsumerUuid) -> Removal | Drift:
-        """Most likely a guest that is just being made, of which nobody has told the agent yet."""
+        """Return what to do about a consumer without records: most likely a guest that is being
+        built and was not reported to the agent yet.
+        """
         since = self.unknown[consumer] = min(self.unknown_since.get(consumer, self.now), self.now)
-        # A guest that the hypervisor shows uses what it holds, whoever forgot to tell of it.
+        # A guest that the hypervisor shows uses what it holds, although no record has it.
         gone = self.running is not None and consumer not in self.running
         if gone and self.purge_after is not None and self.now - since > self.purge_after:
             return Removal(
@@ -249,7 +253,7 @@ class _Judgement:
 
     def _instance(self, instance: Instance) -> Removal | Drift | None:
         if instance.deleted and not instance.hidden:
-            # What it has elsewhere is for those to give back who had it last.
+            # What it has on other hosts is removed by the host that had it last.
             return Removal(
                 instance.uuid,
                 "the instance is deleted",
@@ -274,8 +278,8 @@ class _Judgement:
         return self._elsewhere(instance)
 
     def _nowhere(self, instance: Instance) -> Drift | None:
-        """An instance on no host: its build was aborted, or it was shelved. Before it is built
-        again its allocation is made first.
+        """Return the drift of an instance on no host: its build was aborted, or it was shelved. Its
+        allocation is made before it is built again.
         """
         if instance.task_state is not None or instance.hidden:
             return None
@@ -293,8 +297,8 @@ class _Judgement:
         return Drift("orphaned-allocation", severity, detail, remedy, consumer=instance.uuid)
 
     def _may_be_here(self, guest: ConsumerUuid) -> bool:
-        """Whether a guest is on this node, as records or hypervisor say, or nobody can tell. Not
-        every one that is has a claim.
+        """Return whether a guest is on this node by records or hypervisor, or whether that is
+        unknown. A guest on this node need not have a claim.
         """
         instance = self.records.instances.get(guest)
         if guest in self.tracked or (instance is not None and instance.removed):
@@ -309,8 +313,8 @@ class _Judgement:
         return instance.host == self.records.host and instance.node == self.node
 
     def _evacuations(self, instance: Instance) -> frozenset[ConsumerUuid]:
-        """By which it was evacuated from here for good: the end of that told, no copy left, nothing
-        under way that may bring it back.
+        """Return the evacuations that took the instance from here for good: their end was reported,
+        no copy is left, and no move is under way that may bring it back.
         """
         if (
             instance.hidden
@@ -321,8 +325,8 @@ class _Judgement:
             return frozenset()
         if self.running is None or instance.uuid in self.running:
             return frozenset()
-        # A move that failed on its way here may still be what the share is for; one that failed on
-        # its way from here is in nobody's way.
+        # The share may be for a move to this node that failed; a move from this node that failed
+        # does not matter.
         if any(
             one.in_progress or (not one.ended and one.dest_node == self.node)
             for one in self.moves.get(instance.uuid, ())
@@ -333,8 +337,8 @@ class _Judgement:
         )
 
     def cleared(self) -> frozenset[ConsumerUuid]:
-        """The evacuations whose instance holds nothing here, or is here again or coming: what it
-        holds here later is no leftover of theirs.
+        """Return the evacuations whose instance holds nothing here, or is here again or on its way
+        back: an allocation that it has here later is no leftover of theirs.
         """
         back = {one.uuid for one in self.records.instances.values() if self._here(one)}
         back |= {one.instance for one in self.records.claims if one.half == "new"}
@@ -382,10 +386,10 @@ class _Judgement:
 
 
 def amounts_text(resources: Resources) -> str:
-    """``MEMORY_MB 2048, VCPU 1``."""
+    """Return the amounts as ``MEMORY_MB 2048, VCPU 1``."""
     return ", ".join(f"{name} {amount}" for name, amount in sorted(resources.items()))
 
 
 def _place(instance: Instance) -> str:
-    """Host and node, as a move's end."""
+    """Return host and node, in the form used for an end of a move."""
     return f"{printable(instance.host or '')}({instance.node or 'no node'})"

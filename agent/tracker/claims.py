@@ -1,5 +1,5 @@
-"""Claims of new guests and of single devices: planned purely, from a node's state and what the
-store knows.
+"""Claims of new guests and of single devices. Pure: planned from a node's state and the stored
+records of the target.
 """
 
 from collections.abc import Iterable
@@ -39,9 +39,9 @@ def claim_instance(
     now: float,
     planning: ClaimPlanner = AT_ONCE,
 ) -> PlannedChange:
-    """Room for a new guest, which this node owns from now on.
+    """Claim resources for a new guest, which belongs to this node from then on.
 
-    :raises TrackerError: the reason why not.
+    :raises TrackerError: the claim is denied.
     """
     if (before := repeated(known, request)) is not None:
         return PlannedChange(before)
@@ -96,12 +96,12 @@ def claim_instance(
 
 
 def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) -> PlannedChange:
-    """Give the claim of a guest or of devices back. Harmless when that was done before. ``shown``:
-    the guests that the hypervisor shows on its node.
+    """Give back the claim of a guest or of devices; harmless when repeated. ``shown``: the guests
+    that the hypervisor shows on the claim's node.
 
     :raises UnknownClaim: there never was one.
-    :raises WrongState: it is part of a move, or its guest was built and is not known to be gone, or
-        runs.
+    :raises WrongState: the claim is part of a move; or its guest was built and is not known to be
+        gone, or runs.
     """
     claim = existing(known)
     if not claim.open:
@@ -151,9 +151,9 @@ def claim_devices(
     now: float,
     planning: ClaimPlanner = AT_ONCE,
 ) -> PlannedChange:
-    """Devices for a guest that is here, or on its way.
+    """Claim devices for a guest that is on this node, or on its way to it.
 
-    :raises TrackerError: the reason why not.
+    :raises TrackerError: the claim is denied.
     """
     if (before := repeated(known, request)) is not None:
         return PlannedChange(before)
@@ -185,8 +185,8 @@ def claim_devices(
 
 
 def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], PciPolicy | None]:
-    """The cells that the guest has on the node, or will have once it has arrived, and how near to
-    them its devices have to be.
+    """Return the cells that the guest has on the node, or will have once it has arrived, and the
+    policy that says how near to them its devices have to be.
     """
     rooms = sorted(
         (one for one in claims if one.purpose != "devices"), key=lambda one: one.half == "new"
@@ -199,7 +199,7 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
     try:
         guest = guest_topology(flavor, instance.image_properties)
     except InvalidTrackerRequest:
-        # It runs as it is, whatever its flavor has become.
+        # The flavor has changed since the guest was built, and the guest goes on running.
         guest = None
     return frozenset(
         cell.host_cell for one in rooms[-1:] for cell in one.cells
@@ -207,7 +207,7 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
 
 
 def allocate_devices(known: StoredState, now: float) -> PlannedChange:
-    """The claimed devices are in use now.
+    """Record that the claimed devices are in use.
 
     :raises UnknownClaim: there is no such claim.
     :raises WrongState: it was released.
@@ -232,8 +232,8 @@ def allocate_devices(known: StoredState, now: float) -> PlannedChange:
 def free_devices_of(
     state: NodeState, known: StoredState, only: DeviceState | None, now: float
 ) -> RecordChanges:
-    """Free the devices that the guest got beside its claim on this node; ``only`` those in that
-    state.
+    """Free the devices that the guest has on this node beside those of its own claim; with
+    ``only``, those claims of which all devices are in that state.
     """
     kinds: dict[str, set[str]] = {}
     for one in known.devices:
@@ -253,7 +253,7 @@ def free_devices_of(
 
 
 def check_ready(state: NodeState) -> None:
-    """Whether new claims can be made on the node.
+    """Check that new claims can be made on the node.
 
     :raises TrackerError: they cannot.
     """
@@ -270,10 +270,10 @@ def check_ready(state: NodeState) -> None:
 
 
 def repeated(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
-    """The claim that the same request made before.
+    """Return the open claim that an earlier, equal request made; None if there is none.
 
-    :raises ClaimIdTaken: another request made it.
-    :raises ClaimReleased: it was given back since.
+    :raises ClaimIdTaken: another request made the claim with this id.
+    :raises ClaimReleased: the claim was given back since.
     """
     claim = made_by(known, request)
     if claim is not None and not claim.open:
@@ -282,9 +282,10 @@ def repeated(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClai
 
 
 def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
-    """The claim that the same request made before, given back since or not.
+    """Return the claim that an earlier, equal request made, open or released; None if there is
+    none.
 
-    :raises ClaimIdTaken: another request made it.
+    :raises ClaimIdTaken: another request made the claim with this id.
     """
     if known.claim is not None and known.claim.digest != digest(request):
         raise ClaimIdTaken(
@@ -294,7 +295,7 @@ def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
 
 
 def existing(known: StoredState) -> Claim:
-    """The claim that was asked for.
+    """Return the claim with the operation's id.
 
     :raises UnknownClaim: there is none.
     """
@@ -304,9 +305,9 @@ def existing(known: StoredState) -> Claim:
 
 
 def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
-    """Whether nobody else owns the instance.
+    """Check that the instance belongs to no other node.
 
-    :raises InstanceElsewhere: somebody does.
+    :raises InstanceElsewhere: it does.
     """
     node = state.node
     if instance.host is not None and (
@@ -325,7 +326,7 @@ def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
 
 
 def holding(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordChanges:
-    """The devices and units, held by the claim."""
+    """Return the devices and units of the reservation, held by the claim."""
     return RecordChanges(
         devices=tuple(taken(reserved.devices, claim, state)),
         units=tuple(replace(one, holder=claim.id) for one in reserved.units),
@@ -335,15 +336,15 @@ def holding(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordCh
 def taken(
     devices: Iterable[tuple[DeviceRecord, DeviceRequest]], claim: Claim, state: DeviceState
 ) -> Iterable[DeviceRecord]:
-    """The devices as the claim holds them."""
+    """Return the devices as the claim holds them."""
     return (device.held_by(claim.id, state, request.id) for device, request in devices)
 
 
 def _with_record(given: Instance, kept: Instance | None) -> Instance:
-    """The instance as the caller describes it; who owns it, and what only we know, is as it was
-    kept.
+    """Return the instance as the caller describes it, with the owner and the other fields that only
+    the record has.
 
-    :raises WrongState: it is deleted.
+    :raises WrongState: the instance is deleted.
     """
     if kept is None:
         return given

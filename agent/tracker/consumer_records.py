@@ -1,4 +1,6 @@
-"""What the reconciliation of allocations needs of the records."""
+"""Consumer records: what the reconciliation of allocations reads of the records and writes to
+them.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,27 +17,29 @@ from agent.tracker.record_store import RecordStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeConsumers:
-    """What is known of the consumers of one node's tree.
-
-    ``host``: this host's name. ``claims``: the open ones of the node. ``instances``: those that
-    have one, those among the consumers, and those of the migrations among these, deleted ones too.
-    ``migrations``: those that lead from or to the node and go on, those among the consumers, and
-    every one of the instances among them that have no claim, ended ones too. ``evacuations``: those
-    from the node that are done and not cleared yet; ``strange_nodes``: where records have their
-    instances, as far as that is a node of another store. ``unreadable``: consumers of which there
-    is a record that makes no sense.
-    """
+    """What the records have on the consumers of one node's tree."""
 
     host: str
+    """This host's name."""
     instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
+    """The instances with a claim on the node, those among the consumers, and those of the
+    migrations among the consumers, deleted ones included.
+    """
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
+    """The migrations from or to the node that have not ended, those among the consumers, and all
+    those of the instances among the consumers that have no claim, ended ones included.
+    """
     claims: Collection[Claim] = ()
+    """The open claims of the node."""
     evacuations: Collection[Migration] = ()
+    """The evacuations from the node that are done and not cleared yet."""
     strange_nodes: frozenset[ProviderUuid] = frozenset()
+    """The nodes of evacuated instances that belong to another store."""
     unreadable: frozenset[ConsumerUuid] = frozenset()
+    """The consumers that have a record which cannot be understood."""
 
     def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
-        """The migrations of each instance that has any."""
+        """Return the migrations of each instance that has any."""
         moves: dict[ConsumerUuid, list[Migration]] = {}
         for one in self.migrations.values():
             moves.setdefault(one.instance, []).append(one)
@@ -43,42 +47,42 @@ class TreeConsumers:
 
 
 class ConsumerRecords(Protocol):
-    """The records, as an audit asks them who a consumer is. ``view`` is what the audit
-    has counted.
+    """The records of consumers, as the allocations step of an audit uses them. ``view``: what the
+    usage step of the same audit counted.
     """
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Whether the node's allocations are worth reading: there is some record of a guest or a
-        claim, here or elsewhere, over or not.
+        """Return whether the node's allocations have to be read: there is a record of a guest or a
+        claim, on any node, ended or not.
 
-        ``purging``: also if there is none, because unknown consumers are to be removed. Never in
-        the pass that made the node's record, because nobody can have told of its guests yet.
+        ``purging``: also without any record, because unknown consumers are to be removed. False in
+        the pass that created the node's record, because no guest of the node can be on record yet.
 
         :raises StoreError: the records cannot be read.
         """
 
     def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
-        """Write down that nothing of these evacuations is left at their source.
+        """Record that nothing of these evacuations is left at their source.
 
         :raises StoreError: the store cannot be written.
         """
 
     def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Write down that the leftovers of these evacuations are about to be removed, and by which
-        generation of their consumer; None: not any more.
+        """Record the consumer generation with which the leftovers of these evacuations are about to
+        be removed; None: they are not any more.
 
         :raises StoreError: the store cannot be written.
         """
 
     def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
-        """What is known of ``consumers`` and of those who were promised something on the node.
+        """Return the records of ``consumers`` and of the instances that have claims on the node.
 
         :raises StoreError: the records cannot be read.
         """
 
 
 class StoredConsumerRecords:
-    """Reads the records of nodes that were audited. ``host``: this host's name."""
+    """:class:`ConsumerRecords` of nodes that were audited. ``host``: this host's name."""
 
     def __init__(
         self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], host: str
@@ -87,8 +91,8 @@ class StoredConsumerRecords:
         self._has_records = False
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Whether the node's allocations are worth reading, see
-        :class:`~agent.tracker.consumer_records.ConsumerBook`.
+        """Return whether the node's allocations have to be read, see
+        :meth:`ConsumerRecords.needed`.
         """
         if view.created:
             return False
@@ -98,7 +102,7 @@ class StoredConsumerRecords:
         return purging or self._has_records
 
     def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
-        """Write down that nothing of these evacuations is left at their source.
+        """Record that nothing of these evacuations is left at their source.
 
         :raises StoreError: the store cannot be written.
         """
@@ -106,8 +110,8 @@ class StoredConsumerRecords:
             self._records.clear(evacuations)
 
     def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Write down by which generation of their consumer the leftovers of these evacuations are
-        about to be removed; None: they are not.
+        """Record the consumer generation with which the leftovers of these evacuations are about to
+        be removed; None: they are not any more.
 
         :raises StoreError: the store cannot be written.
         """
@@ -115,7 +119,7 @@ class StoredConsumerRecords:
             self._records.intend_clearing(clearing)
 
     def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
-        """What is known of ``consumers`` and of those who were promised something on the node.
+        """Return the records of ``consumers`` and of the instances that have claims on the node.
 
         :raises StoreError: the records cannot be read.
         """
@@ -123,7 +127,8 @@ class StoredConsumerRecords:
         claimed = {one.instance for one in state.claims.values()}
         with self._records.reading() as reading:
             found = reading.consumers([one for one in consumers if one not in claimed])
-            # Of a migration that holds something it matters where its guest is.
+            # The instances of the migrations among the consumers are needed too, to know where the
+            # guests are.
             moved = (
                 {one.instance for one in found.migrations.values() if one.uuid in consumers}
                 - found.instances.keys()
@@ -131,8 +136,8 @@ class StoredConsumerRecords:
             )
             guests = reading.consumers(sorted(moved)).instances if moved else {}
             evacuations = reading.evacuations_from(self._host, view.node)
-            # Because what was counted may be older than the end of an evacuation: a guest that left
-            # since would look as if it were back.
+            # Read again because the counted state may be older than the end of an evacuation: a
+            # guest that has left since would look as if it had come back.
             counted = [one.instance for one in evacuations if one.instance in state.instances]
             now = reading.consumers(counted).instances if counted else {}
             evacuated = [found.instances.get(one.instance) for one in evacuations]
@@ -158,7 +163,9 @@ class StoredConsumerRecords:
         )
 
     def _newest(self, view: NodeView) -> NodeState:
-        """What the audit counted, or what was promised and given back since."""
+        """Return the state that the audit counted, or the one in memory if claims have changed it
+        since.
+        """
         entry = self._entries.get(view.node)
         now = entry.state if entry is not None else None
         return now if now is not None and now.node.version > view.version else view.state

@@ -1,5 +1,5 @@
-"""Guests that the hypervisor shows, compared with the records: who should not be here, and who
-should. Pure.
+"""Comparison of the guests that the hypervisor shows with the records: which guests should not be
+here, and which are missing. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,9 @@ from agent.tree.reshape.context import GuestPlaces
 
 
 def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPlaces:
-    """Of each guest; what it leaves behind when it moves away is held by its migration."""
+    """Return the cells of each guest. What a moving guest leaves at its source is held by its
+    migration.
+    """
     cells: dict[ConsumerUuid, tuple[PlacedCell, ...]] = {one.uuid: one.cells for one in domains}
     moving: dict[ConsumerUuid, ConsumerUuid] = {}
     claims = (
@@ -33,15 +35,15 @@ def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPla
         if one.half == "old" and one.migration is not None:
             cells[one.migration] = one.cells
             moving[one.migration] = one.instance
-            # An evacuated guest holds both ends itself.
+            # An evacuated instance is the consumer at both ends.
             cells.setdefault(one.instance, one.cells)
         else:
             cells[one.instance] = one.cells
     return GuestPlaces(cells, moving)
 
 
-# A hard reboot undefines the domain and makes it anew, and so does starting a guest that was
-# stopped; a soft one may become hard.
+# A hard reboot undefines and defines the domain, and so does the start of a stopped guest; a soft
+# reboot may turn into a hard one.
 WITHOUT_DOMAIN: frozenset[TaskState] = frozenset(
     {
         "reboot_started",
@@ -54,16 +56,16 @@ WITHOUT_DOMAIN: frozenset[TaskState] = frozenset(
         "shelving_offloading",
     }
 )
-"""Tasks in which a guest has no domain for a while, or for good."""
+"""Task states in which a guest has no domain for a while, or for good."""
 
 Owners = Mapping[ConsumerUuid, Instance]
-"""What the records say of guests that have nothing on this node, by uuid."""
+"""The records of guests that have no claims on this node, by uuid."""
 
 
 def known_guests(
     claims: Iterable[Claim], instances: Iterable[Instance], migrations: Iterable[Migration]
 ) -> frozenset[ConsumerUuid]:
-    """The guests of whom a node's own records say anything."""
+    """Return the guests that a node's own records mention."""
     return frozenset(
         {
             *(one.instance for one in claims),
@@ -74,13 +76,13 @@ def known_guests(
 
 
 def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
-    """The guests of which the node's own records say nothing."""
+    """Return the guests that the node's own records do not mention."""
     known = known_guests(records.claims, records.instances, records.migrations)
     return [one for one in domains if one.uuid not in known]
 
 
 def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
-    """Whether a guest is counted on another node of the same host."""
+    """Return whether a guest is counted on another node of the same host."""
     return (
         owner is not None
         and not owner.removed
@@ -90,7 +92,7 @@ def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
 
 
 def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
-    """The guests that nobody counts: those of this host's other nodes are counted there."""
+    """Return the guests that no node counts. Those of this host's other nodes are counted there."""
     return [
         one
         for one in unknown_here(records, domains)
@@ -99,14 +101,12 @@ def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> 
 
 
 def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
-    """What each guest takes that nobody counts: memory, and CPUs if known; what it has of the disk
-    nobody knows.
-    """
+    """Return the amounts of each guest: memory, and CPUs if known. The disk is unknown."""
     return {one.uuid: Amounts(one.memory_mib, one.vcpus or 0) for one in domains}
 
 
 def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
-    """A line for each guest that should not be here."""
+    """Yield a drift for each guest that should not be here."""
     for one in domains:
         doing, owner = (
             "runs here" if one.state == "running" else f"is {one.state} here",
@@ -123,8 +123,8 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
                 consumer=one.uuid,
             )
         else:
-            # Two copies of one guest write to the same disks. Which of them is right, nobody here
-            # can know.
+            # Two copies of one guest write to the same disks. The agent cannot know which copy is
+            # right.
             remedy = (
                 "make sure that nothing brings the instance back, and remove the domain from this "
                 "hypervisor"
@@ -139,8 +139,9 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
 
 
 def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
-    """A line for each guest that should be here, running or not, and is not; nothing of one that
-    has come since the facts were taken.
+    """Yield a drift for each guest that should be here, running or not, and is not shown.
+
+    Skips guests whose claim was changed after the facts were taken, at ``taken_at``.
     """
     shown, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
     for claim in (one for one in records.claims if one.purpose != "devices"):
@@ -159,10 +160,10 @@ def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) ->
 
 
 def _has_domain(instance: Instance, claim: Claim) -> bool:
-    """Whether a hypervisor keeps a domain of the guest, by its record: of one that was built, is
-    not between two places, and gets no other domain.
+    """Return whether the hypervisor keeps a domain of the guest, by its record: the guest was
+    built, is not between two places, and its domain is not being replaced.
     """
-    # Whoever has an old half may have left, although nobody has said so yet.
+    # A guest with an old half may have left without the agent having been informed.
     if instance.task_state in WITHOUT_DOMAIN or claim.half == "old":
         return False
     settled = not instance.moving or (
@@ -177,7 +178,7 @@ def _has_domain(instance: Instance, claim: Claim) -> bool:
 
 
 def place_of(owner: Instance) -> str:
-    """Where the records have a guest that has nothing on this node."""
+    """Return where the records have a guest that has nothing on this node."""
     if owner.deleted:
         return "deleted"
     return (

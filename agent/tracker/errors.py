@@ -1,4 +1,4 @@
-"""Why the tracker refuses. Nothing was written when one of these is raised."""
+"""Errors of the tracker. Nothing was written when one of them is raised."""
 
 from collections.abc import Sequence
 
@@ -6,43 +6,43 @@ from agent.errors import AgentError
 
 
 class TrackerError(AgentError):
-    """An operation on claims that cannot be done."""
+    """An operation on claims that is refused."""
 
     code = "tracker.refused"
 
 
 class InvalidTrackerRequest(TrackerError):
-    """The request contradicts itself, whatever the node may have."""
+    """The request contradicts itself, whatever the node has."""
 
     code = "request.invalid"
 
 
 class InvalidAmount(InvalidTrackerRequest):
-    """An amount that is negative, or more than anything has."""
+    """An amount that is negative or larger than the records can hold."""
 
     code = "request.amount"
 
 
 class UnknownState(InvalidTrackerRequest):
-    """A state, status or type that there is not."""
+    """A state, status or type that does not exist."""
 
     code = "request.unknown-state"
 
 
 class InvalidDevices(InvalidTrackerRequest):
-    """The flavor asks for devices in a way that makes no sense."""
+    """The flavor's request for devices is invalid."""
 
     code = "request.devices"
 
 
 class InvalidTopology(InvalidTrackerRequest):
-    """A flavor that asks for cells, CPUs or pages which make no sense."""
+    """The flavor's request for cells, CPUs or pages is invalid."""
 
     code = "request.topology"
 
 
 class FlavorImageConflict(InvalidTrackerRequest):
-    """A flavor and an image that contradict each other."""
+    """The flavor and the image contradict each other."""
 
     code = "request.flavor-image"
 
@@ -60,13 +60,13 @@ class NodeUnavailable(TrackerError):
 
 
 class NodeNotReady(TrackerError):
-    """The node was not audited yet, so that nobody knows what it has."""
+    """The node was not audited yet, so that its capacity is unknown."""
 
     code = "node.not-ready"
 
 
 class NodeDegraded(TrackerError):
-    """Records of the node contradict each other, so that nobody knows what is free."""
+    """Records of the node contradict each other, so that its free capacity is unknown."""
 
     code = "node.degraded"
 
@@ -79,13 +79,13 @@ class NodeHeldElsewhere(TrackerError):
 
 
 class GuestsUntold(TrackerError):
-    """The node's driver does not say which guests there are."""
+    """The node's driver does not report the guests."""
 
     code = "node.guests-untold"
 
 
 class UnknownInstance(TrackerError):
-    """No record knows the instance."""
+    """There is no record of the instance."""
 
     code = "instance.unknown"
 
@@ -97,13 +97,12 @@ class InstanceElsewhere(TrackerError):
 
 
 class InstanceDiffers(TrackerError):
-    """The caller and a record say different things of an instance or its migration. ``reasons``:
-    all of them, a line each.
-    """
+    """The request contradicts the record of the instance or of its migration."""
 
     code = "instance.differs"
 
     def __init__(self, instance: str, reasons: Sequence[str]) -> None:
+        """``reasons``: every contradiction, a line each."""
         what = f"instance {instance} is not as the request says: {'; '.join(reasons)}"
         super().__init__(
             what, "leave to the record what it knows, or correct it first", reasons=list(reasons)
@@ -136,7 +135,9 @@ class InstanceClaimed(TrackerError):
 
 
 class ClaimReleased(TrackerError):
-    """The claim was given back, so that the same request must not be taken for granted again."""
+    """The claim with this id was given back, so that the request must not be answered as a
+    repetition.
+    """
 
     code = "claim.released"
 
@@ -160,17 +161,18 @@ class StaleVersion(TrackerError):
 
 
 class ResourcesUndecided(TrackerError):
-    """Nobody knows whether the node has what is asked for: the search for it was given up."""
+    """The search was given up, so that it is unknown whether the node has the resources."""
 
     code = "resources.undecided"
 
 
 class ResourcesUnavailable(TrackerError):
-    """The node does not have what is asked for. ``reasons``: all of them, a line each."""
+    """The node does not have the requested resources."""
 
     code = "resources.unavailable"
 
     def __init__(self, reasons: Sequence[str]) -> None:
+        """``reasons``: every reason, a line each."""
         super().__init__(
             f"resources unavailable: {'; '.join(reasons)}",
             "another host, or a smaller guest",

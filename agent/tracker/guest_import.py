@@ -1,5 +1,5 @@
-"""Guests that the hypervisor shows and no record knows, made into records: planned purely, each
-whole or not at all.
+"""Import of guests that the hypervisor shows and that have no record. Pure; each guest is imported
+completely or not at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,23 +16,22 @@ from agent.tracker.stored_state import NO_CHANGES
 
 Outcome = Literal["known", "elsewhere", "importable", "imported", "refused"]
 
-# Of two guests that cannot both have what they have, the one that runs is right.
+# Of two guests that claim the same resources, the running one has them.
 RUNNING_FIRST: Mapping[DomainState, int] = {"running": 0, "paused": 1, "stopped": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """One guest of the hypervisor: ``known`` to the node's records, or ``elsewhere``, to those of
-    this host's other nodes.
-
-    ``claim``: the id of the one that it has on this node, or would get. ``refusals``: why it is
-    ``refused``.
-    """
+    """One guest that the hypervisor shows."""
 
     guest: Domain
     outcome: Outcome
+    """``known`` to this node's records; ``elsewhere``: in the records of another node of this host.
+    """
     claim: str | None = None
+    """The id of the claim that the guest has on this node, or would get."""
     refusals: tuple[Refusal, ...] = ()
+    """Why the guest is ``refused``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class GuestImport:
     changes: RecordChanges = NO_CHANGES
 
     def written(self) -> Self:
-        """The same, once the changes are."""
+        """Return the import once its changes are written."""
         return replace(
             self,
             guests=tuple(
@@ -54,11 +53,11 @@ class GuestImport:
 
 
 def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> GuestImport:
-    """Records for the guests that have none. ``others``: what the store says of those that the
-    node's own records do not know.
+    """Return records for the guests that have none. ``others``: the store's records of guests that
+    are not in the node's own records.
 
-    Each is looked at on what those before it have left, so that of two that contradict each other
-    one stays out.
+    Each guest is tested against what the guests before it have left, so that of two guests that
+    contradict each other only one is imported.
     """
     known = known_guests(state.claims.values(), state.instances.values(), state.migrations.values())
     seen: list[ObservedGuest] = []
@@ -84,7 +83,7 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
 
 
 def _doubts(guest: Domain, owner: Instance | None, others: RecordedConsumers) -> Iterator[Refusal]:
-    """Records that say that the guest should not be here, right or wrong."""
+    """Yield the records, right or wrong, by which the guest should not be here."""
     if guest.uuid in others.unreadable:
         yield Refusal(
             "there is a record of it that makes no sense",

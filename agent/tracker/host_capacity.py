@@ -1,4 +1,4 @@
-"""The host's side of a node: what it has and keeps for itself, before any guest."""
+"""Capacity of a node's host: what it has and what is kept for the host, before any guest."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,39 +17,45 @@ from agent.tree.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class HostCapacity:
-    """``reserved``: what the operator keeps for the host, and what ``orphans`` take, guests without
-    records that count. ``cells``: empty where there is nothing to fit. ``strategy``: which cells
-    are taken first. ``taken_at``: of the facts. ``strict``: every guest has to have a topology.
-
-    ``available``: whether the driver offers the node. ``device_providers``: which provider counts
-    the device of an address, if any does; ``cell_providers``: which cell a provider counts, if any
-    does; ``mdevs``: the parents of mediated devices as providers count them; ``aliases``: by which
-    flavors ask for devices. All that a claim needs to know beside the records. ``cpu``: as the
-    hypervisor last showed it. ``guests``: all that it shows, None if it does not tell;
-    ``guests_untold``: why it could not tell all.
-    """
+    """What a claim needs to know of the host, beside the records."""
 
     reserved: Amounts = NOTHING
+    """What the operator keeps for the host, with the amounts of ``orphans``."""
     cells: tuple[HostCell, ...] = ()
+    """The NUMA cells; empty where there is nothing to fit."""
     strategy: Strategy = "spread"
+    """Which cells are taken first."""
     taken_at: float = 0.0
+    """When the facts were taken, in seconds since the epoch."""
     strict: bool = False
+    """Whether every guest has to have a topology."""
     available: bool = True
+    """Whether the driver offers the node."""
     device_providers: Mapping[str, ProviderUuid] = field(default_factory=dict)
+    """Device address to the provider that counts the device, if any does."""
     cell_providers: Mapping[ProviderUuid, int] = field(default_factory=dict)
+    """Provider to the id of the cell that it counts."""
     aliases: Aliases = field(default_factory=dict)
+    """The aliases by which flavors request devices."""
     orphans: Mapping[ConsumerUuid, Amounts] = field(default_factory=dict)
+    """The guests without records, with the amounts that are counted for them."""
     mdevs: tuple[MdevSource, ...] = ()
+    """The parents of mediated devices as the providers count them."""
     cpu: CpuFacts | None = None
+    """The CPUs as the hypervisor last showed them."""
     guests: tuple[Domain, ...] | None = None
+    """All guests that the hypervisor shows, None if its driver does not report guests."""
     guests_untold: str = ""
+    """Why the driver could not report all guests; else empty."""
 
     def with_orphans(self, orphans: Mapping[ConsumerUuid, Amounts]) -> Self:
-        """The host with these guests to be counted beside what is reserved."""
+        """Return the capacity with these guests counted in ``reserved``."""
         return replace(self, reserved=sum(orphans.values(), self.reserved), orphans=orphans)
 
     def without_orphans(self, claimed: Collection[ConsumerUuid]) -> Self:
-        """The host once these guests have claims, which count."""
+        """Return the capacity without those orphans that have claims now, because the claims are
+        counted.
+        """
         found = self.orphans.keys() & set(claimed) if self.orphans else ()
         if not found:
             return self
@@ -64,8 +70,8 @@ class HostCapacity:
 def host_capacity(
     facts: HostFacts, policy: Policy, aliases: Aliases, last: HostCapacity, *, nested: bool
 ) -> HostCapacity:
-    """The host's side as these facts show it; of what they could not tell, as it was ``last``.
-    ``nested``: its cells have providers.
+    """Return the capacity by these facts; what they do not report completely is taken from
+    ``last``. ``nested``: the cells have providers.
     """
     has_cpus = facts.cpu is not None or not facts.complete("cpu")
     reserved = (

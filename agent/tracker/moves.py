@@ -1,12 +1,12 @@
-"""Claims of moves, planned purely: resize, cold and live migration, evacuation.
+"""Claims of moves: resize, cold and live migration, evacuation. Pure.
 
-While a move goes on, the instance has two claims: the half ``old`` at the source, ``new`` at the
-destination. The one that is given back leaves the other as the only one; there is no second account
-of what was before.
+While a move goes on, the instance has two claims: the half ``old`` at the source and the half
+``new`` at the destination. When one of them is given back, the other becomes the only claim; the
+previous state is kept nowhere else.
 
-Where the two hosts have stores of their own, each has its own half. The source then has a
-departure: a claim with the move's id that counts nothing, by which the further steps find the move,
-on the source's node and not on the destination's.
+Where the two hosts have stores of their own, each store has its host's half. The source then has a
+departure too: a claim on the source's node with the move's id and no amounts, by which the further
+steps of the move are found.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,8 +36,8 @@ from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
 from agent.tracker.stored_state import PlannedChange, StoredState, is_departure
 from agent.tracker.verdicts import ARRIVED, STAYS, WAITING
 
-# Of one that has not, in their order; "migrating" and "running" are what cold and live migrations
-# call the same.
+# Statuses of a move that has not arrived, in their order; "migrating" of a cold migration and
+# "running" of a live one are the same step.
 UNDER_WAY: tuple[MigrationStatus, ...] = (
     "queued",
     "accepted",
@@ -48,10 +48,10 @@ UNDER_WAY: tuple[MigrationStatus, ...] = (
     "post-migrating",
 )
 
-# After so many seconds a report that says the same is news: the move goes on.
+# Seconds after which a report of an unchanged status is recorded, because it shows progress.
 HEARD_AGAIN = 60.0
 STATES = frozenset({"vm_state", "task_state"})
-# Pages whose size each host chooses for itself.
+# Page requests for which each host chooses the size itself.
 HOST_DECIDES = ("large", "any")
 
 
@@ -62,10 +62,10 @@ def claim_move(
     now: float,
     planning: ClaimPlanner = AT_ONCE,
 ) -> PlannedChange:
-    """Room at the destination. Nothing is written if there is none, so that no record says
-    otherwise.
+    """Claim resources at the destination. If they are denied nothing is written, so that no record
+    mentions the move.
 
-    :raises TrackerError: the reason why not.
+    :raises TrackerError: the claim is denied.
     """
     if (before := repeated(known, request)) is not None:
         return PlannedChange(before)
@@ -124,12 +124,14 @@ def claim_move(
 
 
 def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
-    """A move that is on record already. Its source, ``host``, is told of it however it ended,
-    because it promises nothing by that.
+    """Answer a request for a move that is on record already.
+
+    If ``host`` is the source, the answer is the claim whatever became of the move, because the
+    source promises nothing by it.
 
     :raises ClaimIdTaken: another request has the id.
-    :raises ClaimReleased: it came to nothing, and ``host`` is the destination's as well.
-    :raises UnknownClaim: there is none any more.
+    :raises ClaimReleased: the claim was given back, and ``host`` is the destination's host.
+    :raises UnknownClaim: there is no such claim any more.
     """
     if known.migration is None or known.migration.dest_compute == host:
         repeated(known, request)
@@ -139,12 +141,12 @@ def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
 
 
 def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) -> PlannedChange:
-    """What the guest has on this node becomes the half that waits for the end of its move to a host
-    with a store of its own.
+    """Turn the guest's claim on this node into the old half of a move to a host with a store of its
+    own.
 
     :raises TrackerError: the instance cannot be moved so.
     """
-    # Of the states a source that was dead has heard nothing.
+    # The states are not compared, because a source that was down has missed the changes of them.
     instance = _in_states(_moving(known, replace(request, told=request.told - STATES)), request)
     if request.host is None:
         raise InvalidTrackerRequest(
@@ -174,16 +176,16 @@ def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) 
 
 
 def finish(known: StoredState, now: float) -> PlannedChange:
-    """The guest runs at the destination, which owns it from now on. What waits for no confirmation
-    gives the source back.
+    """Record that the guest runs at the destination, to which it belongs from then on. A move that
+    needs no confirmation gives the source back.
 
     :raises UnknownClaim: there is no such move.
-    :raises WrongState: it was given up.
+    :raises WrongState: it was aborted.
     """
     claim, migration = _move(known)
     leaves = is_departure(claim, migration)
-    # Who was dead meanwhile is told of all the steps in their order, also of a guest that has gone
-    # on, or back, since.
+    # An agent that was down gets the reports of all steps in their order, even if the guest has
+    # moved on, or back, since.
     if (
         claim.state == "consumed"
         or migration.status in (*STAYS, "reverted")
@@ -215,7 +217,7 @@ def finish(known: StoredState, now: float) -> PlannedChange:
     )
     ended = replace(migration, status=ARRIVED.get(migration.type, "finished"), updated_at=now)
     if leaves:
-        # What it does over there is told to the agent there.
+        # Its task state is reported to the agent of the destination from now on.
         return PlannedChange(
             claim,
             changes
@@ -230,7 +232,7 @@ def finish(known: StoredState, now: float) -> PlannedChange:
 
 
 def confirm(known: StoredState, now: float) -> PlannedChange:
-    """The move stays: the source gives its half back.
+    """Record that the move stays: the source gives its half back.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has not arrived.
@@ -250,7 +252,8 @@ def confirm(known: StoredState, now: float) -> PlannedChange:
 
 
 def revert(known: StoredState, now: float) -> PlannedChange:
-    """The guest goes back: the destination gives its half back, the source owns it again.
+    """Record that the guest goes back: the destination gives its half back, and the guest belongs
+    to the source again.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has not arrived, or the instance is not about to go back.
@@ -283,15 +286,15 @@ def revert(known: StoredState, now: float) -> PlannedChange:
 
 
 def abort(known: StoredState, now: float) -> PlannedChange:
-    """The move is given up before it has arrived: the destination gives its half back, and the
-    record says so at once.
+    """Give the move up before it has arrived: the destination gives its half back, and the
+    migration's record ends at once.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has arrived.
     """
     claim, migration = _move(known)
     left = is_departure(claim, migration) and migration.status in STAYS
-    # A half that was dropped before leaves the rest of the move to be ended.
+    # If the half was dropped before, the rest of the move still has to be ended.
     if not claim.open and not migration.in_progress and not left:
         return PlannedChange(claim)
     if claim.state == "consumed" or migration.status in WAITING or left:
@@ -312,10 +315,10 @@ def abort(known: StoredState, now: float) -> PlannedChange:
 
 
 def progress(known: StoredState, status: MigrationStatus, now: float) -> PlannedChange:
-    """The move has come as far as ``status``, or is still there. Nothing is given back by that.
+    """Record that the move has reached ``status``, or is still there. Gives nothing back.
 
     :raises UnknownClaim: there is no such move.
-    :raises WrongState: it is over, or has come further.
+    :raises WrongState: it is over, or past that status.
     """
     claim, migration = _move(known)
     if migration.status == status and (
@@ -338,17 +341,17 @@ def progress(known: StoredState, status: MigrationStatus, now: float) -> Planned
 
 
 def drop(known: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
-    """Give one half of a move back, and nothing else. Nothing if it was given back before."""
+    """Give one half of a move back, and nothing else; harmless when repeated."""
     return given_back(
         [one for one in known.claims if one.migration == migration and one.half == half], known, now
     )
 
 
 def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
-    """The same for a move by its id, unless the guest is there.
+    """Give one half of a move back, found by the move's id, unless the guest is at that end.
 
     :raises UnknownClaim: there is no such move.
-    :raises WrongState: the guest is at that end of it.
+    :raises WrongState: the guest is at that end of the move.
     """
     claim, migration = _move(known)
     halves = _halves(known, migration, half)
@@ -360,7 +363,7 @@ def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
         raise WrongState(what, "abort, revert or confirm the move")
     changes = drop(known, migration.uuid, half, now)
     if changes and half == "old" and migration.status == "finished":
-        # Because there is no room any more to go back to.
+        # Because the guest has no resources at the source to go back to.
         changes += RecordChanges(
             migrations=(replace(migration, status="confirming", updated_at=now),)
         )
@@ -373,11 +376,11 @@ def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
 
 
 def _moving(known: StoredState, request: MoveClaim) -> Instance:
-    """The instance as it is kept; as the caller describes it where no record knows it, or only that
-    it is on a host with a store of its own.
+    """Return the instance as it is on record; as the caller describes it if there is no record, or
+    if the record only says that it is on a host with a store of its own.
 
-    :raises InvalidRequest: the caller leaves to the records what they do not know.
-    :raises InstanceDiffers: what is said of the instance does not agree with its record.
+    :raises InvalidTrackerRequest: the caller leaves fields to the records that they do not have.
+    :raises InstanceDiffers: the request contradicts the record.
     """
     kept, given = known.instance, request.instance
     is_here = kept is not None and not (
@@ -399,7 +402,7 @@ def _moving(known: StoredState, request: MoveClaim) -> Instance:
 
 
 def _in_states(instance: Instance, request: MoveClaim) -> Instance:
-    """The instance in the states that the caller tells, because these are the caller's."""
+    """Return the instance in the states that the caller gave, because the caller decides them."""
     told = {name: getattr(request.instance, name) for name in STATES & request.told}
     return (
         replace(instance, **told)
@@ -409,10 +412,10 @@ def _in_states(instance: Instance, request: MoveClaim) -> Instance:
 
 
 def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim) -> None:
-    """Whether what the caller says of the instance and its migration is what is on record.
-    ``kept``: the record of the instance, if it counts.
+    """Check that the request's instance and migration agree with the records. ``kept``: the record
+    of the instance, None if it does not count.
 
-    :raises InstanceDiffers: some of it is not.
+    :raises InstanceDiffers: they do not.
     """
     differences = (
         list(_differences(kept, request.instance, sorted(request.told))) if kept is not None else []
@@ -461,9 +464,10 @@ def _differences(kept: object, given: object, names: Iterable[str]) -> Iterator[
 def _source(
     dest: ProviderUuid, host: str | None, known: StoredState, request: MoveClaim, instance: Instance
 ) -> Claim | None:
-    """The claim at the source, which becomes the old half; None if the source keeps other records.
+    """Return the claim at the source, which becomes the old half; None if the source keeps its
+    records in another store.
 
-    ``dest``: the destination, on ``host`` if that keeps its records here.
+    ``dest``: the destination; ``host``: its host, None if that keeps its records in another store.
 
     :raises TrackerError: the instance cannot be moved so.
     """
@@ -503,7 +507,9 @@ def _under_way(
     migration: Migration,
     now: float,
 ) -> RecordChanges:
-    """The instance and what it has at the source, as they are while it moves."""
+    """Return the changes that bring the instance and its claim at the source into the state of a
+    move under way.
+    """
     left = (
         ()
         if source is None
@@ -521,9 +527,10 @@ def _under_way(
 def _migration(
     known: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float
 ) -> Migration:
-    """The record of the move, as far as it is about the instance.
+    """Return the record of the move, as far as it is about the instance.
 
-    :raises TrackerError: the caller's record is about something else, or over.
+    :raises TrackerError: the caller's record is about another instance or type, or the move is
+        over.
     """
     made = Migration(
         uuid=ConsumerUuid(request.id),
@@ -557,10 +564,11 @@ def _migration(
 def _pages_at_source(
     source: Claim | None, request: MoveClaim, flavor: Flavor, instance: Instance
 ) -> int | None:
-    """The size in KiB of the pages that the guest runs on; None if it has no cells, or does not
-    care.
+    """Return the size in KiB of the pages that the guest runs on; None if it has no cells, or its
+    flavor names no size that a host could choose.
 
-    :raises InvalidRequest: the source keeps other records, and nobody says it.
+    :raises InvalidTrackerRequest: the source keeps its records in another store, and the request
+        does not give the size.
     """
     if source is not None:
         return _page_size(source)
@@ -583,10 +591,10 @@ def _page_size(claim: Claim) -> int | None:
 
 
 def _check_same_pages(old: int | None, reserved: Reservation) -> None:
-    """A running guest cannot change the size of its pages. ``old``: what it has, None if that is
-    what it gets anywhere.
+    """Check that a running guest keeps the size of its pages. ``old``: its size in KiB, None if any
+    host gives the same.
 
-    :raises ResourcesUnavailable: it would.
+    :raises ResourcesUnavailable: it would get another size.
     """
     new = reserved.cells[0].page_size_kib if reserved.cells else None
     if old is not None and old != new:
@@ -612,8 +620,8 @@ def _instance(known: StoredState) -> Instance:
 def _is_at(
     half: Half, halves: Iterable[Claim], known: StoredState, claim: Claim, migration: Migration
 ) -> bool:
-    """Whether the guest is where that half of its move is, or may be, or is about to go
-    back there.
+    """Return whether the guest is, or may be, at that half of its move, or is about to go back
+    there.
     """
     goes_back, arrived = (
         migration.status == "reverting",
@@ -621,7 +629,7 @@ def _is_at(
     )
     if half == "new":
         return arrived and not goes_back
-    # A move that was given up has left it where its record says.
+    # A move that was given up has left the guest where its record says.
     stayed = known.instance is not None and any(known.instance.node == one.node for one in halves)
     return goes_back or (not arrived and (migration.in_progress or stayed))
 
@@ -639,7 +647,9 @@ def _halves(known: StoredState, migration: Migration, half: Half) -> list[Claim]
 
 
 def _attached(known: StoredState, claim: Claim, now: float) -> RecordChanges:
-    """What the guest got at the destination while it was on its way is in use now."""
+    """Return the changes that mark as in use the devices that the guest got at the destination
+    while it was on its way.
+    """
     here = {one.id: one for one in known.claims if one.node == claim.node}
     devices = [one for one in known.devices if one.holder in here and one.state == "claimed"]
     used = [one for one in here.values() if one.purpose == "devices" and one.state == "held"]
@@ -650,7 +660,7 @@ def _attached(known: StoredState, claim: Claim, now: float) -> RecordChanges:
 
 
 def _only(known: StoredState, migration: Migration, now: float) -> tuple[Claim, ...]:
-    """The old half as the only claim again."""
+    """Return the old half as the only claim again."""
 
     def alone() -> Iterator[Claim]:
         for one in _halves(known, migration, "old"):

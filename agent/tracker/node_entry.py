@@ -1,4 +1,4 @@
-"""One node's place in memory: its lock, its state, and what its audits remember."""
+"""A node's entry in memory: its locks, its state, and what its last audit found of the host."""
 
 import threading
 from collections import deque
@@ -14,8 +14,10 @@ from agent.tracker.node_state import NodeState
 
 
 class FairLock:
-    """Not reentrant. Whoever lets go hands it to the next one, so that nobody in between can take
-    it.
+    """A lock that is not reentrant and is handed over in the order of arrival.
+
+    The thread that releases the lock hands it to the thread that waits longest, so that no other
+    thread can take it in between.
     """
 
     def __init__(self) -> None:
@@ -24,7 +26,10 @@ class FairLock:
         self._waiting: deque[threading.Lock] = deque()
 
     def __enter__(self) -> None:
-        """:raises DeadlinePassed: it was not this thread's turn in time."""
+        """Acquire the lock.
+
+        :raises DeadlinePassed: it was not this thread's turn in time.
+        """
         with self._mutex:
             if not self._held:
                 self._held = True
@@ -32,10 +37,10 @@ class FairLock:
             turn = threading.Lock()
             turn.acquire()
             self._waiting.append(turn)
-        # Free once it is this thread's turn.
+        # ``turn`` is released when this thread has the lock.
         if not acquired(turn):
             with self._mutex:
-                # Unless it was handed over in this moment.
+                # Unless the lock was handed to this thread after the wait ended.
                 if turn in self._waiting:
                     self._waiting.remove(turn)
                     raise DeadlinePassed("the node, with which others are busy,")
@@ -55,36 +60,41 @@ class FairLock:
 
 @dataclass(slots=True)
 class NodeEntry:
-    """``state`` is None until it is read, and after a failure left unknown what the store holds.
-    Everything but the locks belongs to who has the lock. ``agent``: the name of this host once an
-    audit found that the node is its own, else None. ``created``: whether the last audit made the
-    record.
+    """The entry of one node. The fields other than the locks belong to the thread that holds
+    ``lock``.
     """
 
     host: HostCapacity
+    """What the last audit found of the host."""
     state: NodeState | None = None
+    """None until it is read, and after a failure that left the content of the store unknown."""
     agent: str | None = None
+    """The name of this host once an audit found that the node is managed by it, else None."""
     created: bool = False
-    # First come, first served, so that nobody waits for ever on a busy node.
+    """Whether the last audit created the node's record."""
     lock: FairLock = field(default_factory=FairLock)
-    # The turn of whose claim is planned that takes long, so that they do not undo each other's
-    # plans. Never waited for under ``lock``.
+    """First come, first served, so that no operation waits for ever on a busy node."""
     turn: FairLock = field(default_factory=FairLock)
+    """The turn of the claim whose long search is under way, so that claims do not invalidate each
+    other's plans. Never waited for under ``lock``.
+    """
 
 
 @dataclass(slots=True)
 class Listed:
-    """``nodes``: those that the driver listed last, audited or not; None before it did."""
+    """The nodes that the driver listed last."""
 
     nodes: frozenset[ProviderUuid] | None = None
+    """Audited or not; None before the driver listed any."""
 
 
 @contextmanager
 def locked(
     entries: Mapping[ProviderUuid, NodeEntry], nodes: Collection[ProviderUuid]
 ) -> Iterator[Mapping[ProviderUuid, NodeEntry]]:
-    """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that
-    nobody waits for each other.
+    """Lock those of ``nodes`` that have an entry, and yield their entries by uuid.
+
+    Every caller locks in the order of the uuids, so that there are no deadlocks.
     """
     with ExitStack() as stack:
         yield {
@@ -97,8 +107,8 @@ def locked(
 def _entered(
     entries: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack
 ) -> NodeEntry | None:
-    """The slot, once ``stack`` has its lock; None if there is none, or no more when the lock was
-    free.
+    """Return the node's entry once ``stack`` holds its lock; None if there is no entry, or none any
+    more when the lock was free.
     """
     while (entry := entries.get(uuid)) is not None:
         with ExitStack() as attempt:

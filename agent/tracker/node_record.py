@@ -1,5 +1,5 @@
-"""The record of a node as an audit writes it: made, brought up to date, revived or taken over from
-another host. Pure.
+"""The record of a node as an audit writes it: created, updated, revived or taken over from another
+host. Pure.
 """
 
 import logging
@@ -21,32 +21,35 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Who we are: ``[DEFAULT] host`` and its address; and how long nobody else takes our nodes
-    over, in seconds.
-    """
+    """The identity of this agent."""
 
     host: str
+    """``[DEFAULT] host``."""
     address: str | None
+    """The IP address of the host; None if not configured."""
     lease_seconds: float
+    """How long no other host can take over this host's nodes after a renewal, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
-    """What the store knows: the node by its uuid, another one by its name on our host, and who
-    holds it.
-    """
+    """What the store has on a node."""
 
     node: ComputeNode | None
+    """The record with the node's uuid."""
     namesake: ComputeNode | None
+    """The record of another node with the same name on this host."""
     lease: Lease | None
+    """The lease on the node."""
 
 
 def node_record(
     found: FoundNode, uuid: ProviderUuid, facts: HostFacts, agent: Agent, policy: Policy, now: float
 ) -> tuple[ComputeNode, RecordChanges]:
-    """The record of the node with these facts, and what has to be written so that it is so.
+    """Return the record of the node with these facts, and the changes that have to be written for
+    it.
 
-    :raises NodeHeldElsewhere: another host manages it and has not let go.
+    :raises NodeHeldElsewhere: another host manages the node and its lease has not ended.
     :raises ConfigError: the host has another node of that name.
     """
     changes = _leased(found, uuid, agent, now)
@@ -76,12 +79,14 @@ def node_record(
 
 
 def is_ours(lease: Lease | None, host: str, now: float) -> bool:
-    """Whether nobody else can have managed the node since ``host`` took or renewed the lease."""
+    """Return whether no other host can have managed the node since ``host`` took or renewed the
+    lease.
+    """
     return lease is not None and lease.host == host and lease.live(now)
 
 
 def _leased(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> RecordChanges:
-    """The lease, renewed when a third of it is over."""
+    """Return the change that takes the lease, or renews a lease of which a third has passed."""
     lease = found.lease
     if lease is not None and lease.host != agent.host and lease.live(now):
         raise NodeHeldElsewhere(
@@ -112,7 +117,9 @@ def _leased(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> R
 
 
 def _described(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy) -> ComputeNode:
-    """The node with what the driver says. What it does not say now stays as it was."""
+    """Return the node's record with the driver's facts. What the driver does not report now keeps
+    its stored value.
+    """
     cpu = facts.cpu
     stored: Mapping[str, float | None] = (
         {

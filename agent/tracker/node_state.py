@@ -1,6 +1,4 @@
-"""The state of one node: its records, what they add up to, and what of them cannot be counted.
-Frozen.
-"""
+"""State of one node: its records, their sums, and the records that cannot be counted. Frozen."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,33 +22,35 @@ from agent.tracker.host_capacity import HostCapacity
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
 UnitKey = tuple[ProviderUuid, str, str]
-"""Provider, resource class, identifier."""
+"""Provider, resource class and identifier of a unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """``claims`` are the open ones; ``used`` and ``cells`` are what they and the host's own share
-    add up to.
-
-    ``uncounted``: the claims whose pins contradict others', by id, with the reason: their amounts
-    count, their cells do not. ``damaged``: a line for each record that makes no sense.
-    """
+    """The records of a node on the capacity of its host, with their sums."""
 
     node: ComputeNode
     host: HostCapacity
     claims: Mapping[str, Claim]
+    """The open claims, by id."""
     instances: Mapping[ConsumerUuid, Instance]
     migrations: Mapping[ConsumerUuid, Migration]
     devices: Mapping[str, DeviceRecord]
     units: Mapping[UnitKey, UnitRecord]
     used: Amounts
+    """The sum of the claims and of the host's own share."""
     cells: tuple[HostCell, ...]
+    """The NUMA cells of the host, with the pins, pages and memory of the claims."""
     uncounted: Mapping[str, str] = field(default_factory=dict)
+    """The claims whose pins contradict other claims, by id, with the reason. Their amounts are
+    counted in ``used``, but they are not counted in ``cells``.
+    """
     damaged: tuple[str, ...] = ()
+    """A line for each record that cannot be understood."""
 
     @classmethod
     def of(cls, records: NodeRecords, host: HostCapacity) -> Self:
-        """The state that the records make on the host. One bad record never hides the others."""
+        """Return the state of the records on the host. A damaged record never hides the others."""
         host = host.without_orphans([one.instance for one in records.claims])
         used, cells, uncounted = _sums(records.claims, host)
         return cls(
@@ -70,7 +70,7 @@ class NodeState:
         )
 
     def on(self, host: HostCapacity) -> Self:
-        """The same records on other facts of the host."""
+        """Return the state of the same records on other facts of the host."""
         host = host.without_orphans([one.instance for one in self.claims.values()])
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
@@ -81,8 +81,8 @@ class NodeState:
         cell_providers: Mapping[ProviderUuid, int],
         mdevs: tuple[MdevSource, ...],
     ) -> Self:
-        """The same, with the providers that count the devices, the cells and the
-        mediated devices.
+        """Return the state with the providers that count the devices, the cells and the mediated
+        devices.
         """
         return replace(
             self,
@@ -95,10 +95,10 @@ class NodeState:
         )
 
     def after(self, changes: RecordChanges, subject: Instance | None = None) -> Self:
-        """The state once ``changes`` are written: of every record that version which the store has
-        then.
+        """Return the state once ``changes`` are written, with the record versions that the store
+        has then.
 
-        ``subject``: the instance that they are about, which the node need not know yet.
+        ``subject``: the instance that the changes are about; the node need not know it yet.
         """
         uuid = self.node.uuid
         touched = (
@@ -133,7 +133,7 @@ class NodeState:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All that keeps anybody from knowing what is free."""
+        """Return the records that make the free capacity uncertain, a line each."""
         return (
             *self.damaged,
             *(f"claim {claim}: {why}" for claim, why in sorted(self.uncounted.items())),
@@ -141,7 +141,7 @@ class NodeState:
 
     @property
     def usage(self) -> Usage:
-        """The sums, as the report shows them."""
+        """Return the sums for the report."""
         tracked = {
             one.instance
             for one in self.claims.values()
@@ -158,7 +158,7 @@ class NodeState:
         )
 
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
-        """The instance's open claims on this node."""
+        """Return the instance's open claims on this node."""
         return [one for one in self.claims.values() if one.instance == instance]
 
     def _concerning(
@@ -166,8 +166,8 @@ class NodeState:
         instances: Mapping[ConsumerUuid, Instance],
         migrations: Mapping[ConsumerUuid, Migration],
     ) -> Self:
-        """The state with those of them that are about the node, as
-        :class:`~agent.model.node_records.NodeRecords` says.
+        """Return the state with those of ``instances`` and ``migrations`` that belong to the node,
+        by the rule of :class:`~agent.model.node_records.NodeRecords`.
         """
         node, claims = self.node.uuid, self.claims.values()
         claimed, moved = {one.instance for one in claims}, {one.migration for one in claims}
@@ -186,7 +186,7 @@ class NodeState:
         )
 
     def _counting(self, changed: Iterable[Claim]) -> Self:
-        """The state with claims that were opened, changed or released."""
+        """Return the state after claims were opened, changed or released."""
         changed = list(changed)
         host = self.host.without_orphans([one.instance for one in changed if one.open])
         claims, used, cells = (
@@ -213,13 +213,14 @@ class NodeState:
 
 
 def unit_key(unit: UnitRecord) -> UnitKey:
-    """What tells units of one node apart."""
+    """Return the key that identifies a unit of a node."""
     return unit.provider, unit.resource_class, unit.identifier
 
 
 def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bool:
-    """Move the pins, pages and memory of a claim. False: it cannot be done, so that everything has
-    to be counted anew.
+    """Move the pins, pages and memory of a claim from ``before`` to ``now``.
+
+    Returns False if that is impossible, so that all claims have to be counted again.
     """
     try:
         for placed in before.cells if before is not None else ():
@@ -234,8 +235,8 @@ def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bo
 def _sums(
     claims: Iterable[Claim], host: HostCapacity
 ) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
-    """What the claims add up to, the oldest first; and those whose cells cannot be counted, with
-    the reason.
+    """Return the sums of the claims in the order of their creation, and the claims that the cells
+    cannot count, with the reason.
     """
     used, cells, uncounted = host.reserved, host.cells, {}
     for claim in sorted(claims, key=attrgetter("created_at", "id")):
@@ -253,20 +254,20 @@ def _grown(record: Versioned) -> Versioned:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """``problems``: the records that cannot be counted, a line each; ``stats``: names and numbers
-    for operators.
-
-    ``version``: of the node's record, to tell whether anything has changed since. ``state``: all
-    records, as they are once what the audit found is written; ``created``: the audit made the
-    node's own record; ``taken``: nobody, or another host, had the lease on the node before.
-    """
+    """What an audit's usage step found on a node."""
 
     node: ProviderUuid
     usage: Usage
     state: NodeState
+    """All records, as they are once the changes of the audit are written."""
     created: bool = False
+    """Whether the audit created the node's own record."""
     problems: tuple[str, ...] = ()
+    """The records that cannot be counted, a line each."""
     drift: tuple[Drift, ...] = ()
     stats: Mapping[str, int | str | None] = field(default_factory=dict)
+    """Names and numbers for operators."""
     version: int = 0
+    """The version of the node's record, to tell whether anything has changed since."""
     taken: bool = False
+    """Whether nobody, or another host, had the lease on the node before."""

@@ -1,9 +1,9 @@
-"""What a claim gets of a node, worked out while neither the node nor the store is held for it,
-because that may take long.
+"""Planning of claims: the search for a node's resources runs while neither the node nor the store
+is locked, because the search may take long.
 
-A claim is planned in its transaction. If part of the plan takes long and was not worked out for the
-node as it is now, the plan is broken off, that part is worked out with nothing held, and the claim
-begins again. What was worked out counts only for that very state of the node.
+A claim is planned in its transaction. If the plan needs a long search that was not made for the
+node's present state, the plan is broken off, the search is made with nothing locked, and the claim
+starts again. The result of a search is only valid for that state of the node.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ Answer = TypeVar("Answer")
 
 
 class NotPlannedYet(Exception):
-    """Something has to be worked out before the plan can be made: ``work`` does it, for that
-    ``state`` of a node.
+    """A search has to be made before the claim can be planned: ``work`` makes it, for this
+    ``state`` of a node and for the request ``asked``.
     """
 
     def __init__(self, state: NodeState, asked: object, work: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class NotPlannedYet(Exception):
 
 
 class ClaimPlanner:
-    """Works out everything when it is asked."""
+    """Makes every search when the plan needs it."""
 
     def reserve(self, state: NodeState, wanted: GuestRequest) -> Reservation:
         """See :func:`agent.tracker.reserving.reserve`."""
@@ -50,10 +50,11 @@ AT_ONCE = ClaimPlanner()
 
 
 class LocklessPlanner(ClaimPlanner):
-    """Of one claim: breaks its plan off where something takes long that was not worked out before.
+    """The planner of one claim: breaks the plan off where it needs a long search that was not made
+    yet.
 
-    ``count``: how often something was worked out. ``in_turn``: whether it is the claim's turn to do
-    so on its node.
+    ``count``: the number of searches made. ``in_turn``: whether it is the claim's turn to search on
+    its node.
     """
 
     def __init__(self) -> None:
@@ -64,18 +65,18 @@ class LocklessPlanner(ClaimPlanner):
         self._answer: object = None
 
     def work_out(self, missing: NotPlannedYet) -> None:
-        """Do what a plan was broken off for.
+        """Make the search that a plan was broken off for.
 
-        :raises TrackerError: it cannot be had.
+        :raises TrackerError: the resources are not available.
         """
         self.count += 1
         self._answer = missing.work()
         self._state, self._asked = missing.state, missing.asked
 
     def reserve(self, state: NodeState, wanted: GuestRequest) -> Reservation:
-        """What was worked out, or at once if that is quick.
+        """Return the result of the search, which is made here if it is a short one.
 
-        :raises Unplanned: it was not worked out.
+        :raises NotPlannedYet: the search was not made yet.
         """
         floats = (
             not wanted.devices
@@ -95,16 +96,16 @@ class LocklessPlanner(ClaimPlanner):
         cells: frozenset[int],
         policy: PciPolicy | None,
     ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
-        """What was worked out.
+        """Return the result of the search.
 
-        :raises Unplanned: it was not worked out.
+        :raises NotPlannedYet: the search was not made yet.
         """
         return self._known(
             state, (requests, cells, policy), lambda: only_devices(state, requests, cells, policy)
         )
 
     def _known(self, state: NodeState, asked: object, work: Callable[[], Answer]) -> Answer:
-        # The very same object, because any change of the node or of its host makes another one.
+        # Compared by identity, because every change of the node or of its host creates a new state.
         if self._state is not state or self._asked != asked:
             raise NotPlannedYet(state, asked, work)
         return cast(Answer, self._answer)

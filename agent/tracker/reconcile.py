@@ -1,5 +1,5 @@
-"""The audit of one node's records: what is over is given back, what lags behind is caught up, what
-is doubtful is told. Pure.
+"""Reconciliation of one node's records with each other and with the host: claims that are over are
+released, records that lag behind are updated, doubtful ones are reported as drift. Pure.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,13 +30,13 @@ Row = TypeVar("Row", DeviceRecord, UnitRecord)
 def synced_devices(
     rows: Iterable[DeviceRecord], shown: Iterable[DeviceRecord] | None, holders: Collection[str]
 ) -> RecordChanges:
-    """``shown``: the devices of the host, None if it did not say. ``holders``: the claims that may
-    hold any.
+    """Return the changes that bring the device rows in line with the host. ``shown``: the devices
+    of the host, None if it did not report any. ``holders``: the claims that may hold devices.
     """
     kept = [_without_ghost(one, holders, freed) for one in rows]
     if shown is not None:
         held = {one.address for one in kept if one.holder is not None}
-        # To a holder, a device that is not offered any more is gone.
+        # For its holder, a device that is not offered any more is gone.
         shown = [one for one in shown if one.serves == "guests" or one.address not in held]
     changed, dropped = _compared(
         kept,
@@ -52,7 +52,9 @@ def synced_devices(
 def synced_units(
     rows: Iterable[UnitRecord], shown: Iterable[UnitRecord] | None, holders: Collection[str]
 ) -> RecordChanges:
-    """The same for units."""
+    """Return the changes that bring the unit rows in line with the host, like
+    :func:`synced_devices`.
+    """
     kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
     changed, dropped = _compared(
         kept, {unit_key(one): one for one in rows}, shown, unit_key, _described_unit
@@ -61,7 +63,7 @@ def synced_units(
 
 
 def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row]) -> Row:
-    """A row whose holder is no open claim is free."""
+    """Return the row, freed if its holder is no open claim."""
     return free(row) if row.holder is not None and row.holder not in holders else row
 
 
@@ -73,7 +75,7 @@ def _compared(
     described: Callable[[Row, Row], Row],
     stays: Callable[[Row], bool] = lambda _row: False,
 ) -> tuple[list[Row], list[Row]]:
-    """The rows to write and those to drop. ``stays``: whether a row that nobody holds is kept
+    """Return the rows to write and those to drop. ``stays``: whether a row without a holder is kept
     although the host does not show it.
     """
     found: dict[Hashable, Row] | None = None if shown is None else {key(one): one for one in shown}
@@ -99,8 +101,10 @@ def _described_unit(old: UnitRecord, new: UnitRecord) -> UnitRecord:
 
 
 def _described_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
-    """What a holder has stays as it was given, but that it has to be cleaned afterwards; a free one
-    is described as the host shows it now.
+    """Return the old row with the description of the new one.
+
+    A device with a holder keeps its description, but gets the mark that it has to be cleaned
+    afterwards; a free one is described as the host shows it now.
     """
     if old.holder is not None:
         named = replace(old, one_time_use=new.one_time_use)
@@ -118,53 +122,54 @@ def _described_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
     )
 
 
-# Of a move that has begun; one that is only asked for may well be about another claim than the
+# Statuses of a move that has begun; one that is only requested may be about another claim than the
 # present one.
 BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedHost:
-    """What the host showed at ``taken_at``, seconds since the epoch; None where it did not say.
-
-    ``owners``: what the records say of the domains that have nothing on this node, and of the
-    guests of its migrations.
-    """
+    """What the host showed; None where it did not report."""
 
     taken_at: float = 0.0
+    """Seconds since the epoch."""
     devices: tuple[DeviceRecord, ...] | None = None
     units: tuple[UnitRecord, ...] | None = None
     domains: tuple[Domain, ...] | None = None
     owners: Owners = field(default_factory=dict)
+    """The records of those domains that have no records on this node, and of the guests of the
+    node's migrations.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRules:
-    """``stranded_after``: seconds after which a move that rests is told. ``count_orphans``: whether
-    guests without records count. ``keep_ended``: seconds for which records are kept of what has
-    ended.
-    """
+    """The operator's options for the reconciliation."""
 
     stranded_after: float = 3600.0
+    """Seconds after which a move without progress is reported."""
     count_orphans: bool = False
+    """Whether guests without records are counted."""
     keep_ended: float = 90 * 86400.0
+    """Seconds for which records of ended instances, moves and claims are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What is to be written, what to be told, and what guests without records take if
-    that counts.
-    """
+    """The result of a reconciliation."""
 
     changes: RecordChanges
+    """The changes to write."""
     drift: tuple[Drift, ...]
+    """The drift to report."""
     orphans: Mapping[ConsumerUuid, Amounts]
+    """The amounts of guests without records, if these are counted."""
 
 
 def reconcile(
     records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
 ) -> Reconciliation:
-    """Compare a node's records with themselves and with the host."""
+    """Compare a node's records with each other and with the host."""
     instances = {one.uuid: one for one in records.instances}
     migrations = {one.uuid: one for one in records.migrations}
     verdicts = {
@@ -180,7 +185,7 @@ def reconcile(
     verdicts |= dict(_lone_devices(records, verdicts))
     changes = _carried_out(records, verdicts, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
-    # What a claim holds that makes no sense is its guest's still.
+    # What an unreadable claim holds still belongs to its guest.
     holders = {one.id for one in records.claims if one.id not in gone} | records.unreadable("claim")
     deserted = [
         one
@@ -211,7 +216,7 @@ def _last_heard(
     instances: Mapping[ConsumerUuid, Instance],
     migrations: Mapping[ConsumerUuid, Migration],
 ) -> float:
-    """When somebody last told of a claim, its guest or its move."""
+    """Return when the claim, its guest or its move was last updated."""
     about = (
         instances.get(claim.instance),
         migrations.get(claim.migration) if claim.migration else None,
@@ -222,8 +227,8 @@ def _last_heard(
 def _lone_devices(
     records: NodeRecords, verdicts: dict[str, Verdict]
 ) -> Iterator[tuple[str, Verdict]]:
-    """Devices of a guest that has nothing else here any more go with it; while a claim makes no
-    sense nobody knows that.
+    """Yield the verdicts on devices of guests that have no other claim on the node any more: they
+    are released. None while a claim is unreadable, because it may be such a guest's.
     """
     if records.unreadable("claim"):
         return
@@ -243,8 +248,8 @@ def _carried_out(
     migrations: dict[ConsumerUuid, Migration],
     now: float,
 ) -> RecordChanges:
-    """The verdicts as changes. Devices and units are set free by comparing holders, so that each
-    row is written once.
+    """Return the changes that carry out the verdicts. Devices and units are freed later by
+    comparing holders, so that each row is written once.
     """
     changes = released(
         [one for one in records.claims if verdicts[one.id].what == "release"], StoredState(), now
@@ -266,8 +271,8 @@ def _carried_out(
 
 
 def _settled(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
-    """The instance of a claim that is the only one again becomes nothing else, and goes back to
-    nothing else.
+    """Return the change that clears the flavors of a resize from the instance of a claim that is
+    the only one again.
     """
     mine = [
         one
@@ -284,8 +289,8 @@ def _settled(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
 
 
 def _in_line(records: NodeRecords, shown: ObservedHost, holders: Collection[str]) -> RecordChanges:
-    """Devices and units as the host shows them. A row that makes no sense is left alone, and is not
-    made a second time.
+    """Return the changes that bring devices and units in line with the host. An unreadable row is
+    left alone and not created a second time.
     """
     unreadable = records.unreadable("device"), records.unreadable("unit")
     devices, units = shown.devices, shown.units
@@ -303,11 +308,11 @@ def _in_line(records: NodeRecords, shown: ObservedHost, holders: Collection[str]
 def _competing(
     records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float
 ) -> RecordChanges:
-    """Moves to this node that have begun although the instance is in another one, as its claims
-    say: they are in error.
+    """Return the changes that set to error the moves to this node that have begun although the
+    instance's claims belong to another move.
 
-    Only the destination says so; who was faster with the record wins, because it is guarded by its
-    version.
+    Only the destination does so; of two moves the one that changed the instance's record first
+    wins, because the record is guarded by its version.
     """
     moving = {one.instance: one.migration for one in records.claims if one.migration is not None}
     wrong = [
@@ -323,8 +328,8 @@ def _competing(
 
 
 def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
-    """A line for each claim of a new guest that was made ``before``, and whose guest has not come:
-    the build failed, or nobody told that it came.
+    """Yield a drift for each claim of a new guest that was last updated ``before`` and whose guest
+    has not come: the build failed, or its end was not reported.
     """
     made = {one.uuid for one in records.instances if not one.removed}
     running = {one.uuid for one in shown.domains or ()}
@@ -353,7 +358,7 @@ def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Dri
     for claim in claims:
         found = verdicts[claim.id]
         if found.what in ("stranded", "unknown"):
-            # At the source only the migration is known by which the move is found.
+            # At the source only the migration's uuid is known, by which the move is found.
             move = claim.id if claim.half == "new" else claim.migration
             stranded = (
                 "it may still arrive, and its room is kept; if nobody goes on with it: agent "

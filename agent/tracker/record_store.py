@@ -1,4 +1,4 @@
-"""What the tracker needs of a store."""
+"""Protocols of the store that the tracker needs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,96 +15,96 @@ from agent.model.unit_record import UnitRecord
 
 
 class RecordReads(Protocol):
-    """Reads records, all at one moment. None or empty for what there is not."""
+    """Reads of records, all at one moment. Returns None or empty where there is no record."""
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
-        """The version of each of these nodes that there is."""
+        """Return the version of each of these nodes that exists."""
 
     def load(self, node: ProviderUuid) -> NodeRecords | None:
-        """All records of one node."""
+        """Return all records of one node."""
 
     def node(self, uuid: ProviderUuid) -> ComputeNode | None:
-        """One node, deleted or not."""
+        """Return one node, deleted or not."""
 
     def node_named(self, host: str, name: str) -> ComputeNode | None:
-        """The node of that name on that host, deleted or not."""
+        """Return the node of that name on that host, deleted or not."""
 
     def lease(self, node: ProviderUuid) -> Lease | None:
-        """Who manages the node."""
+        """Return the lease on the node, which names the host that manages it."""
 
     def leases(self, host: str) -> Sequence[Lease]:
-        """All leases that the host has, or had last."""
+        """Return all leases that the host has, or was the last to have."""
 
     def nodes_of(self, host: str) -> Collection[ProviderUuid]:
-        """The nodes of the host; not the deleted ones."""
+        """Return the nodes of the host without the deleted ones."""
 
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
-        """The nodes on which the host has instances."""
+        """Return the nodes on which the host has instances."""
 
     def instance(self, uuid: ConsumerUuid) -> Instance | None:
-        """One instance, deleted or not."""
+        """Return one instance, deleted or not."""
 
     def migration(self, uuid: ConsumerUuid) -> Migration | None:
-        """One migration, ended or not."""
+        """Return one migration, ended or not."""
 
     def claim(self, id: str) -> Claim | None:
-        """One claim, open or not."""
+        """Return one claim, open or not."""
 
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
-        """The instance's open claims on all nodes."""
+        """Return the instance's open claims on all nodes."""
 
     def held_by(
         self, claims: Collection[str]
     ) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
-        """The devices and units that these claims hold."""
+        """Return the devices and units that these claims hold."""
 
     def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
-        """What is known of these consumers, however many."""
+        """Return the records of these consumers, however many there are."""
 
     def evacuations_from(self, host: str, node: ProviderUuid) -> Collection[Migration]:
-        """The evacuations from a node of a host that are done and not cleared yet."""
+        """Return the evacuations from a node of a host that are done and not cleared yet."""
 
     def has_records(self) -> bool:
-        """Whether there is any record of a guest or a claim, on whatever node, those that are over
-        too.
+        """Return whether there is any record of a guest or a claim on any node, ended ones
+        included.
         """
 
 
 class RecordTransaction(RecordReads, Protocol):
-    """Reads and writes; what it has read nobody else changes before its end."""
+    """Reads and writes; no other transaction changes what this one has read before it ends."""
 
     def write(self, changes: RecordChanges) -> None:
-        """Write all of them, and let the versions of the nodes that are touched grow.
+        """Write all changes, and raise the versions of the nodes that they touch.
 
-        :raises RecordConflict: a record was written by somebody else since it was read, or exists
-            already.
+        :raises RecordConflict: a record was written by another transaction since it was read, or a
+            new one exists already.
         """
 
 
 class RecordStore(Protocol):
-    """The store of records. Durable once a transaction has ended."""
+    """The store of records. Changes are durable once their transaction has ended."""
 
     def reading(self) -> AbstractContextManager[RecordReads]:
-        """Read without holding anybody up."""
+        """Read without blocking any other process."""
 
     def transaction(
         self, nodes: Collection[ProviderUuid]
     ) -> AbstractContextManager[RecordTransaction]:
-        """Work on the records of these nodes and of their instances, alone; an exception undoes all
-        of it.
+        """Read and write the records of these nodes and of their instances, exclusively; an
+        exception undoes all of it.
 
         :raises RecordConflict: another transaction was faster.
         """
 
     def clear(self, migrations: Collection[ConsumerUuid]) -> None:
-        """Write down that these evacuations are cleared."""
+        """Record that these evacuations are cleared."""
 
     def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Write down by which generation of their consumer these evacuations are being cleared,
+        """Record the consumer generation with which each of these evacuations is being cleared,
         None for those that are not.
         """
 
     def remove_ended(self, before: float) -> int:
-        """Remove what ended before that time and that nothing refers to. Returns how
-        many records.
+        """Remove the records that ended before that time and that no other record refers to.
+        Returns their number.
         """

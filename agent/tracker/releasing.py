@@ -1,6 +1,4 @@
-"""How a claim is given back, with everything that it holds. Pure; a released claim releases nothing
-more.
-"""
+"""Release of claims with all that they hold. Pure; a released claim releases nothing more."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,8 +10,10 @@ from agent.tracker.stored_state import StoredState
 
 
 def released(claims: Iterable[Claim], known: StoredState, now: float) -> RecordChanges:
-    """The claims released, their devices and units free. What is gone from the host is dropped
-    instead, unless a card is to be kept from others.
+    """Return the changes that release the claims and free their devices and units.
+
+    Devices and units that are gone from the host are dropped instead, unless a card is still
+    withheld.
     """
     ended = [one for one in claims if one.open]
     ids = {one.id for one in ended}
@@ -31,8 +31,8 @@ def released(claims: Iterable[Claim], known: StoredState, now: float) -> RecordC
 
 
 def given_back(claims: Sequence[Claim], known: StoredState, now: float) -> RecordChanges:
-    """The claims released. Where nothing else of the guest stays, the devices that it got there
-    afterwards go with it.
+    """Return the changes that release the claims and, on nodes where the guest keeps no other
+    claim, the devices that it got afterwards.
     """
     ids = {one.id for one in claims}
     staying = {one.node for one in known.claims if one.purpose != "devices" and one.id not in ids}
@@ -45,5 +45,5 @@ def given_back(claims: Sequence[Claim], known: StoredState, now: float) -> Recor
 
 
 def freed(device: DeviceRecord) -> DeviceRecord:
-    """The device without a holder. Whether it has to be cleaned stays."""
+    """Return the device without a holder. A device that has to be cleaned stays marked."""
     return replace(device, state="available", holder=None, request=None)

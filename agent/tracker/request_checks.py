@@ -1,8 +1,8 @@
-"""What no node could grant: requests with states, amounts or ids that do not exist. Pure; all that
-is wrong with one is told at once.
+"""Checks of requests that no node could grant: states, amounts or ids that do not exist. Pure; all
+faults of a request are reported at once.
 
-Whoever asks over the socket has been told before; these are for those who ask in the process, and
-keep nonsense out of the records.
+The local API checks its requests before; these checks are for callers in the process, and keep
+invalid values out of the records.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -24,22 +24,22 @@ from agent.tracker.requests import (
 )
 from agent.tracker.updates import InstanceUpdate, Unset
 
-# More than any host has; every CPU costs time when it is placed.
+# More than any host has; the limit exists because placing each CPU costs time.
 MAX_VCPUS = 65536
 MAX_GB = 1048576
 MAX_DEVICES = 1024
 
 
 def check_claim(request: InstanceClaim | MoveClaim | DeviceClaim) -> None:
-    """Whether the request makes sense on any node.
+    """Check that the request is valid on any node.
 
-    :raises InvalidRequest: it does not; everything that is wrong is named.
+    :raises InvalidTrackerRequest: it is not; every fault is named.
     """
     raise_all(_claim_errors(request))
 
 
 def check_update(update: InstanceUpdate) -> None:
-    """Whether an instance can be in such states.
+    """Check that an instance can be in these states.
 
     :raises UnknownState: it cannot.
     """
@@ -47,9 +47,9 @@ def check_update(update: InstanceUpdate) -> None:
 
 
 def raise_all(errors: Iterable[InvalidTrackerRequest]) -> None:
-    """Raise all of them as one error, which is of the kind that all are.
+    """Raise all errors as one, of their common type if they have one.
 
-    :raises InvalidRequest: there are any.
+    :raises InvalidTrackerRequest: there are any.
     """
     if found := list(errors):
         kinds = {type(one) for one in found}
@@ -61,7 +61,7 @@ def raise_all(errors: Iterable[InvalidTrackerRequest]) -> None:
 
 
 def one_of(name: str, value: str | None, known: Collection[str]) -> Iterator[InvalidTrackerRequest]:
-    """A word that is none of those there are."""
+    """Yield an error if the value is none of the known ones."""
     if value not in known:
         yield UnknownState(
             f"{name} = {printable(str(value))}: not known",

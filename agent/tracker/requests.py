@@ -1,4 +1,4 @@
-"""What is asked of the tracker, as frozen values."""
+"""The requests to the tracker, as frozen values."""
 
 import hashlib
 import json
@@ -15,41 +15,42 @@ from agent.numa.fit import NO_NETWORKS, Networks
 from agent.numa.pair import CellLimits
 
 UNTOLD = Flavor("", "", 0, 0)
-"""The flavor of an instance that its caller leaves to the records."""
+"""The flavor of an instance whose caller leaves the flavor to the records."""
 
 NEWER = {"newer": True}
-"""A field that older agents did not know: as long as nothing is said in it, the digest is the one
-that they made.
+"""Metadata of a field that older agents did not know: while the field has its default, the digest
+is the one that those agents computed.
 """
 
 NOT_ASKED = frozenset({"told", "told_migration", "cleared", "clearing"})
-"""Fields that are no part of what is asked: which others were said, and what only the records have.
-The digest is without them.
+"""Fields that are no part of the request: the names of the fields that the caller gave, and what
+only the records have. The digest leaves them out.
 """
 
 Resources = Mapping[ProviderUuid, Mapping[str, int]]
-"""Provider to resource class to amount, as the scheduler allocated it."""
+"""Provider to resource class to amount, as the scheduler allocated them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLimits:
-    """The most that may be used of the node in all, MiB and CPUs; None is unlimited. ``cells``: of
-    each host cell.
-    """
+    """The most that all guests together may use of the node; None is unlimited."""
 
     memory_mb: int | None = None
+    """MiB."""
     vcpus: int | None = None
+    """Number of CPUs."""
     disk_mb: int | None = None
+    """MiB."""
     cells: CellLimits | None = None
+    """The limits of each host cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceClaim:
-    """Room for a new guest. ``id``: chosen by the caller, so that it can ask again after a lost
-    answer.
-    """
+    """Request for the resources of a new guest."""
 
     id: str
+    """Chosen by the caller, so that the request can be repeated after a lost answer."""
     node: ProviderUuid
     instance: Instance
     limits: ClaimLimits = ClaimLimits()
@@ -60,28 +61,35 @@ class InstanceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveClaim:
-    """Room for a guest that comes from elsewhere, or gets another flavor here; or what the guest's
-    host is told of that.
-
-    ``node``: the destination; ``host``: the name of its host, which a source with a store of its
-    own cannot know. ``instance``: as the caller knows it, where there is no record of it; its
-    flavor may be ``UNTOLD`` where there is one. ``told``: those of its fields that the caller said,
-    which have to agree with a record. ``flavor``: the new one of a resize, else None.
-    ``migration``: the record that the caller made, None to have one made whose uuid is the claim's
-    id; ``told_migration``: those of its fields that the caller said. ``page_size_kib``: of the
-    pages that a guest with cells runs on, which a destination with a store of its own cannot know.
+    """Request for the resources of a guest that moves to this node or is resized on it; or the
+    notice to the guest's present host of such a move.
     """
 
     id: str
     type: MigrationType
     node: ProviderUuid
+    """The destination."""
     instance: Instance
+    """The instance as the caller knows it, used where there is no record of it. The flavor may be
+    ``UNTOLD`` where there is a record.
+    """
     host: str | None = field(default=None, metadata=NEWER)
+    """The name of the destination's host, because a source with a store of its own cannot know it.
+    """
     told: frozenset[str] = frozenset()
+    """The fields of ``instance`` that the caller gave. They have to agree with the record."""
     flavor: Flavor | None = None
+    """The new flavor of a resize, else None."""
     migration: Migration | None = None
+    """The migration record that the caller created; None to have one created with the claim's id as
+    its uuid.
+    """
     told_migration: frozenset[str] = frozenset()
+    """The fields of ``migration`` that the caller gave."""
     page_size_kib: int | None = field(default=None, metadata=NEWER)
+    """The size of the pages that a guest with cells runs on, in KiB, because a destination with a
+    store of its own cannot know it.
+    """
     limits: ClaimLimits = ClaimLimits()
     allocations: Resources = field(default_factory=dict)
     devices: tuple[DeviceRequest, ...] = ()
@@ -90,7 +98,7 @@ class MoveClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """Devices for a guest that is there: an interface that is attached, a port of a
+    """Request for devices for a guest that is there: an interface that is attached, or a port of a
     live migration.
     """
 
@@ -101,7 +109,7 @@ class DeviceClaim:
 
 
 def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
-    """A text that is the same exactly for the same request."""
+    """Return a text that is equal exactly for equal requests."""
     return hashlib.sha256(json.dumps(request, sort_keys=True, default=_plain).encode()).hexdigest()
 
 

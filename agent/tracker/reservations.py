@@ -1,9 +1,9 @@
-"""What of each card is kept from the scheduler: the records beside what Placement has reserved.
-Pure.
+"""Reservations of devices: which part of each card is withheld from the scheduler, by the device
+records and by ``reserved`` in Placement. Pure.
 
-Placement's word counts, because operators and those who clean devices say theirs there. But it can
-only be taken for theirs in the provider that has had what the records say: one that was made anew,
-or restored, is told again.
+Placement decides, because operators and the tools that clean devices set ``reserved`` there. Its
+value only counts if the provider had the recorded value before: a provider that was created anew or
+restored gets the recorded value again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ from agent.tracker.node_state import NodeState
 from agent.tree.device_uses import DeviceUse, DeviceUses, ReservedOfCard, Withheld
 
 Seen = Mapping[PciAddress, ReservedOfCard | None]
-"""What Placement has of the cards; None: nobody can tell what of it is about devices. Those that it
-does not have are missing.
+"""What Placement has reserved of each card. None: the reserved amount cannot be attributed to
+devices. Cards that Placement does not have are missing.
 """
 
 
 def noted(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:
-    """The rows that are to say what Placement has reserved."""
+    """Return the changes that bring the device records up to what Placement has reserved."""
     unclear = {address for address, found in seen.items() if found is None}
     after = [
         (one, _noted(one, seen.get(address)))
@@ -34,11 +34,11 @@ def noted(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:
 
 
 def cleaned(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
-    """Somebody has cleaned the device, and what is reserved of its card is to be given free;
-    nothing, if neither is to be done.
+    """Return the change that records that the device was cleaned and frees the reserved part of its
+    card; empty if there is nothing to do.
 
-    :raises UnknownDevice: there is none of that address.
-    :raises WrongState: a guest has it.
+    :raises UnknownDevice: there is no device with that address.
+    :raises WrongState: a guest has the device.
     """
     row = devices.get(address)
     if row is None:
@@ -57,8 +57,8 @@ def cleaned(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
 
 
 def withheld(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withheld]:
-    """Of the cards of which there is more to say than what Placement has: how much is to be
-    reserved.
+    """Return how much is to be reserved of each card whose record differs from what Placement has,
+    or withholds devices.
     """
     return {
         address: Withheld(None if one.used else one.reserved, due=one.reservation_due)
@@ -68,8 +68,8 @@ def withheld(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withhel
 
 
 def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRecord]:
-    """Of each card the row that says what is reserved of it: the card's own, or the first of its
-    functions if the host does not show it.
+    """Return for each card the row that records what is reserved of it: the card's own, or the
+    first of its functions if the host does not show the card.
     """
     heads: dict[str, DeviceRecord] = {}
     for one in _in_order(devices):
@@ -88,7 +88,7 @@ def _in_order(devices: Mapping[str, DeviceRecord]) -> Iterator[DeviceRecord]:
 
 
 def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
-    """``seen`` None: Placement does not have the card."""
+    """Return the row after Placement was read. ``seen`` None: Placement does not have the card."""
     if seen is None:
         return replace(row, reservation_due=row.withheld)
     has_all = seen.reserved >= (seen.total if row.used else row.reserved)
@@ -101,20 +101,21 @@ def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
     if seen.generation < row.reserved_at and not has_all:
         return replace(row, reservation_due=True)
     if row.used and not has_all:
-        # Somebody lowered it: the device is clean, unless a guest has it.
+        # ``reserved`` was lowered: the device is clean, unless a guest has it.
         return (
             replace(row, reservation_due=True)
             if row.holder is not None
             else replace(as_seen, used=False)
         )
     if row.one_time_use and not row.used and 0 < seen.total <= seen.reserved:
-        # Whoever reserved it, and an agent that has lost its store did: nobody has cleaned it.
+        # Reserved by an operator, or by an agent that has lost its store since: nobody has cleaned
+        # the device.
         return replace(as_seen, used=True)
     return as_seen if seen.reserved != row.reserved or seen.generation < row.reserved_at else row
 
 
 def device_uses(state: NodeState) -> DeviceUses:
-    """The devices in use."""
+    """Return the devices in use and the consumers that are settled, busy or known."""
     moving = {
         one.instance
         for one in state.claims.values()

@@ -1,4 +1,4 @@
-"""The test of a claim: whether a node has what a guest needs, and which of it the guest gets. Pure;
+"""Test of a claim: whether a node has what a guest needs, and which resources the guest gets. Pure;
 changes nothing.
 """
 
@@ -44,10 +44,11 @@ from agent.tree.cell_tree import page_size
 def choose_units(
     units: Iterable[UnitRecord], wanted: Resources
 ) -> tuple[list[UnitRecord], list[str]]:
-    """The units to take, by their identifiers' order, and the reasons why some cannot be had.
+    """Return the units to take, in the order of their identifiers, and the reasons why some are
+    missing.
 
-    A provider or class for which there are no units here is somebody else's, or not of the kind
-    that is assigned.
+    A provider and class without units here belongs to another node, or its class is not assigned as
+    single units.
     """
     rows, chosen, reasons = sorted(units, key=attrgetter("identifier")), [], []
     for provider, resources in sorted(wanted.items()):
@@ -66,8 +67,8 @@ def choose_units(
 def choose_mdevs(
     sources: Iterable[MdevSource], promised: Iterable[MdevShare], wanted: Resources
 ) -> tuple[list[MdevShare], list[str]]:
-    """What the scheduler took of each parent of mediated devices, and the reasons why there is not
-    so much. ``promised``: what others have.
+    """Return the shares of the mediated devices' parents that the scheduler allocated, and the
+    reasons why one has less than that. ``promised``: the shares of other claims.
     """
     sources, promised, chosen, reasons = list(sources), list(promised), [], []
     for provider, resources in sorted(wanted.items()):
@@ -103,18 +104,19 @@ def choose_mdevs(
 
 @dataclass(frozen=True, slots=True)
 class GuestRequest:
-    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for
-    beside the flavor's aliases; ``networks``: of its ports.
-    """
+    """The resources that one guest needs of a node."""
 
     claim: str
+    """The id of the claim."""
     flavor: Flavor
     image_properties: Mapping[str, str]
     volume_backed: bool
     limits: ClaimLimits
     allocations: Resources
     devices: tuple[DeviceRequest, ...]
+    """The devices requested beside those of the flavor's aliases."""
     networks: Networks = NO_NETWORKS
+    """The networks of the guest's ports."""
 
     @property
     def amounts(self) -> Amounts:
@@ -124,21 +126,23 @@ class GuestRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What it gets. ``devices`` with what each was asked by."""
+    """The resources that a guest gets."""
 
     amounts: Amounts
     cells: tuple[PlacedCell, ...]
     devices: tuple[tuple[DeviceRecord, DeviceRequest], ...]
+    """Each device with the request that it serves."""
     units: tuple[UnitRecord, ...]
     mdevs: tuple[MdevShare, ...] = ()
 
 
 def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
-    """What the guest gets on the node.
+    """Return the resources that the guest gets on the node.
 
-    :raises InvalidRequest: flavor and image contradict each other or ask for something impossible.
-    :raises ResourcesUnavailable: the node does not have it; every reason is named.
-    :raises ResourcesUndecided: nobody knows.
+    :raises InvalidTrackerRequest: flavor and image contradict each other or ask for something
+        impossible.
+    :raises ResourcesUnavailable: the node does not have them; every reason is named.
+    :raises ResourcesUndecided: the search was given up.
     """
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
     guest = guest_topology(wanted.flavor, wanted.image_properties)
@@ -161,11 +165,13 @@ def only_devices(
     cells: frozenset[int],
     policy: PciPolicy | None,
 ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
-    """Devices for a guest that is there already, as near to its ``cells``, if it has any, as each
-    request or its own ``policy`` says.
+    """Return devices for a guest that is there already.
 
-    :raises ResourcesUnavailable: there are not enough free ones.
-    :raises ResourcesUndecided: nobody knows.
+    The devices are as near to the guest's ``cells``, if it has any, as each request's own policy or
+    else ``policy`` demands.
+
+    :raises ResourcesUnavailable: there are not enough free devices.
+    :raises ResourcesUndecided: the search was given up.
     """
     devices = FreeDevices(
         free_devices(state.devices),
@@ -182,7 +188,7 @@ def only_devices(
 
 
 def _to_be_cleaned(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
-    """The devices that a guest could have if somebody had cleaned them."""
+    """Yield a hint for each device that would serve a request if it were cleaned."""
     for one in sorted(state.devices.values(), key=attrgetter("address")):
         if (
             one.used
@@ -221,9 +227,9 @@ def _over_limits(used: Amounts, limits: ClaimLimits) -> list[str]:
 
 
 def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest | None:
-    """The topology that flavor and image ask for, None for a guest that floats.
+    """Return the topology that flavor and image ask for, None for a guest that floats.
 
-    :raises InvalidRequest: they contradict each other or ask for something impossible.
+    :raises InvalidTrackerRequest: they contradict each other or ask for something impossible.
     """
     try:
         return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image_properties)
@@ -235,7 +241,9 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
 def _fitted(
     state: NodeState, guest: Guest | None, wanted: GuestRequest, reasons: list[str]
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRecord, DeviceRequest]]]:
-    """Cells and devices, chosen together; what cannot be had is added to ``reasons``."""
+    """Return cells and devices, chosen together. Adds the reasons for what is missing to
+    ``reasons``.
+    """
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
     requests = _device_requests(state, wanted, policy)
@@ -286,10 +294,11 @@ def _nearness(cells: Sequence[HostCell]) -> Nearness:
 
 
 def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int, Allocated]:
-    """What the scheduler took of each cell; empty if it took nothing of any, or did not say.
+    """Return what the scheduler allocated of each cell; empty if it allocated nothing of any cell,
+    or gave no allocations.
 
-    A class that it took of the root is not looked for in cells: it was allocated before the tree
-    had its present layout.
+    A class that was allocated of the root is not expected in cells: that allocation is older than
+    the present layout of the tree.
     """
     of_cells = {
         cell: allocations.get(provider, {}) for provider, cell in state.host.cell_providers.items()
@@ -324,8 +333,8 @@ def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int
 def _device_requests(
     state: NodeState, wanted: GuestRequest, policy: PciPolicy | None
 ) -> tuple[DeviceRequest, ...]:
-    """What the flavor's aliases and the caller ask for, with the providers that the scheduler took
-    it from.
+    """Return the requests of the flavor's aliases and of the caller, with the providers that the
+    scheduler allocated them from.
     """
     try:
         asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)
@@ -341,7 +350,7 @@ def _device_requests(
 
 
 def _told(error: AgentError) -> str:
-    """The reason with what each guest cell met on each host cell."""
+    """Return the reason, with what prevented each guest cell on each host cell."""
     misfits = error.data.get("misfits") or {}
     details = ", ".join(
         f"guest cell {row} on cell {cell}: {why}" for (row, cell), why in sorted(misfits.items())

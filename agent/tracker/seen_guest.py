@@ -1,5 +1,5 @@
-"""One guest as the hypervisor shows it: the records that say so, and what of it contradicts
-records, options or itself. Pure.
+"""One guest as the hypervisor shows it: the records that describe it, and its contradictions to
+records, to options or in itself. Pure.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ from agent.tracker.reserving import guest_topology
 
 
 def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
-    """The flavor; guests that look the same get the same one. Nobody sees how much of the disk a
-    guest takes, so that it is none.
+    """Return the flavor of a guest; guests that look the same get the same flavor. Its disk is 0,
+    because the hypervisor does not show how much of the disk a guest takes.
 
-    ``cells``: of the host, which say what an ordinary page is.
+    ``cells``: of the host, because they give the ordinary page size.
     """
     ordinary = {cell.id: cell.smallest_page_kib for cell in cells}
     placed = _whole(guest.cells, vcpus, guest.memory_mib) if guest.cells else ()
@@ -48,8 +48,8 @@ def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
 
 
 def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[PlacedCell, ...]:
-    """The cells with all CPUs and memory of the guest: what is seen in no cell of the host is in
-    the first one's, because a flavor knows no more.
+    """Return the cells with all CPUs and memory of the guest: what is shown in no cell of the host
+    is added to the first one, because a flavor cannot express it otherwise.
     """
     first, *others = cells
     lost = frozenset(range(vcpus)).difference(*(one.cell.cpus for one in cells))
@@ -66,7 +66,9 @@ def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[
 
 
 def _specs(placed: tuple[PlacedCell, ...], ordinary: Mapping[int, int | None]) -> dict[str, str]:
-    """The extra specs that ask for such cells, so that the guest keeps them when it moves."""
+    """Return the extra specs that ask for these cells, so that the guest keeps them when it
+    moves.
+    """
     shared, dedicated = (
         frozenset[int]().union(*kind)
         for kind in ((one.cell.shared for one in placed), (one.cell.dedicated for one in placed))
@@ -99,20 +101,20 @@ VM_STATES: Mapping[DomainState, VmState] = {
     "stopped": "stopped",
 }
 NOBODY = "unknown"
-"""Project and user of a guest of which nobody wrote them down."""
+"""Project and user of a guest without that information."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a guest cannot be on record as it is, and what can be done about that."""
+    """Why a guest cannot be recorded as it is, and what can be done about it."""
 
     reason: str
     remedy: str
 
 
 def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
-    """The records of a guest that nothing contradicts: its instance, one claim that is used
-    already, and its devices.
+    """Return the records of a guest that nothing contradicts: its instance, one consumed claim, and
+    its devices.
     """
     node, origin, flavor = state.node, guest.origin, _flavor(state, guest)
     volume_backed = origin is not None and origin.volume_backed
@@ -129,8 +131,8 @@ def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
         updated_at=now,
     )
     claim = Claim(
-        # Of the time too, because a guest may be imported again after its first claim was given
-        # back.
+        # The time is a part of the name, because a guest may be imported again after its first
+        # claim was given back.
         id=str(uuid5(UUID(guest.uuid), f"{node.uuid} {now}")),
         purpose="instance",
         instance=guest.uuid,
@@ -149,7 +151,7 @@ def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
 
 
 def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    """Why the records cannot say of the guest what is seen; none if they can."""
+    """Yield why the guest cannot be recorded as it is shown."""
     yield from (
         [*_unclear(state, guest)] or [*_not_offered(state, guest)] or _taken_cpus(state, guest)
     )
@@ -165,7 +167,7 @@ def _flavor(state: NodeState, guest: Domain) -> Flavor:
 
 
 def _vcpus(guest: Domain) -> int | None:
-    """How many CPUs it has, if that is seen."""
+    """Return the number of its CPUs; None if it is not shown."""
     return _in_cells(guest) if guest.cells and guest.vcpus is None else guest.vcpus
 
 
@@ -174,7 +176,7 @@ def _in_cells(guest: Domain) -> int:
 
 
 def _amounts(guest: Domain, promised: Amounts) -> Amounts:
-    """What its flavor gives it, and more where it is seen to have more."""
+    """Return the amounts of its flavor, or what it is shown to have where that is more."""
     return replace(
         promised,
         memory_mb=max(promised.memory_mb, guest.memory_mib),
@@ -183,7 +185,7 @@ def _amounts(guest: Domain, promised: Amounts) -> Amounts:
 
 
 def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    """What is seen of its CPUs and cells does not come to a guest."""
+    """Yield why the CPUs and cells that are shown do not describe a guest."""
     vcpus = _vcpus(guest)
     if guest.origin is not None:
         if not guest.pinned and _asks_for_pinning(guest.origin.flavor):
@@ -213,8 +215,8 @@ def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
 
 
 def _asks_for_pinning(flavor: Flavor) -> bool:
-    """Whether the flavor alone does. One that makes no sense without its image, which nobody sees
-    here, asks for nothing.
+    """Return whether the flavor alone asks for pinned CPUs. False for a flavor that is invalid
+    without its image, which is not known here.
     """
     try:
         topology = guest_topology(flavor, {})
@@ -224,8 +226,8 @@ def _asks_for_pinning(flavor: Flavor) -> bool:
 
 
 def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    """CPUs of a kind that the operator does not offer: an agent would not start with such a guest
-    on record.
+    """Yield why the guest's CPUs are not of the kind that the operator offers: an agent would not
+    start with such a guest on record.
     """
     shared = frozenset[int]().union(*(cell.shared for cell in state.cells))
     dedicated = frozenset[int]().union(*(cell.dedicated | cell.offline for cell in state.cells))
@@ -264,7 +266,7 @@ def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
 
 
 def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    # One that has to be cleaned after it is this guest's all the same.
+    # A device that has to be cleaned after its present guest is that guest's all the same.
     free = {
         one.address
         for one in free_devices(

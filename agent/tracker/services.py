@@ -1,5 +1,5 @@
-"""The tracker's parts put together: operations, audits and the book of consumers, on one memory of
-the nodes.
+"""Construction of the tracker's services: operations, audits, consumer records, lease and instance
+hosts, on one shared set of node entries.
 """
 
 from collections.abc import Callable, Collection
@@ -15,13 +15,13 @@ from agent.tracker.usage_step import UsageSettings, UsageStep
 
 
 class InstanceHosts:
-    """What the records know of instances, for ``host``. Threads may share it."""
+    """Look-ups of instances by host in the records, for ``host``. Threads may share it."""
 
     def __init__(self, records: RecordStore, host: str) -> None:
         self._records, self._host = records, host
 
     def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
-        """Those of ``instances``, by uuid, that are another host's.
+        """Return those of ``instances`` (uuids, in any spelling) that are on another host.
 
         :raises StoreError: the records cannot be read.
         """
@@ -37,7 +37,7 @@ class InstanceHosts:
         )
 
     def nodes(self) -> frozenset[str]:
-        """The uuids of the nodes on which this host has instances.
+        """Return the uuids of the nodes on which this host has instances.
 
         :raises StoreError: the records cannot be read.
         """
@@ -47,12 +47,16 @@ class InstanceHosts:
 
 @dataclass(frozen=True, slots=True)
 class TrackerServices:
-    """All that there is to do with records."""
+    """The services of the tracker that a process uses."""
 
     tracker: Tracker
+    """The operations on claims, moves and instances."""
     audits: UsageStep
+    """The step of an audit that reconciles the records with the driver report."""
     book: ConsumerRecords
+    """What the records know of consumers of allocations."""
     lease: SharedLease
+    """The lease on a shared provider."""
     instances: InstanceHosts
 
 
@@ -62,7 +66,7 @@ def build_tracker_services(
     clock: Clock,
     changed: Callable[[ProviderUuid], None],
 ) -> TrackerServices:
-    """The parts. ``changed``: called with each node of which something was promised or
+    """Build the services. ``changed``: called with each node on which resources were promised or
     given back.
     """
     entries: dict[ProviderUuid, NodeEntry] = {}

@@ -1,5 +1,5 @@
-"""The lease on many nodes at once: of the agents that could manage them, the one that
-has it does.
+"""Lease on many nodes at once: of the agents that could manage the nodes, the holder of the lease
+does.
 """
 
 import threading
@@ -14,38 +14,38 @@ from agent.model.node_records import RecordChanges
 from agent.tracker.record_store import RecordStore, RecordTransaction
 from agent.tracker.tracker import Clock
 
-# Leases are kept by uuid. That of a name is the same on every host.
+# Leases are stored by uuid. The uuid of a lease's name is the same on every host.
 NAMES = uuid.UUID("b3f0c9a8-5d7e-4c21-8f46-2f1f6f0f9a55")
 TRIES = 3
 
 
 def lease_uuid(name: str) -> ProviderUuid:
-    """Where the lease called ``name`` is kept."""
+    """Return the uuid under which the lease called ``name`` is stored."""
     return ProviderUuid(str(uuid.uuid5(NAMES, name)))
 
 
 class SharedLease:
-    """Takes and renews leases for ``host``, each for so many ``seconds``. Threads may share it."""
+    """Takes and renews leases for ``host``, each for ``seconds``. Threads may share it."""
 
     def __init__(self, records: RecordStore, host: str, seconds: float, clock: Clock) -> None:
         self._records, self._host, self._seconds, self._clock = records, host, seconds, clock
         self._lock = threading.Lock()
-        # Until when each is ours, so that the store need not be asked every time.
+        # Until when each lease is this host's, so that the store need not be read every time.
         self._until: dict[str, float] = {}
 
     def hold(self, name: str, *, dry_run: bool = False) -> bool:
-        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is
-        over. ``dry_run``: only look whether it could be had.
+        """Take the lease called ``name`` if it is free, or renew it when a third of it has passed.
+        ``dry_run``: only check whether the lease could be taken.
 
-        Returns whether it was this host's all the time since it was last held; if not, another one
-        may have had it meanwhile.
+        Returns whether the lease was this host's all the time since it was last held; if not,
+        another host may have had it in between.
 
         :raises StandingBy: another host has it.
-        :raises StoreError: the store cannot be asked.
+        :raises StoreError: the store cannot be read or written.
         """
         with self._lock:
             left = self._until.get(name, 0.0) - self._clock()
-            # More than all of it is left when the clock was set back.
+            # More than the full time is left when the clock was set back.
             if not dry_run and self._seconds * 2 / 3 < left <= self._seconds:
                 return True
             for attempt in range(1, TRIES + 1):
@@ -59,15 +59,15 @@ class SharedLease:
             return left > 0
 
     def leave(self, *names: str) -> None:
-        """Leave the leases called so, or all of them, to who takes this one's place under the same
-        host name: they do not end here.
+        """Leave the leases called ``names``, or all leases, to a successor with the same host name:
+        they are not ended here.
         """
         with self._lock:
             for name in names or list(self._until):
                 self._until.pop(name, None)
 
     def let_go(self) -> None:
-        """Let another host have them at once.
+        """End the leases, so that another host can take them at once.
 
         :raises StoreError: the store cannot be written.
         """

@@ -1,4 +1,4 @@
-"""What the store says of those that an operation is about, read in its transaction."""
+"""What the store has on the target of an operation, read in the operation's transaction."""
 
 from dataclasses import dataclass
 
@@ -16,39 +16,39 @@ NO_CHANGES = RecordChanges()
 
 @dataclass(frozen=True, slots=True)
 class OperationTarget:
-    """Whom an operation is about, as far as the caller knows. ``hosts``: where the caller says that
-    the instance is.
-    """
+    """The records that an operation is about, as far as the caller knows them."""
 
     node: ProviderUuid | None = None
     instance: ConsumerUuid | None = None
     claim: str | None = None
     migration: ConsumerUuid | None = None
     hosts: frozenset[str] = frozenset()
+    """The hosts where the caller says that the instance is."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """``claim``: the one with the operation's id, released ones too; ``claims``: all open ones of
-    the instance, on any node.
-
-    ``devices`` and ``units`` are those that these claims hold. None and empty where the store knows
-    nothing. ``strange_hosts``: of the hosts where a record or the caller has the instance those of
-    which the store has no node, because they have a store of their own.
-    """
+    """The records of an operation's target; None and empty where the store has none."""
 
     instance: Instance | None = None
     migration: Migration | None = None
     claim: Claim | None = None
+    """The claim with the operation's id, open or released."""
     claims: tuple[Claim, ...] = ()
+    """All open claims of the instance, on any node."""
     devices: tuple[DeviceRecord, ...] = ()
+    """The devices that ``claims`` hold."""
     units: tuple[UnitRecord, ...] = ()
+    """The units that ``claims`` hold."""
     strange_hosts: frozenset[str] = frozenset()
+    """The hosts that the record or the caller names for the instance and that have no node in this
+    store, because they have a store of their own.
+    """
 
     @property
     def has_left(self) -> bool:
-        """Whether the instance is where no record of this store says more of it: what is known of
-        it is what was told last.
+        """Whether the instance is on no host or on one with a store of its own, so that its record
+        here is the last that was reported and may be out of date.
         """
         return (
             not self.claims
@@ -59,22 +59,20 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What an operation will write, and the claim that it answers with. ``repeated``: it was done
-    before, nothing is written.
-    """
+    """The changes that an operation writes, and the claim that it answers with."""
 
     claim: Claim
     changes: RecordChanges = NO_CHANGES
 
     @property
     def repeated(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the operation was carried out before, so that nothing is written."""
         return not self.changes
 
 
 def is_departure(claim: Claim, migration: Migration) -> bool:
-    """Whether the claim with a move's id is what the source has of it, because the destination has
-    a store of its own.
+    """Return whether the claim with a move's id stands at the source, because the destination has a
+    store of its own.
     """
     return claim.node != migration.dest_node
 
@@ -82,7 +80,9 @@ def is_departure(claim: Claim, migration: Migration) -> bool:
 def read_stored_state(
     reading: RecordReads, subject: OperationTarget, *, held: bool = True
 ) -> StoredState:
-    """What the store says of those whom an operation is about. ``held``: devices and units too."""
+    """Read the records of an operation's target. ``held``: with the devices and units of the
+    claims.
+    """
     claim = reading.claim(subject.claim) if subject.claim is not None else None
     instance = subject.instance or (claim.instance if claim is not None else None)
     if instance is None:
@@ -97,7 +97,7 @@ def read_stored_state(
         reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
     )
     found = reading.instance(instance)
-    # Who has claims here is known here.
+    # An instance that has claims in this store has its host in this store too.
     hosts = {
         *subject.hosts,
         *([found.host] if found is not None and found.host is not None and not open_ones else []),
@@ -115,23 +115,23 @@ def read_stored_state(
 
 
 def places(known: StoredState) -> frozenset[ProviderUuid]:
-    """The nodes of the claims."""
+    """Return the nodes of the claims."""
     return frozenset(
         one.node for one in (*known.claims, *([known.claim] if known.claim is not None else []))
     )
 
 
 def concerned(known: StoredState) -> tuple[ProviderUuid, ...]:
-    """The nodes to whose records the instance belongs: where it is, and where it is promised
-    something.
+    """Return the nodes to whose records the instance belongs: the node where it is, and the nodes
+    where it has claims.
     """
     here = known.instance.node if known.instance is not None else None
     return (*(one.node for one in known.claims), *([here] if here is not None else []))
 
 
 def ends(known: StoredState) -> frozenset[ProviderUuid]:
-    """Where the move leads from and to, so that one end may repeat what has left it without a
-    claim.
+    """Return the source and the destination of the move, because an operation may be repeated at an
+    end where the guest has no claim any more.
     """
     move = known.migration
     return (

@@ -1,8 +1,9 @@
-"""The tracker: every operation on the claims of this host's nodes, one at a time a node.
+"""Tracker: the operations on the claims of this host's nodes, one at a time per node.
 
-An operation is planned purely, written in one transaction, and then swapped into memory; there is
-no I/O but the store under a node's lock, and no long search (see :mod:`agent.tracker.planning`).
-Whoever else wrote to a node's records has raised the node's version, so that it is read again.
+An operation is planned by a pure function, written in one transaction, and then applied to the
+state in memory. Under a node's lock there is no I/O but the store's, and no long search (see
+:mod:`agent.tracker.planning`). Every process that writes to a node's records raises the node's
+    version, so that a state in memory that is out of date is noticed and read again.
 """
 
 import logging
@@ -51,7 +52,8 @@ from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 10
-# So often a plan that takes long is made with nothing held, before others of the node wait for it.
+# How often a long search is made without the node's lock before the operation makes it under the
+# lock, so that the other operations on the node wait.
 PATIENCE = 3
 
 Answer = TypeVar("Answer")
@@ -61,18 +63,18 @@ Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], An
 
 @dataclass(frozen=True, slots=True)
 class _Done(Generic[Answer]):
-    """An operation that was carried out, and what it changed."""
+    """An operation that was carried out, with its answer and the changes that were written."""
 
     answer: Answer
     changes: RecordChanges
 
 
 class Tracker:
-    """The claims of the nodes of one host. Threads may share it.
+    """The claims of the nodes of one host. Safe for use by several threads.
 
-    ``entries``: the nodes that were audited, by uuid. ``listed``: those that will be. ``changed``:
-    called with each node of which something was promised or given back, after that is durable.
-    ``host``: this host's name.
+    ``entries``: the nodes that were audited, by uuid. ``listed``: the nodes that the driver listed
+    last. ``changed``: called with each node on which resources were promised or given back, after
+    the change is durable. ``host``: this host's name.
     """
 
     def __init__(
@@ -96,9 +98,9 @@ class Tracker:
     # --- claims of guests and devices -------------------------------------------------------------
 
     def claim(self, request: InstanceClaim) -> PlannedChange:
-        """Claim room for a new guest.
+        """Claim resources for a new guest.
 
-        :raises TrackerError: it cannot be had; nothing was written.
+        :raises TrackerError: the claim is denied; nothing was written.
         """
         check_claim(request)
         subject = OperationTarget(request.node, request.instance.uuid, request.id)
@@ -121,9 +123,10 @@ class Tracker:
         return planned
 
     def abort(self, claim: str) -> PlannedChange:
-        """Give back what a claim of a guest, a move or devices got; harmless when repeated.
+        """Give back the resources of a claim of a guest, a move or devices; harmless when repeated.
 
-        :raises TrackerError: there is no such claim, or what it was made for has happened.
+        :raises TrackerError: there is no such claim, or the guest, move or devices that it was
+            opened for are there already.
         """
 
         def plan(
@@ -141,9 +144,9 @@ class Tracker:
         )
 
     def claim_devices(self, request: DeviceClaim) -> PlannedChange:
-        """Claim devices for a guest that is here.
+        """Claim devices for a guest of this node.
 
-        :raises TrackerError: they cannot be had; nothing was written.
+        :raises TrackerError: the claim is denied; nothing was written.
         """
         check_claim(request)
         subject = OperationTarget(request.node, request.instance, request.id)
@@ -155,7 +158,7 @@ class Tracker:
         )
 
     def allocate_devices(self, claim: str) -> PlannedChange:
-        """The claimed devices are in use; harmless when repeated.
+        """Record that the claimed devices are in use; harmless when repeated.
 
         :raises TrackerError: there is no such claim, or it was given back.
         """
@@ -164,10 +167,11 @@ class Tracker:
     def free_devices(
         self, node: ProviderUuid, instance: ConsumerUuid, only: DeviceState | None
     ) -> int:
-        """Free what the guest got beside its claim on the node, ``only`` in that state. Returns how
-        many devices.
+        """Free the devices that the guest has on the node beside those of its own claim.
 
-        :raises TrackerError: the node is not ours.
+        ``only``: free the devices in this state only. Returns the number of devices.
+
+        :raises TrackerError: the node is not managed here.
         """
         raise_all(one_of("state", only, DEVICE_STATES) if only is not None else ())
         subject = OperationTarget(node, instance)
@@ -177,10 +181,12 @@ class Tracker:
         return len(changes.devices) + len(changes.dropped_devices)
 
     def clean(self, node: ProviderUuid, address: str) -> bool:
-        """Somebody has cleaned a device; what is reserved of its card is given free. Returns
-        whether there was anything to do.
+        """Record that a device was cleaned, and free the reserved devices of its card.
 
-        :raises TrackerError: the node is not ours, it has no such device, or a guest has it.
+        Returns whether a device was reserved.
+
+        :raises TrackerError: the node is not managed here, it has no such device, or a guest has
+            the device.
         """
         return bool(
             self._changing(OperationTarget(node), lambda state, _: cleaned(state.devices, address))
@@ -189,10 +195,10 @@ class Tracker:
     # --- moves ------------------------------------------------------------------------------------
 
     def claim_move(self, request: MoveClaim) -> PlannedChange:
-        """Claim room for a guest that comes here, or gets another flavor here; or take note that a
-        guest of this host goes elsewhere.
+        """Claim resources for a guest that moves to this host or is resized on it; or record that a
+        guest of this host leaves for another one.
 
-        :raises TrackerError: it cannot be; nothing was written.
+        :raises TrackerError: the claim is denied; nothing was written.
         """
         check_claim(request)
         migration = (
@@ -217,11 +223,11 @@ class Tracker:
         )
 
     def _source_of(self, request: MoveClaim) -> ProviderUuid | None:
-        """The node of ours that a guest leaves for a host with a store of its own; None for a move
-        that is on record already.
+        """Return the node of this host from which a guest leaves for a host with a store of its
+        own; None for a move that is on record already.
 
-        :raises TrackerError: it leaves none of ours, or its destination's records are here, so that
-            the agent there has to be asked.
+        :raises TrackerError: the guest leaves no node of this host; or the records of the
+            destination are in this store, so that the agent of the destination has to be asked.
         """
         with self._records.reading() as reading:
             if reading.claim(request.id) is not None:
@@ -246,37 +252,37 @@ class Tracker:
         return mine[0]
 
     def finish(self, move: str) -> PlannedChange:
-        """The guest has arrived at the destination.
+        """Record that the guest has arrived at the destination.
 
-        :raises TrackerError: there is no such move, or it was given up.
+        :raises TrackerError: there is no such move, or it was aborted.
         """
         return self._on_claim(move, lambda known: moves.finish(known, self._clock()))
 
     def confirm(self, move: str) -> PlannedChange:
-        """The guest stays at the destination; the source is free.
+        """Keep the guest at the destination, and free the source.
 
-        :raises TrackerError: there is no such move, or it has not arrived.
+        :raises TrackerError: there is no such move, or the guest has not arrived.
         """
         return self._on_claim(move, lambda known: moves.confirm(known, self._clock()))
 
     def revert(self, move: str) -> PlannedChange:
-        """The guest goes back to the source; the destination is free.
+        """Send the guest back to the source, and free the destination.
 
         :raises TrackerError: there is no such move, or the instance is not about to go back.
         """
         return self._on_claim(move, lambda known: moves.revert(known, self._clock()))
 
     def progress(self, move: str, status: MigrationStatus) -> PlannedChange:
-        """The move has come as far as ``status``; harmless when repeated.
+        """Record that the move has reached ``status``; harmless when repeated.
 
-        :raises TrackerError: there is no such move, it is over, or has come further.
+        :raises TrackerError: there is no such move, it has ended, or it is past that status.
         """
         raise_all(one_of("status", status, STATUSES))
         return self._on_claim(move, lambda known: moves.progress(known, status, self._clock()))
 
     def drop_half(self, move: str, half: Half) -> PlannedChange:
-        """Give the half of a move back that is at its source, or at its destination, and nothing
-        else; harmless when repeated.
+        """Give back one half of a move, at its source or at its destination, and nothing else;
+        harmless when repeated.
 
         :raises TrackerError: there is no such move.
         """
@@ -286,9 +292,9 @@ class Tracker:
     def drop(
         self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half
     ) -> RecordChanges:
-        """Give one half of a move back, and nothing else.
+        """Give back one half of the move of an instance on a node, and nothing else.
 
-        :raises TrackerError: the node is not ours.
+        :raises TrackerError: the node is not managed here.
         """
         raise_all(one_of("half", half, HALVES))
         return self._changing(
@@ -299,9 +305,9 @@ class Tracker:
     # --- instances and builds ---------------------------------------------------------------------
 
     def update(self, instance: ConsumerUuid, update: InstanceUpdate) -> Instance:
-        """Take note of a guest's new state; one that is gone gives everything back.
+        """Record an instance's new state; an instance that is deleted gives back all its resources.
 
-        :raises TrackerError: it is not here, or somebody changed it since.
+        :raises TrackerError: the instance is not here, or was changed since it was read.
         """
         check_update(update)
         node = self._node_of(instance)
@@ -326,7 +332,8 @@ class Tracker:
     def forget(self, instance: ConsumerUuid) -> Instance:
         """End the record of a guest that is gone from its hypervisor; harmless when repeated.
 
-        :raises TrackerError: it is not here, it moves, or the hypervisor shows it, or may.
+        :raises TrackerError: the instance is not here, it moves, or the hypervisor shows the guest
+            or may still have it.
         """
         node = self._node_of(instance)
 
@@ -347,9 +354,9 @@ class Tracker:
         return found
 
     def count_build(self, node: ProviderUuid, result: BuildResult) -> int:
-        """Count failed builds in a row. Returns how many there are now.
+        """Count the failed builds in a row, and return their number.
 
-        :raises TrackerError: the node is not ours.
+        :raises TrackerError: the node is not managed here.
         """
         raise_all(one_of("result", result, BUILD_RESULTS))
         self._changing(
@@ -361,11 +368,11 @@ class Tracker:
     # --- guests that are there already ------------------------------------------------------------
 
     def import_guests(self, node: ProviderUuid) -> GuestImport:
-        """Make records of the guests that the node's last audit has seen and no record knows, all
-        that can be; harmless when repeated.
+        """Build records of all guests that the node's last audit saw and that no record knows,
+        where that is possible; harmless when repeated.
 
-        :raises TrackerError: the node is not ours or not ready, or its driver does not tell of
-            guests; nothing was written.
+        :raises TrackerError: the node is not managed here or not ready, or its driver does not
+            report guests; nothing was written.
         """
 
         def plan(
@@ -377,9 +384,9 @@ class Tracker:
         return self._carried_out(OperationTarget(node), plan, lambda found: found.changes).written()
 
     def foreseen_import(self, state: NodeState) -> GuestImport:
-        """What :meth:`import_guests` would find and write on a node in this state.
+        """Return what :meth:`import_guests` would find and write on a node in this state.
 
-        :raises GuestsUntold: its driver does not tell of guests.
+        :raises GuestsUntold: the driver does not report guests.
         """
         with self._records.reading() as reading:
             return self._imported(state, reading)
@@ -398,9 +405,9 @@ class Tracker:
     # --- views ------------------------------------------------------------------------------------
 
     def view(self, node: ProviderUuid) -> NodeState:
-        """The node as it is now, whoever changed it last.
+        """Return the current state of the node, with the changes of all processes.
 
-        :raises TrackerError: it is not ours, or was not audited yet.
+        :raises TrackerError: the node is not managed here, or was not audited yet.
         """
         with locked(self._entries, [node]) as entries, self._records.reading() as reading:
             if node not in entries:
@@ -408,9 +415,9 @@ class Tracker:
             return self._current(node, entries[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
-        """The nodes of this host, audited since it started or not.
+        """Return the nodes of this host, whether audited since the agent started or not, sorted.
 
-        :raises NodeNotReady: nothing was ever audited, so that nobody knows which they are.
+        :raises NodeNotReady: no node was ever audited, so that the nodes of this host are unknown.
         """
         with self._records.reading() as reading:
             found = {*self._entries, *reading.nodes_of(self._host)}
@@ -419,7 +426,7 @@ class Tracker:
         return sorted(found)
 
     def own(self, node: ProviderUuid) -> ProviderUuid:
-        """That node, if it is one of this host's.
+        """Return the node if it is one of this host's.
 
         :raises TrackerError: it is not.
         """
@@ -430,8 +437,8 @@ class Tracker:
         return node
 
     def remembered(self) -> list[NodeState]:
-        """The nodes as memory has them, at once; what other processes wrote since may
-        be missing.
+        """Return the states in memory, without waiting; recent changes by other processes may be
+        missing.
         """
         return [entry.state for entry in list(self._entries.values()) if entry.state is not None]
 
@@ -442,7 +449,7 @@ class Tracker:
         subject: OperationTarget,
         plan: Callable[[NodeState, StoredState, ClaimPlanner], PlannedChange],
     ) -> PlannedChange:
-        """An operation that needs to know what a node has."""
+        """Carry out an operation that needs the node's state."""
         node, ahead = subject.node, LocklessPlanner()
         assert node is not None
         try:
@@ -457,7 +464,7 @@ class Tracker:
             raise
 
     def _on_claim(self, claim: str, plan: Callable[[StoredState], PlannedChange]) -> PlannedChange:
-        """An operation on a claim, which says itself where it is."""
+        """Carry out an operation on a claim; the claim's record names the node."""
         return self._carried_out(
             OperationTarget(claim=claim),
             lambda _, known, __: plan(known),
@@ -467,7 +474,7 @@ class Tracker:
     def _changing(
         self, subject: OperationTarget, plan: Callable[[NodeState, StoredState], RecordChanges]
     ) -> RecordChanges:
-        """An operation that answers with nothing but what it changed."""
+        """Carry out an operation whose answer is the list of its changes."""
         node = subject.node
         assert node is not None
         return self._carried_out(
@@ -483,8 +490,10 @@ class Tracker:
         changes_of: Callable[[Answer], RecordChanges],
         ahead: LocklessPlanner | None = None,
     ) -> Answer:
-        """Plan, write, swap; anew if somebody else was faster, or if something had to be worked out
-        ``ahead``.
+        """Plan the operation, write its changes and apply them to the states in memory.
+
+        Starts again if another process wrote first, or if a long search had to be made without the
+        lock (``ahead``).
         """
         nodes = self._nodes_of(subject)
         with ExitStack() as turn:
@@ -496,8 +505,8 @@ class Tracker:
                         and ahead is not None
                         and ahead.count >= PATIENCE
                     ):
-                        # Others came between each time; now those of this node wait, as they do for
-                        # each other.
+                        # Other operations changed the node each time. Now the search is made under
+                        # the lock, and they wait, as operations on one node do for each other.
                         ahead.work_out(outcome)
                         outcome = self._attempt(entries, nodes, subject, plan, changes_of)
                 if isinstance(outcome, _Done):
@@ -513,13 +522,13 @@ class Tracker:
         )
 
     def _work_out(self, missing: NotPlannedYet, ahead: LocklessPlanner, turn: ExitStack) -> None:
-        """Work it out when it is this claim's ``turn`` on the node, with nothing else held."""
+        """Make the missing search, with no lock held, in this claim's ``turn`` on the node."""
         entry = self._entries.get(missing.state.node.uuid)
         if entry is not None and not ahead.in_turn:
             turn.enter_context(entry.turn)
             ahead.in_turn = True
             if entry.state is not missing.state:
-                # Whose turn it was before has changed the node.
+                # The claim that had its turn before has changed the node.
                 return
         ahead.work_out(missing)
 
@@ -531,8 +540,10 @@ class Tracker:
         plan: Plan[Answer],
         changes_of: Callable[[Answer], RecordChanges],
     ) -> "_Done[Answer] | frozenset[ProviderUuid] | NotPlannedYet | None":
-        """Plan, write, swap, with the nodes locked. Else what to work out before, the nodes that
-        are concerned too, or None for a conflict.
+        """Plan, write and apply once, with the nodes locked.
+
+        Returns, instead of the answer, the search that has to be made first, the other nodes that
+        are concerned, or None for a conflict.
         """
         try:
             with self._records.transaction(nodes) as transaction:
@@ -554,7 +565,7 @@ class Tracker:
         except TrackerError:
             raise
         except Exception:
-            # The commit may have come through although its answer did not.
+            # The commit may have succeeded although its answer was lost.
             self._forget(nodes)
             raise
         for uuid, state in states.items():
@@ -562,16 +573,16 @@ class Tracker:
         return _Done(answer, changes)
 
     def _nodes_of(self, subject: OperationTarget) -> frozenset[ProviderUuid]:
-        """The nodes whose claims an operation may change, as far as can be told before it begins.
+        """Return the nodes whose claims an operation may change, as far as known before it begins.
 
-        :raises TrackerError: none of them is ours.
+        :raises TrackerError: none of them is managed here.
         """
         if subject.node is not None:
             if subject.node not in self._entries:
                 with self._records.reading() as reading:
                     raise self._absent(subject.node, reading)
             return frozenset({subject.node})
-        # Before the store is read, because a node that is removed leaves the store first.
+        # Taken before the store is read, because a node that is removed leaves the store first.
         mine = frozenset(self._entries)
         with self._records.reading() as reading:
             known = read_stored_state(reading, subject, held=False)
@@ -581,7 +592,7 @@ class Tracker:
                     f"no claim or move {subject.claim}", "see agent claims and agent migrations"
                 )
             either = nodes | ends(known)
-            # A node that was removed has no agent any more that could be asked instead.
+            # A node that was removed has no other agent that could be asked instead.
             removed = {
                 uuid
                 for uuid in either - mine
@@ -599,7 +610,7 @@ class Tracker:
         return nodes
 
     def _node_of(self, instance: ConsumerUuid) -> ProviderUuid:
-        """The node of ours where an instance is, or has something."""
+        """Return the node of this host where an instance is, or has claims."""
         with self._records.reading() as reading:
             found, held = reading.instance(instance), reading.claims_of(instance)
             there = [
@@ -613,24 +624,25 @@ class Tracker:
         return mine[0] if mine else next(iter(self._entries))
 
     def _check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
-        """Of nodes of which memory has nothing, whether that is only because the agent has just
-        started.
+        """Check that none of ``nodes``, which have no state in memory, only waits for its first
+        audit.
 
-        :raises NodeNotReady: so it is of one of them.
+        :raises NodeNotReady: one of them does, because the agent has just started.
         """
         for uuid in sorted(nodes):
             if isinstance(reason := self._absent(uuid, reading), NodeNotReady):
                 raise reason
 
     def _absent(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
-        """Why nothing can be done on a node of which memory has nothing."""
+        """Return the error that says why a node without a state in memory cannot be used."""
         found = reading.node(node)
         listed = self._listed.nodes
         if node in self._entries or ((found is None or found.deleted) and node in (listed or ())):
-            # Its first audit has begun since memory was asked, or others come before it.
+            # Its first audit has begun since memory was read, or is queued behind those of other
+            # nodes.
             return _not_audited(node)
         if found is None and not self._entries and listed is None:
-            # One that is new to the store may be ours all the same.
+            # A node that is not in the store yet may still be one of this host's.
             return _nothing_audited()
         if found is None or found.deleted:
             return _unknown(node)
@@ -644,9 +656,10 @@ class Tracker:
         )
 
     def _current(self, node: ProviderUuid, entry: NodeEntry, reading: RecordReads) -> NodeState:
-        """The node's state, read again if it is not what memory has.
+        """Return the node's state, read again if its version in the store is another than in
+        memory.
 
-        :raises TrackerError: it is not ours yet, or not any more.
+        :raises TrackerError: the node is not managed here yet, or not any more.
         """
         if entry.agent is None:
             raise _not_audited(node)

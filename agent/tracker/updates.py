@@ -1,4 +1,4 @@
-"""What the life of a guest does to its claims: planned purely from what the store knows."""
+"""Changes to an instance's record and what they do to its claims. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from agent.tracker.stored_state import StoredState
 
 
 class Unset:
-    """What a caller did not say, where None means something."""
+    """Type of a field that the caller did not give, for fields where None has a meaning."""
 
 
 UNSET = Unset()
@@ -32,19 +32,17 @@ UNSET = Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUpdate:
-    """What is to become of an instance's record. ``image_properties``: of the image that it is
-    rebuilt in place with. ``hidden``: whether it is the twin of a move between cells of the cloud
-    that does not count.
-
-    ``version``: the one that the caller has seen, None if it does not matter.
-    """
+    """The requested changes to an instance's record."""
 
     vm_state: VmState | Unset = UNSET
     task_state: TaskState | Unset | None = UNSET
     deleted: bool | Unset = UNSET
     hidden: bool | Unset = UNSET
+    """Whether the instance is the copy in a move between cells of the cloud that does not count."""
     image_properties: Mapping[str, str] | Unset = UNSET
+    """The properties of the image with which the instance is rebuilt in place."""
     version: int | None = None
+    """The version of the record that the caller has seen, None if any version will do."""
 
 
 BuildResult = Literal["failed", "succeeded"]
@@ -58,16 +56,18 @@ def update_instance(
     now: float,
     moves: Iterable[Migration] = (),
 ) -> RecordChanges:
-    """The new state of an instance of this node, or of none; one that is gone or shelved gives
-    everything back, and its ``moves`` end.
+    """Return the changes that update an instance of this node, or one that has no host and no
+    claims.
 
-    :raises TrackerError: it is another node's, or somebody changed it since.
+    An instance that is deleted or shelved gives all its resources back, and its ``moves`` end.
+
+    :raises TrackerError: the instance is another node's, or was changed since the caller read it.
     """
     instance = known.instance
     if instance is None:
         raise UnknownInstance("no record of that instance", "see agent claims")
-    # First, so that who asks again after a lost answer looks at what has become of it, though it
-    # may be nobody's here any more.
+    # Checked first, so that a caller that repeats a request after a lost answer reads the record
+    # again, although the instance may have left this node.
     if update.version is not None and update.version != instance.version:
         raise StaleVersion(
             f"instance {instance.uuid} has version {instance.version}, not {update.version}",
@@ -107,11 +107,13 @@ def update_instance(
 def forget_guest(
     state: NodeState, known: StoredState, now: float, moves: Iterable[Migration] = ()
 ) -> RecordChanges:
-    """The end of the record of a guest of this node that is gone, whatever the record says of it.
-    It keeps no host, so that only what it holds of this tree is given back in Placement: nobody
-    here knows of the rest.
+    """Return the changes that end the record of a guest of this node that is gone.
 
-    :raises TrackerError: it is another node's, it moves, or the hypervisor shows it, or may.
+    The state in the record does not matter. The record keeps no host, so that in Placement only the
+    allocations in this tree are removed: the agent does not know of any others.
+
+    :raises TrackerError: the instance is another node's, it moves, or the hypervisor shows the
+        guest or may still have it.
     """
     instance, node = known.instance, state.node
     if instance is None:
@@ -161,7 +163,7 @@ def forget_guest(
 
 
 def count_build(state: NodeState, result: BuildResult, now: float) -> RecordChanges:
-    """One more failed build in a row, or none any more."""
+    """Return the change that counts one more failed build in a row, or resets the count."""
     failed = state.node.failed_builds + 1 if result == "failed" else 0
     if failed == state.node.failed_builds:
         return RecordChanges()
@@ -177,10 +179,10 @@ def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
 
 
 def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt: Instance) -> None:
-    """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest
-    has.
+    """Check that the new image asks for the cells that the guest has, because a rebuild in place
+    takes no claim.
 
-    :raises TrackerError: it asks for others.
+    :raises TrackerError: it asks for other cells.
     """
     guest = guest_topology(rebuilt.flavor, rebuilt.image_properties)
     if guest == guest_topology(old.flavor, old.image_properties):
@@ -206,8 +208,8 @@ def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt:
 
 
 def ended_moves(moves: Iterable[Migration], now: float) -> RecordChanges:
-    """The moves of a guest that is gone are over, also those that failed: nobody is there any more
-    to see where that left it.
+    """Return the changes that end the moves of a guest that is gone, failed ones included: no guest
+    is left whose place could still be found out.
     """
     return RecordChanges(
         migrations=tuple(

@@ -1,5 +1,5 @@
-"""The audits of the nodes' records: the step "usage" of a pass. Reads all, reconciles it purely,
-writes it at once, swaps it in.
+"""Usage step of a pass: the audit of a node's records. Reads the records, reconciles them by pure
+functions, writes all changes in one transaction, and applies them to the state in memory.
 """
 
 import logging
@@ -41,16 +41,16 @@ LOG = logging.getLogger(__name__)
 DAY = 86400.0
 
 Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRecord, ...] | None]
-"""The rows of the devices that are offered, and of those on the same cards; None if the host did
-not say.
+"""Function from a node and its facts to the records of the devices that are offered and of those on
+the same cards; None if the host did not report its devices.
 """
 Misfits = Callable[[HostFacts], Iterable[ConfigError]]
-"""Where the operator's options contradict the host."""
+"""Function from facts to the errors of options that contradict the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSettings:
-    """What the operator decided, and who we are."""
+    """The operator's options for the usage step, and the identity of the agent."""
 
     agent: Agent
     policy: Policy
@@ -61,8 +61,10 @@ class UsageSettings:
 
 
 class UsageStep:
-    """Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the
-    driver. Threads may share it.
+    """The audits of all nodes' records. Threads may share it.
+
+    Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the nodes
+    that the driver lists.
     """
 
     def __init__(
@@ -83,8 +85,8 @@ class UsageStep:
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
-        # Nodes whose leases others are to end, and those whose leases this is to end although it
-        # has not audited them.
+        # ``_handed``: nodes whose leases another process is to end. ``_inherited``: nodes whose
+        # leases this step is to end, although it has not audited them.
         self._handed = self._inherited = frozenset[ProviderUuid]()
 
     def audit(
@@ -96,11 +98,12 @@ class UsageStep:
         start: bool,
         dry_run: bool = False,
     ) -> NodeView:
-        """Count what is promised on the node, on these facts; facts older than the last ones change
-        nothing.
+        """Reconcile the node's records with the facts, and return its usage. Facts older than the
+        last ones change nothing.
 
-        ``present``: the node's tree as Placement was last seen to have it, to tell which provider
-        counts which units. ``start``: what must not be wrong when an agent starts is an error.
+        ``present``: the node's tree as Placement was last seen to have it, to find the provider
+        that counts each unit. ``start``: whether contradictions that must not exist when an agent
+        starts raise an error.
 
         :raises NodeHeldElsewhere: another host manages the node.
         :raises ConfigErrors: the options contradict the host or what its guests have.
@@ -115,7 +118,7 @@ class UsageStep:
                 else self._entries.get(node, NodeEntry(HostCapacity()))
             )
         with locked({node: entry}, [node]):
-            # Facts from before the last ones, unless it is the clock that went back.
+            # Older facts, unless the clock was set back.
             if entry.state is not None and facts.taken_at < entry.host.taken_at <= self._clock():
                 LOG.debug(
                     "node %s: facts of %s are older than the last ones",
@@ -144,9 +147,10 @@ class UsageStep:
         )
 
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
-        """Write down what Placement has reserved of the node's cards. Returns ``view`` with that.
+        """Record what Placement has reserved of the node's cards. Returns ``view`` with these
+        changes.
 
-        :raises RecordConflict: somebody else changes the node.
+        :raises RecordConflict: another process changed the node at the same time.
         :raises StoreError: the records cannot be written.
         """
         if not (changes := noted(view.state.devices, seen)):
@@ -154,8 +158,8 @@ class UsageStep:
         if dry_run:
             return replace(view, state=view.state.after(changes))
         with locked(self._entries, [view.node]) as entries:
-            # What was promised since the records were counted is not to be lost. Another audit
-            # looks at a node that nobody knows.
+            # Claims that were made since the records were counted must not be lost. A node that has
+            # no state in memory is left to another audit.
             state = entries[view.node].state if view.node in entries else None
             if state is None or not (changes := noted(state.devices, seen)):
                 return view
@@ -169,9 +173,9 @@ class UsageStep:
             )
 
     def published(self, node: ProviderUuid, version: int) -> None:
-        """What the node's records were at that version is in Placement now.
+        """Record that the node's records of that version are in Placement now.
 
-        :raises StoreError: that cannot be written down; the next audit does.
+        :raises StoreError: the store cannot be written; the next audit repeats it.
         """
         with locked(self._entries, [node]) as entries:
             state = entries[node].state if node in entries else None
@@ -185,10 +189,11 @@ class UsageStep:
             entries[node].state = state.after(done)
 
     def unavailable(self, present: Collection[ProviderUuid]) -> None:
-        """The driver offers only the nodes ``present`` now: nothing new is promised on
-        the others.
+        """Stop new claims on all nodes but those of ``present``, because the driver offers only
+        these.
         """
-        # One that lists none, or stands by, says of no node that there is none.
+        # A driver that lists no node, or an agent that stands by, does not mean that no nodes
+        # exist.
         self._listed.nodes = frozenset(present) or None
         for node, entry in list(self._entries.items()):
             if node not in present:
@@ -197,8 +202,8 @@ class UsageStep:
                     entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
     def stand_by(self, node: ProviderUuid) -> None:
-        """Another agent, with a store of its own, manages the node: nothing new is promised on it
-        here before its next audit.
+        """Stop new claims on the node until its next audit, because another agent, with a store of
+        its own, manages the node.
         """
         with locked(self._entries, [node]) as entries:
             if (entry := entries.get(node)) is not None:
@@ -206,7 +211,7 @@ class UsageStep:
                 entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
     def waiting(self) -> frozenset[ProviderUuid]:
-        """The nodes of which something is not published yet, or not known."""
+        """Return the nodes with changes that are not published yet, or with an unknown state."""
         return frozenset(
             node
             for node, entry in list(self._entries.items())
@@ -214,10 +219,10 @@ class UsageStep:
         )
 
     def keep(self, present: Collection[ProviderUuid]) -> None:
-        """Renew the leases on the nodes ``present``, all at once, because many of them are not
-        audited every time; end those on nodes that left.
+        """Renew the leases on the nodes ``present`` in one transaction, because not every pass
+        audits each of many nodes; end those on nodes that left.
 
-        :raises StoreError: the store cannot be written; the next audits renew them.
+        :raises StoreError: the store cannot be written; the next audits renew the leases.
         """
         now, agent, here = self._clock(), self._settings.agent, frozenset(present)
         left = (frozenset(self._entries) | self._inherited) - here
@@ -249,9 +254,9 @@ class UsageStep:
         )
 
     def renew(self) -> None:
-        """Renew the leases that are this one's, while no audit does.
+        """Renew this agent's leases while no audit does.
 
-        :raises StoreError: the store cannot be written; the next audits renew them.
+        :raises StoreError: the store cannot be written; the next audits renew the leases.
         """
         now, agent, here = (
             self._clock(),
@@ -271,8 +276,8 @@ class UsageStep:
                 transaction.write(RecordChanges(leases=due))
 
     def remove(self, node: ProviderUuid) -> None:
-        """The node is no more, as its backend says: its record ends, and nobody holds it. That of
-        another host is left alone.
+        """Mark the node deleted and end its lease, because the backend says that the node does not
+        exist any more. Records and leases of another host are left alone.
         """
         host = self._settings.agent.host
         with self._adding, locked(self._entries, [node]):
@@ -305,21 +310,21 @@ class UsageStep:
 
     @property
     def inherited(self) -> bool:
-        """Whether leases were left to this one, and it was not told since which nodes there are."""
+        """Whether another step left leases to this one and ``keep`` has not run since."""
         return bool(self._inherited)
 
     def hand_over(self, successor: "UsageStep | None") -> None:
         """Leave the leases of all nodes to ``successor``, which has the same host name; None if it
-        is not there yet.
+        does not exist yet.
 
-        Claims go on here for as long as they come.
+        This step still carries out claims that arrive.
         """
         self._handed = frozenset(self._entries) | self._inherited
         if successor is not None:
             successor._inherited |= self._handed
 
     def let_go(self) -> None:
-        """End the leases of all nodes, so that another host can take them over at once."""
+        """End the leases of all nodes, so that another host can take the nodes over at once."""
         nodes = sorted((frozenset(self._entries) | self._inherited) - self._handed)
         with self._records.transaction(nodes) as transaction:
             now, mine = self._clock(), [transaction.lease(node) for node in nodes]
@@ -334,8 +339,10 @@ class UsageStep:
     # --- parts ------------------------------------------------------------------------------------
 
     def _contradictions(self, facts: HostFacts) -> Iterator[ConfigError]:
-        """The options that name CPUs and cells which the host does not have. Later it may lose
-        some: then they are not offered any more.
+        """Yield an error for each option that names CPUs or cells which the host does not have.
+
+        Only checked at the start, because CPUs and cells that the host loses later are just not
+        offered any more.
         """
         policy = self._settings.policy.host
         if facts.cpu is not None and facts.complete("cpu"):
@@ -354,7 +361,7 @@ class UsageStep:
         start: bool,
         dry_run: bool,
     ) -> NodeView:
-        """One attempt: all that was planned is written, or nothing."""
+        """Make one attempt at the audit: either all changes are written, or none."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._shown(node, facts, present)
             taken = not is_ours(reading.lease(node), self._settings.agent.host, now)
@@ -401,8 +408,8 @@ class UsageStep:
     def _recorded(
         self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
     ) -> tuple[NodeRecords, RecordChanges, bool]:
-        """The node's records as they will be with its own record brought up to date, and whether
-        that is new.
+        """Return the node's records with its own record brought up to date, the changes for that,
+        and whether the node's record is new.
         """
         settings = self._settings
         found = FoundNode(
@@ -437,7 +444,7 @@ class UsageStep:
         )
 
     def _check_start(self, state: NodeState) -> None:
-        """What an agent must not start on.
+        """Check the conditions under which an agent must not start.
 
         :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not
             offered.
@@ -478,11 +485,11 @@ def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView
 
 
 def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
-    """Which provider counts each device: the one that Placement has, or the one that this pass
-    makes, because claims come before the next.
+    """Return the provider that counts each device: the one that Placement has, or the one that this
+    pass creates, because claims come before the next pass.
 
-    Besides, by the cards' addresses, those of cards that are gone: whoever has allocated of them
-    gets no other device instead.
+    Cards that are gone are included by their addresses: a guest with an allocation of such a card
+    must not get another device instead.
     """
     root, names = (
         state.node.uuid,
@@ -496,7 +503,7 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
     children = (
         map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
     )
-    # By their names alone, because others may have taken the marks off.
+    # Found by their names alone, because their traits may have been removed by others.
     gone = {
         str(card): one.uuid
         for one in children
@@ -508,10 +515,10 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
 def _cell_providers(
     state: NodeState, present: ProviderTree, policy: Policy
 ) -> dict[ProviderUuid, int]:
-    """Which cell each provider counts, by the same rule; where the root counts for all, those that
-    are left of another layout.
+    """Return the cell that each provider counts, existing or created by this pass.
 
-    The scheduler allocates from these until they are gone.
+    Where the root counts all cells, these are the cell providers that are left of a nested layout,
+    because the scheduler allocates from them until they are gone.
     """
     root = state.node.uuid
     nested = choose_layout(policy, present, root) == "nested"
@@ -531,7 +538,9 @@ def _cell_providers(
 def _mdev_sources(
     state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
 ) -> tuple[MdevSource, ...]:
-    """The parents of mediated devices, with the providers that count them by the same rule."""
+    """Return the parents of mediated devices, with the providers that count them, existing or
+    created by this pass.
+    """
     root = state.node.uuid
     node = present.name_of(root) if present.exists(root) else state.node.name
 

@@ -1,5 +1,5 @@
-"""What an audit finds of each open claim: whether it still stands. Pure; what is not proven over is
-kept.
+"""Verdicts of an audit on open claims: whether each still stands. Pure; a claim is kept unless its
+records prove that it is over.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from agent.model.names import ProviderUuid
 
 What = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
 STAYS = ("confirmed", "completed", "done")
-# Of a move that has arrived and may still go either way.
+# Statuses of a move that has arrived and can still be confirmed or reverted.
 WAITING: tuple[MigrationStatus, ...] = ("finished", "confirming", "reverting")
-# How a move ends that waits for no confirmation.
+# The status with which a move ends that needs no confirmation.
 ARRIVED: Mapping[MigrationType, MigrationStatus] = {
     "evacuation": "done",
     "live-migration": "completed",
@@ -24,14 +24,14 @@ ARRIVED: Mapping[MigrationType, MigrationStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``only``: no move goes on any more and this half stays. ``arrived``: so it is, and the record
-    of the move lags behind.
-
-    ``stranded``: of a move that nobody goes on with, which may yet arrive: it counts; ``unknown``:
-    no record of its instance, which may be on its way.
-    """
+    """What becomes of a claim, and the reason."""
 
     what: What
+    """``only``: no move is under way any more and this half stays. ``arrived``: the same, and the
+    migration's record has to be brought up to date. ``stranded``: nothing is heard of the move,
+    which may yet arrive, so that the claim counts. ``unknown``: the claim's instance has no record;
+    it may be on its way.
+    """
     why: str = ""
 
 
@@ -45,8 +45,8 @@ def verdict(
     node: ProviderUuid,
     left: float,
 ) -> Verdict:
-    """The verdict on one open claim of ``node``; ``left``: for how many seconds more nothing need
-    be heard of its move before that is told.
+    """Return the verdict on one open claim of ``node``. ``left``: the seconds that remain until a
+    move that nothing is heard of is reported.
     """
     if instance is None:
         return Verdict("unknown", "no record of its instance")
@@ -64,9 +64,9 @@ def verdict(
 
 
 def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> Verdict:
-    """Of no move."""
-    # A guest that is on its way may have devices already: whether anything else of it is here
-    # decides.
+    """Return the verdict on a claim that is no half of a move."""
+    # A guest that is on its way may have devices here already: they depend on the guest's other
+    # claims on this node.
     if claim.purpose == "devices" or instance.node in (None, node):
         return KEEP
     return Verdict("release", f"its instance is on node {instance.node}")
@@ -75,7 +75,7 @@ def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> Verdict:
 def _before(
     claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float
 ) -> Verdict:
-    """The move goes on, or it failed and nobody knows where that left it."""
+    """Return the verdict on a half of a move that goes on, or that failed at an unknown place."""
     doing = (
         f"is {instance.task_state or instance.vm_state}, but nobody tells of progress"
         if instance.moving
@@ -84,7 +84,7 @@ def _before(
     resting = Verdict(
         "stranded", f"migration {migration.uuid} is {migration.status}, but its instance {doing}"
     )
-    # A task state alone is no progress: whoever was to end it may be gone.
+    # A task state alone is no progress: the process that would reset it may be gone.
     rests = migration.status not in WAITING and left <= 0
     if claim.half == "old":
         stays = instance.node == node and not migration.same_node
@@ -97,8 +97,8 @@ def _before(
 
 
 def _after(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid) -> Verdict:
-    """The move is over: one half stays, that where the instance is. How the move ended decides only
-    where its place does not.
+    """Return the verdict on a half of a move that has ended: the half where the instance is stays.
+    How the move ended decides only where the instance's node does not.
     """
     if migration.same_node or instance.node is None:
         stays = claim.half == ("new" if migration.status in STAYS else "old") and instance.node in (

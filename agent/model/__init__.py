@@ -1,3 +1,3 @@
-"""Frozen data of the domain: provider tree, inventories, host facts, devices, reports. No I/O, no
-configuration.
+"""Frozen data of the domain: provider tree, inventories, host facts, devices, records, reports. No
+I/O, no configuration.
 """

@@ -1,4 +1,4 @@
-"""A consumer's allocations, whole, as one frozen value."""
+"""Allocation: all resources of one consumer, as one frozen value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,29 +7,27 @@ from typing import Any, Self
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 Resources = Mapping[str, int]
-# What is held, or asked for, by provider.
+# Resources that are held or requested, by provider.
 Holdings = Mapping[ProviderUuid, Resources]
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """All that one consumer holds, on every provider, also those of other hosts.
-
-    ``generation`` is the consumer's, ``None`` when Placement does not know the consumer;
-    ``provider_generations`` are those of the providers when it was read, for drivers to see;
-    ``consumer_type`` is ``None`` where there is none or it was not asked for.
-    """
+    """The whole allocation of one consumer, on all providers, those of other hosts included."""
 
     consumer: ConsumerUuid
     resources: Holdings
     project_id: str
     user_id: str
     generation: int | None
+    """The consumer's; ``None`` when Placement does not know the consumer."""
     provider_generations: Mapping[ProviderUuid, int] = field(default_factory=dict)
+    """Those of the providers when the allocation was read, for drivers."""
     consumer_type: str | None = None
+    """``None`` if there is none or it was not read."""
 
     def as_driver_dict(self) -> dict[str, Any]:
-        """The shape that ``update_provider_tree`` receives and edits in place."""
+        """Return the shape that ``update_provider_tree`` receives and edits in place."""
         body = self.as_body()
         for uuid, entry in body["allocations"].items():
             if uuid in self.provider_generations:
@@ -37,7 +35,7 @@ class Allocation:
         return body
 
     def as_body(self) -> dict[str, Any]:
-        """The shape that Placement takes in a write."""
+        """Return the shape that Placement takes in a write."""
         return {
             "allocations": {
                 uuid: {"resources": dict(resources)} for uuid, resources in self.resources.items()
@@ -49,11 +47,10 @@ class Allocation:
         }
 
     def edited(self, record: Mapping[str, Any]) -> Self:
-        """This consumer with the resources of an edited driver dict; its owner and generation stay
-        the server's.
+        """Return the allocation with the resources of an edited driver dict; owner and generation
+        stay those of the server.
 
-        A provider of which nothing is left is left out: Placement refuses an entry without
-        resources.
+        A provider without resources is left out, because Placement refuses such an entry.
         """
         resources = {
             ProviderUuid(uuid): dict(entry["resources"])

@@ -1,5 +1,5 @@
-"""A claim: what one instance is promised on one node. The sum of the open claims is what is used of
-the node.
+"""Claim: the resources promised to one instance on one node. The sum of the open claims is the
+usage of the node.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,10 @@ PURPOSES: frozenset[Purpose] = frozenset(get_args(Purpose))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One promise, with its own amounts, so that it is given back as it was made whatever the
-    instance has become.
+    """One promise, with its own amounts, so that exactly these are given back whatever the instance
+    has become.
 
-    ``half``: of a move the source's or the destination's; the one that stays becomes ``only``
-    again. ``migration``: the move under way that it is a half of, None for an ``only`` one;
-    ``origin``: the move that it was made for, whatever came after. ``state``: ``held`` until the
-    guest is there, then ``consumed``; ``released`` counts no more and is kept so that repeating is
-    harmless. ``cells``: where the guest's cells sit, empty for one that floats. ``mdevs``: the
-    mediated devices that the scheduler allocated. ``digest`` tells whether the same request came
-    again; ``flavor_id`` is the flavor counted. Devices and units name the claim that holds them.
-    ``version``: see
-    :mod:`agent.model.node_records`; times in seconds since the epoch.
+    Devices and units name the claim that holds them.
     """
 
     id: str
@@ -39,17 +31,32 @@ class Claim:
     instance: ConsumerUuid
     node: ProviderUuid
     half: Half = "only"
+    """The source's (``old``) or the destination's (``new``) half of a move; the half that stays
+    becomes ``only`` again.
+    """
     state: ClaimState = "held"
+    """``held`` until the guest is there, then ``consumed``. A ``released`` claim counts no more and
+    is kept so that a repeated request is harmless.
+    """
     amounts: Amounts = NOTHING
     cells: tuple[PlacedCell, ...] = ()
+    """The host cells of the guest's cells; empty for a guest that floats."""
     mdevs: tuple[MdevShare, ...] = ()
+    """The mediated devices that the scheduler allocated."""
     flavor_id: str | None = None
+    """The flavor whose amounts are counted."""
     migration: ConsumerUuid | None = None
+    """The move under way of which the claim is a half; None for ``only``."""
     origin: ConsumerUuid | None = None
+    """The move for which the claim was opened, whatever came after."""
     digest: str = ""
+    """Equal exactly for an equal request."""
     created_at: float = 0.0
+    """Seconds since the epoch."""
     updated_at: float = 0.0
+    """Seconds since the epoch."""
     version: int = 0
+    """See :mod:`agent.model.node_records`."""
 
     @property
     def open(self) -> bool:

@@ -1,13 +1,14 @@
-"""CPU lists as operators and the kernel write them: ``0-7,^3,10``."""
+"""CPU lists in the format of operators and the kernel: ``0-7,^3,10``."""
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """Read a CPU list: items ``N``, ``A-B``, ``^N``, ``^A-B``, separated by commas; exclusions
-    apply to the whole.
+    """Parse a CPU list: items ``N``, ``A-B``, ``^N``, ``^A-B``, separated by commas; exclusions
+    apply to the whole list.
 
     Blanks and empty items are ignored.
 
-    :raises ValueError: an item is no number or range, or a value was given and no CPU is left.
+    :raises ValueError: an item is no number or range or is above 1000000, or a text that is not
+        blank names no CPU.
     """
     included: set[int] = set()
     excluded: set[int] = set()
@@ -32,7 +33,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def format_cpu_list(cpus: frozenset[int] | set[int]) -> str:
-    """The shortest list of ranges: ``0-3,8``."""
+    """Return the shortest list of ranges: ``0-3,8``."""
     spans: list[list[int]] = []
     for cpu in sorted(cpus):
         if spans and cpu == spans[-1][1] + 1:

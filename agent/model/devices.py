@@ -1,4 +1,4 @@
-"""Devices of a host as plain facts: PCI functions and their SR-IOV relations."""
+"""Devices of a host: PCI functions and their SR-IOV relations, device records and requests."""
 
 import re
 from collections.abc import Mapping
@@ -18,25 +18,10 @@ SERVES: frozenset[Serves] = frozenset(get_args(Serves))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRecord:
-    """One device of one node, told apart by its address.
+    """One device of one node, identified by its address.
 
-    ``state`` is that of the device itself; that a PF is out of reach while one of its VFs is held,
-    and the reverse, follows from the ``parent`` addresses and is not kept. ``holder``: the id of
-    the claim that has it, None exactly if it is available; ``request``: the id of what the claim
-    asked. ``tags``: what the operator says of it, and by which requests may tell it from others;
-    two devices of one pool have equal ones.
-
-    ``serves``: ``guests`` if the operator offers it. The others are there because a function of the
-    same card is offered: ``host`` if the host itself uses it, so that its PF cannot be had, else
-    ``nobody``. ``present``: whether the host still shows it and the operator still offers it; one
-    that is gone while held is dropped when it becomes free.
-
-    ``one_time_use``: whether it has to be cleaned after each guest. ``used``: it has to be cleaned
-    now, because a guest had or has it; all of its card is reserved. ``reserved``: of the card with
-    this address, how many devices Placement was last seen to have reserved, by whomever;
-    ``reserved_at``: the generation that the card's provider had then. ``reservation_due``:
-    Placement does not have that yet, so that nobody can have lowered it. ``version``: see
-    :mod:`agent.model.node_records`.
+    ``state`` is that of the device itself. A PF cannot be used while one of its VFs is held, and
+    the reverse; this follows from the ``parent`` addresses and is not stored.
     """
 
     node: ProviderUuid
@@ -45,19 +30,43 @@ class DeviceRecord:
     product_id: str
     type: DeviceType = "type-PCI"
     parent: str | None = None
+    """The address of the PF of a VF."""
     numa_node: int | None = None
+    """The cell; None if unknown."""
     tags: Mapping[str, str] = field(default_factory=dict)
+    """The operator's tags, by which requests may select the device; two devices of one pool have
+    equal tags.
+    """
     serves: Serves = "guests"
+    """``guests`` if the operator offers the device. Other devices are recorded because a function
+    of the same card is offered: ``host`` if the host itself uses the device, so that its PF cannot
+    be used, else ``nobody``.
+    """
     state: DeviceState = "available"
     holder: str | None = None
+    """The id of the claim that has the device, None exactly if it is available."""
     request: str | None = None
+    """The id of the device request that it serves."""
     present: bool = True
+    """Whether the host still shows the device and the operator still offers it; a device that is
+    gone while held is dropped when it becomes free.
+    """
     one_time_use: bool = False
+    """Whether the device has to be cleaned after each guest."""
     used: bool = False
+    """Whether the device has to be cleaned now, because a guest had or has it; all of its card is
+    reserved.
+    """
     reserved: int = 0
+    """How many devices of the card with this address Placement was last seen to have reserved, set
+    by any writer.
+    """
     reserved_at: int = 0
+    """The generation that the card's provider had then."""
     reservation_due: bool = False
+    """Whether Placement does not have that reservation yet, so that nobody can have lowered it."""
     version: int = 0
+    """See :mod:`agent.model.node_records`."""
 
     @property
     def card(self) -> str:
@@ -66,58 +75,64 @@ class DeviceRecord:
 
     @property
     def withheld(self) -> bool:
-        """Whether something of its card is kept from the scheduler, which must not be forgotten
+        """Whether a part of its card is withheld from the scheduler, which must not be forgotten
         with the card.
         """
         return self.used or self.reserved > 0
 
     def held_by(self, claim: str, state: DeviceState, request: str | None = None) -> Self:
-        """The device as the claim has it. From now on one for one time is used, whatever becomes of
-        the claim.
+        """Return the device as the claim holds it. A one-time-use device is used from now on,
+        whatever becomes of the claim.
         """
         taken = replace(self, state=state, holder=claim, request=request)
         return taken.marked_used() if self.one_time_use else taken
 
     def marked_used(self) -> Self:
-        """The device as one that has to be cleaned, which Placement is to know."""
+        """Return the device marked as one that has to be cleaned, which has to be published."""
         return replace(self, used=True, reservation_due=True)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """``count`` devices, each with everything that ``spec`` or one of the ``alternatives`` names:
-    vendor_id, product_id, type, address, or tags of the operator. ``policy``: how near to the
-    guest's cells, None as the guest says. ``alias``: by which a flavor asked. ``resource_class``:
-    what counts them in Placement, if it does. ``providers``: those that the scheduler took them
-    from, one entry a device, the same several times if it gives several; empty if it did not say.
-    """
+    """A request for ``count`` devices."""
 
     id: str
     count: int
     spec: Mapping[str, str] = field(default_factory=dict)
+    """What each device has to match: vendor_id, product_id, type, address, or tags of the
+    operator.
+    """
     alternatives: tuple[Mapping[str, str], ...] = ()
+    """Other specs of which a device may match one instead."""
     policy: PciPolicy | None = None
+    """How near to the guest's cells the devices have to be; None: as the guest's own policy
+    says.
+    """
     alias: str | None = None
+    """The alias by which a flavor requested them."""
     resource_class: str | None = None
+    """The class that counts them in Placement, if any does."""
     providers: tuple[ProviderUuid, ...] = ()
+    """The providers that the scheduler allocated, one entry for each device, so that a provider may
+    appear several times; empty if there is no allocation.
+    """
 
     @property
     def specs(self) -> tuple[Mapping[str, str], ...]:
-        """All kinds that will do."""
+        """All specs of which a device has to match one."""
         return (self.spec, *self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """``missing`` devices that the cells of a guest must have if it is ``required``, and else
-    should have because others are far.
-
-    ``near``: how many each cell has to offer, at most.
-    """
+    """The devices that a guest still needs, as a demand on its set of cells."""
 
     missing: int
+    """How many devices the cells have to offer."""
     near: Mapping[int, int]
+    """How many each cell offers at most."""
     required: bool
+    """Whether the cells must have them; else they should, because other cells are far."""
 
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
@@ -149,34 +164,41 @@ class PciAddress:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One PCI function as the host shows it; ``None`` is what the host or the driver cannot tell.
-
-    ``vendor_id``, ``product_id``: four lower-case hex digits. ``class_code``: 24 bits.
-    ``numa_node``: the cell. ``physical_function``: the PF of a VF. ``virtual_functions``: the VFs
-    of a PF that exist now, in the order of their numbers; ``max_virtual_functions``: how many it
-    could have (0: none); ``virtual_function_product_id``: what they are. ``netdev``: its network
-    interface on the host, ``mac_address`` and ``network_capabilities`` are that one's.
-    ``serial_number``: of the card, from the function's own vital product data. ``has_vdpa``: a vDPA
-    device is made of it. ``host_use``: what of the host itself uses a VF, in words.
+    """One PCI function as the host shows it; ``None`` where the host or the driver does not
+    report.
     """
 
     address: PciAddress
     vendor_id: str
+    """Four lower-case hex digits."""
     product_id: str
+    """Four lower-case hex digits."""
     class_code: int | None = None
+    """24 bits."""
     numa_node: int | None = None
+    """The cell."""
     physical_function: PciAddress | None = None
+    """The PF of a VF."""
     virtual_functions: tuple[PciAddress, ...] = ()
+    """The VFs of a PF that exist now, in the order of their numbers."""
     max_virtual_functions: int = 0
+    """How many VFs a PF could have (0: none)."""
     kernel_driver: str | None = None
     virtual_function_product_id: str | None = None
+    """The product id of the VFs of a PF."""
     netdev: str | None = None
+    """The network interface of the function on the host."""
     mac_address: str | None = None
+    """Of the network interface."""
     network_capabilities: tuple[str, ...] = ()
+    """Of the network interface."""
     serial_number: str | None = None
+    """Of the card, from the function's own vital product data."""
     has_vdpa: bool = False
+    """Whether a vDPA device is made of the function."""
     label: str | None = None
     host_use: str | None = None
+    """What on the host itself uses a VF, in words."""
 
     @property
     def is_physical_function(self) -> bool:
@@ -190,7 +212,7 @@ class PciDevice:
 
     @property
     def type(self) -> DeviceType:
-        """What kind of function it is. Only a virtual one counts as vDPA."""
+        """The kind of function. Only a virtual one counts as vDPA."""
         if self.is_physical_function:
             return "type-PF"
         if self.is_virtual_function:

@@ -1,4 +1,4 @@
-"""A domain: a guest as the hypervisor shows it, whatever the records say."""
+"""Domain: a guest as the hypervisor shows it, independent of the records."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -14,7 +14,7 @@ DOMAIN_STATES: frozenset[DomainState] = frozenset(get_args(DomainState))
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a guest was made from and for whom, as its maker wrote it beside the guest."""
+    """The flavor and owner of a guest, as its creator wrote them beside the guest."""
 
     flavor: Flavor
     project_id: str
@@ -24,21 +24,23 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One guest. ``memory_mib`` in MiB; ``vcpus`` None if not known.
-
-    ``cells``: the host cells that its own cells are bound to, with the host CPUs that it is pinned
-    to; none for one that floats. ``devices``: the host devices that it has. ``origin``: None if
-    nobody wrote it down. Its mediated devices name it as their owner.
-    """
+    """One guest. Its mediated devices name the guest as their owner."""
 
     uuid: ConsumerUuid
     name: str
     memory_mib: int
+    """MiB."""
     vcpus: int | None = None
+    """None if not known."""
     state: DomainState = "running"
     cells: tuple[PlacedCell, ...] = ()
+    """The host cells that the guest's cells are bound to, with the host CPUs that it is pinned to;
+    empty for a guest that floats.
+    """
     devices: tuple[PciAddress, ...] = ()
+    """The host devices that the guest has."""
     origin: Origin | None = None
+    """None if it was not written down."""
 
     @property
     def pinned(self) -> bool:

@@ -1,5 +1,5 @@
-"""Guests with encrypted memory: by which techniques the host can have them, and how
-many at once.
+"""Memory encryption of guests: the techniques that the host offers, and the number of guests at a
+time.
 """
 
 import re
@@ -12,27 +12,26 @@ Technique = Literal["sev", "sev_es", "sev_snp", "tdx"]
 
 @dataclass(frozen=True, slots=True)
 class EncryptionFacts:
-    """``contexts``: each technique that is switched on, with how many guests it can have; None if
-    the host does not say.
-
-    SEV-ES and SEV-SNP share their contexts: both are given all that there are.
-    """
+    """The techniques that are switched on."""
 
     contexts: Mapping[Technique, int | None] = field(default_factory=dict)
+    """Technique to the number of guests that can use it; None if the host does not report it.
+    SEV-ES and SEV-SNP share their contexts: each has the full number.
+    """
 
 
-# The parameter that switches a technique on.
+# The kernel parameter that switches a technique on.
 SWITCHES: Mapping[Technique, str] = {
     "sev": "module/kvm_amd/parameters/sev",
     "sev_es": "module/kvm_amd/parameters/sev_es",
     "sev_snp": "module/kvm_amd/parameters/sev_snp",
     "tdx": "module/kvm_intel/parameters/tdx",
 }
-# Under the unified hierarchy of control groups, and under the older one of a folder for each
+# In the unified hierarchy of control groups, and in the older one with a folder for each
 # controller.
 CAPACITIES = ("fs/cgroup/misc.capacity", "fs/cgroup/misc/misc.capacity")
 
-# What the contexts of a technique are called in the capacities.
+# The name of a technique's contexts in the capacities.
 _CONTEXTS: Mapping[Technique, str] = {
     "sev": "sev",
     "sev_es": "sev_es",
@@ -43,9 +42,10 @@ _LINE = re.compile(r"(\w+) (\d{1,18})")
 
 
 def is_on(text: str | None) -> bool:
-    """What the text of a switch says; a kernel without the switch has it off.
+    """Return whether the text of a switch means on; a kernel without the switch (None) has the
+    technique off.
 
-    :raises ValueError: the text is no switch's.
+    :raises ValueError: the text is not that of a switch.
     """
     word = None if text is None else text.strip()
     if word not in (None, "Y", "1", "N", "0"):
@@ -54,7 +54,7 @@ def is_on(text: str | None) -> bool:
 
 
 def parse_capacities(text: str) -> dict[str, int]:
-    """The amounts by name.
+    """Return name to amount.
 
     :raises ValueError: the text is no list of names and numbers.
     """
@@ -65,10 +65,10 @@ def parse_capacities(text: str) -> dict[str, int]:
 
 
 def contexts(technique: Technique, capacities: Mapping[str, int] | None) -> int | None:
-    """How many guests the technique can have; None without the controller ``misc``, because then
-    the kernel does not say.
+    """Return how many guests can use the technique; None without the controller ``misc``, because
+    then the kernel does not report it.
 
-    Where the controller is there, a technique without a line has none: the firmware kept all for
-    another.
+    With the controller, a technique without a line has 0: the firmware gave all contexts to another
+    one.
     """
     return None if capacities is None else capacities.get(_CONTEXTS[technique], 0)

@@ -1,4 +1,4 @@
-"""One immutable snapshot of what a driver found on a node."""
+"""Host facts: one immutable snapshot of what a driver found on a node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,17 +18,16 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class PartialRead(Generic[T]):
-    """``faults``: one line for each thing that was set aside, naming it; empty when everything was
-    read.
-    """
+    """A value that was read with its faults."""
 
     value: T
     faults: tuple[str, ...] = ()
+    """One line for each thing that was set aside, naming it; empty when everything was read."""
 
 
 def summarize_faults(faults: tuple[str, ...]) -> str:
-    """The faults as one line: the first few in words, because a broken bus has hundreds, and how
-    many more.
+    """Return the faults as one line: the first few of them, because a broken bus has hundreds, and
+    how many more there are.
     """
     more = len(faults) - SHOWN
     return "; ".join(faults[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -41,18 +40,17 @@ Section = Literal[
 
 @dataclass(frozen=True, slots=True)
 class CpuFacts:
-    """``online``: the CPUs that run now, as the host numbers them. ``features``: kernel or libvirt
-    flag names.
-
-    ``sleeping``: dedicated CPUs that are offline only while no guest has them, so that they count.
-    """
+    """The CPUs of a node."""
 
     online: frozenset[int]
+    """The CPUs that run now, as the host numbers them."""
     architecture: str = "x86_64"
     model: str = ""
     vendor: str = ""
     features: frozenset[str] = frozenset()
+    """Kernel or libvirt flag names."""
     sleeping: frozenset[int] = frozenset()
+    """Dedicated CPUs that are offline only while no guest has them, so that they are counted."""
 
     @property
     def pinnable(self) -> frozenset[int]:
@@ -62,27 +60,22 @@ class CpuFacts:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What a node has. ``None`` for a section the node does not have at all (a bare-metal node has
-    no ``cpu``).
+    """What a node has.
 
-    ``traits``: standard traits of the hardware and of what the hypervisor can do; true is set on
-    the root, false removed, others are left alone. ``memory_mib`` in MiB, ``disk_gib`` in GiB, both
-    rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
-    ``disk_shared``: others fill that disk too, so that its size moves with their data.
-    ``image_cache_gib``: GiB of it that cached images take, rounded up. ``exclusive``: one consumer
-    has all of the node at a time, whatever it asked for (a bare-metal node). ``incomplete`` maps
-    each section that could not be read fully to the reason: the core then keeps the last good
-    values of that part of the tree and marks the node degraded. An incomplete section is never the
-    same as an empty one.
+    A section is ``None`` if the node does not have it at all (a bare-metal node has no ``cpu``). An
+    incomplete section is never the same as an empty one.
     """
 
     name: str
     taken_at: float
+    """Seconds since the epoch."""
     hypervisor_type: str
     hypervisor_version: int = 0
     cpu: CpuFacts | None = None
     memory_mib: int | None = None
+    """MiB, rounded down; 0 where a node with CPUs has none."""
     disk_gib: int | None = None
+    """GiB, rounded down; 0 where a node with CPUs has none."""
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
     mdev: tuple[MdevParent, ...] | None = None
@@ -90,15 +83,26 @@ class HostFacts:
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     traits: Mapping[str, bool] | None = None
+    """Standard traits of the hardware and of the hypervisor's abilities: true is set on the root,
+    false is removed, others are left alone.
+    """
     exclusive: bool = False
+    """Whether one consumer has all of the node at a time, whatever it asked for (a bare-metal
+    node).
+    """
     disk_shared: bool = False
+    """Whether others fill that disk too, so that its size changes with their data."""
     image_cache_gib: int = 0
+    """GiB of the disk that cached images take, rounded up."""
     incomplete: Mapping[Section, str] = field(default_factory=dict)
+    """Each section that could not be read fully, with the reason: that part of the tree keeps its
+    last good values, and the node is degraded.
+    """
 
     @property
     def forgotten(self) -> tuple[str, ...]:
-        """What a node with CPUs has as well, and these facts neither tell nor name as incomplete: a
-        driver that forgot it, not a node that lost it.
+        """The sections that every node with CPUs has, and that these facts neither report nor name
+        as incomplete: the driver forgot them, because a node does not lose them.
         """
         said = (("memory", "memory_mib", self.memory_mib), ("disk", "disk_gib", self.disk_gib))
         return tuple(
@@ -108,8 +112,8 @@ class HostFacts:
         )
 
     def disk_gib_after(self, last: int | None) -> int | None:
-        """The disk in GiB; ``last``, what was said of it before, as long as a shared one is not
-        more than 1 % away from that.
+        """Return the disk in GiB. ``last``, the value that was reported before, is kept while a
+        shared disk is not more than 1 % away from it.
         """
         if (
             not (self.disk_shared and self.disk_gib and last)
@@ -119,5 +123,5 @@ class HostFacts:
         return last
 
     def complete(self, section: Section) -> bool:
-        """Whether ``section`` was read fully."""
+        """Return whether ``section`` was read fully."""
         return section not in self.incomplete

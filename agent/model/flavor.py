@@ -1,4 +1,4 @@
-"""A flavor: what one kind of guest gets."""
+"""Flavor: the resources of one kind of guest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,11 +7,14 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Memory and disk in MiB, CPUs in whole ones."""
+    """Amounts of memory, CPUs and disk."""
 
     memory_mb: int = 0
+    """MiB."""
     vcpus: int = 0
+    """Whole CPUs."""
     disk_mb: int = 0
+    """MiB."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
@@ -29,19 +32,26 @@ NOTHING = Amounts()
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """``id`` tells flavors apart. Memory and swap in MiB, root and ephemeral disk in GiB."""
+    """The resources and extra specs of a guest."""
 
     id: str
+    """Identifies the flavor."""
     name: str
     vcpus: int
     memory_mb: int
+    """MiB."""
     root_gb: int = 0
+    """GiB."""
     ephemeral_gb: int = 0
+    """GiB."""
     swap_mb: int = 0
+    """MiB."""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
     def amounts(self, *, volume_backed: bool) -> Amounts:
-        """What a guest takes of its host; the root disk of a volume-backed one is elsewhere."""
+        """Return what a guest uses of its host; the root disk of a volume-backed guest is not on
+        the host.
+        """
         root_gb = 0 if volume_backed else self.root_gb
         return Amounts(
             self.memory_mb, self.vcpus, (root_gb + self.ephemeral_gb) * 1024 + self.swap_mb

@@ -1,4 +1,4 @@
-"""A guest's topology: what it asks for, and where it was put. Requested and selected values are
+"""Topology of a guest: what it requests, and where it was placed. Requested and selected values are
 different fields.
 """
 
@@ -17,11 +17,14 @@ PageRequest = int | PageWord
 
 @dataclass(frozen=True, slots=True)
 class GuestCell:
-    """One cell of a guest. ``shared`` and ``dedicated`` are guest CPUs; ``memory_mib`` in MiB."""
+    """One cell of a guest."""
 
     shared: frozenset[int]
+    """Guest CPUs."""
     dedicated: frozenset[int]
+    """Guest CPUs."""
     memory_mib: int
+    """MiB."""
 
     @property
     def cpus(self) -> frozenset[int]:
@@ -31,20 +34,19 @@ class GuestCell:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What a guest with a topology asks for. ``pages``: None if it does not care. ``realtime``:
-    guest CPUs.
-
-    ``cpu_policy``: a guest that says nothing has shared CPUs.
-    """
+    """The request of a guest with a topology."""
 
     cells: tuple[GuestCell, ...]
     cpu_policy: CpuPolicy = "shared"
+    """``shared`` for a guest without a policy."""
     thread_policy: ThreadPolicy | None = None
     emulator_policy: EmulatorPolicy | None = None
     pages: PageRequest | None = None
+    """None if any page size will do."""
     pci_policy: PciPolicy | None = None
     locked_memory: bool = False
     realtime: frozenset[int] = frozenset()
+    """Guest CPUs."""
 
     @property
     def pinned(self) -> bool:
@@ -52,27 +54,27 @@ class Guest:
         return self.cpu_policy != "shared"
 
     def emulator_cpus(self, cell: int) -> int:
-        """How many host CPUs the emulator needs beside those of guest cell ``cell``: one, beside
-        those of the first.
+        """Return how many host CPUs the emulator needs on the host cell of guest cell ``cell``: one
+        with the first cell if the emulator policy is ``isolate``, else none.
         """
         return int(self.emulator_policy == "isolate" and cell == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
-    """A guest cell on a host cell. ``pins``: guest CPU to host CPU; ``reserved``: host CPUs for the
-    emulator.
-
-    ``page_size_kib``: the size of pages it uses; None if the host tells nothing about pages.
-    """
+    """A guest cell on a host cell."""
 
     cell: GuestCell
     host_cell: int
+    """The id of the host cell."""
     page_size_kib: int | None = None
+    """The size of the pages used, in KiB; None if the host reports nothing about pages."""
     pins: Mapping[int, int] = field(default_factory=dict)
+    """Guest CPU to host CPU."""
     reserved: frozenset[int] = frozenset()
+    """Host CPUs for the emulator."""
 
     @property
     def pinned_cpus(self) -> frozenset[int]:
-        """All host CPUs that nobody else may have."""
+        """All host CPUs that no other guest may have."""
         return frozenset(self.pins.values()) | self.reserved

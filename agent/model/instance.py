@@ -1,4 +1,4 @@
-"""An instance: what the records say of one guest."""
+"""Instance: the record of one guest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ TaskState = Literal[
 VM_STATES: frozenset[VmState] = frozenset(get_args(VmState))
 TASK_STATES: frozenset[TaskState] = frozenset(get_args(TaskState))
 
-# The guest is off its host for good, or for as long as it is shelved.
+# The guest is off its host for good, or while it is shelved.
 REMOVED: frozenset[VmState] = frozenset({"deleted", "shelved_offloaded"})
 # There is a guest, running or not.
 BUILT: frozenset[VmState] = frozenset(
@@ -91,39 +91,42 @@ REBUILDING: frozenset[TaskState] = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One guest. ``host`` and ``node``: who owns it now, both None while nobody does;
-    ``launched_on``: the host of its last build.
-
-    ``flavor`` is the one it has; during a resize ``old_flavor`` is what a revert gives back and
-    ``new_flavor`` what it is to become. ``hidden``: the twin of a move between cells that does not
-    count. ``version``: see
-    :mod:`agent.model.node_records`; times in seconds since the epoch.
-    """
+    """The record of one guest."""
 
     uuid: ConsumerUuid
     project_id: str
     user_id: str
     flavor: Flavor
+    """The flavor that the guest has."""
     os_type: str | None = None
     host: str | None = None
+    """The host that owns the guest now; None while no host does."""
     node: ProviderUuid | None = None
+    """The node that owns the guest now; None while no host does."""
     launched_on: str | None = None
+    """The host of its last build."""
     vm_state: VmState = "building"
     task_state: TaskState | None = None
     old_flavor: Flavor | None = None
+    """During a resize, the flavor that a revert restores."""
     new_flavor: Flavor | None = None
+    """During a resize, the flavor that the guest is to get."""
     image_properties: Mapping[str, str] = field(default_factory=dict)
     volume_backed: bool = False
     hidden: bool = False
+    """Whether this is the copy in a move between cells of the cloud that does not count."""
     deleted: bool = False
     created_at: float = 0.0
+    """Seconds since the epoch."""
     updated_at: float = 0.0
+    """Seconds since the epoch."""
     version: int = 0
+    """See :mod:`agent.model.node_records`."""
 
     @property
     def removed(self) -> bool:
-        """Whether it takes nothing of its host any more. A shelved one that is being built again
-        does.
+        """Whether the guest uses nothing of its host any more. A shelved guest that is being built
+        again does.
         """
         return self.deleted or (
             self.vm_state in REMOVED
@@ -132,8 +135,8 @@ class Instance:
 
     @property
     def moving(self) -> bool:
-        """Whether it is between two places: a resize or migration not yet confirmed, an evacuation,
-        a live migration.
+        """Whether the guest is between two places: a resize or migration not yet confirmed, an
+        evacuation, a live migration.
         """
         return (
             self.vm_state == "resized"

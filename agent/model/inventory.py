@@ -1,8 +1,8 @@
-"""Inventory records: comparison, completion and validation.
+"""Inventory records: comparison, completion, validation and the texts of their changes.
 
 A *record* is a mapping of some or all of ``FIELDS`` to numbers; *inventories* map resource class
-names to records. Sources: Placement's own limits, and the comparison rule that drivers written for
-nova rely on.
+names to records. The limits are those of Placement; the comparison is the one that drivers written
+for nova rely on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,12 +26,12 @@ DEFAULTS: Record = {
 
 
 def copied(inventories: Inventories | None) -> dict[str, dict[str, Number]]:
-    """A copy that may be edited without touching the original; ``None`` means empty."""
+    """Return a copy that can be edited without changing the original; ``None`` means empty."""
     return {name: dict(record) for name, record in (inventories or {}).items()}
 
 
 def differs(current: Record, proposed: Record) -> bool:
-    """Whether writing ``proposed`` over ``current`` changes anything.
+    """Return whether writing ``proposed`` over ``current`` changes anything.
 
     A field that ``current`` has and ``proposed`` lacks is ignored: a driver that gives only
     ``total`` does not unset the ratio. The relation is therefore not symmetric.
@@ -40,36 +40,39 @@ def differs(current: Record, proposed: Record) -> bool:
 
 
 def changed(current: Inventories, proposed: Inventories) -> bool:
-    """Whether ``proposed`` differs from ``current`` in its classes or in a field that it gives."""
+    """Return whether ``proposed`` differs from ``current`` in its classes or in a field that it
+    gives.
+    """
     return current.keys() != proposed.keys() or any(
         differs(current[name], record) for name, record in proposed.items()
     )
 
 
 def completed(record: Record, present: Record | None = None) -> dict[str, Number]:
-    """``record`` with all six fields: what is missing comes from ``present`` (the server's), then
-    from the defaults.
+    """Return ``record`` with all six fields: missing ones are taken from ``present`` (the server's
+    record), then from the defaults.
 
-    A sparse record in a PUT would make the server reset the missing fields. A field that is none of
-    the six stays, for
-    :func:`problems` to name it.
+    A PUT without a field would make the server reset it. A field that is none of the six stays in
+    the record, so that :func:`problems` names it.
     """
     full = {**DEFAULTS, **(present or {}), **record}
     return {field: full[field] for field in (*FIELDS, *full) if field in full}
 
 
 def without_empty(inventories: Inventories) -> dict[str, Record]:
-    """The classes that can be sent: Placement refuses a total of 0, so such a class is left out."""
+    """Return the classes that can be sent: without those of total 0, because Placement refuses
+    that.
+    """
     return {name: record for name, record in inventories.items() if record.get("total") != 0}
 
 
 def capacity(record: Record) -> int:
-    """How much of a class can be allocated in all."""
+    """Return how much of a class can be allocated in all."""
     return int((record["total"] - record.get("reserved", 0)) * record.get("allocation_ratio", 1.0))
 
 
 def problems(resource_class: str, record: Record) -> Iterator[str]:
-    """Everything that makes a complete record unusable, one sentence each.
+    """Yield one sentence for everything that makes a complete record unusable.
 
     Stricter than the server, which accepts ``min_unit > max_unit`` (the class could never be
     allocated) and, in a reshape, ``reserved > total``.
@@ -117,8 +120,8 @@ FIELD_TITLES = {"allocation_ratio": "ratio"}
 
 
 def inventory_changes(old: Inventories, new: Inventories, arrow: str = "->") -> Iterator[str]:
-    """One text a class that comes, goes or changes: ``+VGPU 4``, ``-DISK_GB``, ``VCPU total 16 ->
-    18``.
+    """Yield one text for each class that is added, removed or changed: ``+VGPU 4``, ``-DISK_GB``,
+    ``VCPU total 16 -> 18``.
     """
     for name in sorted(new.keys() | old.keys()):
         if name not in new:

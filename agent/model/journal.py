@@ -1,9 +1,9 @@
-"""The ownership journal: which providers, classes, traits and aggregates of a node the agent itself
+"""Ownership journal: the providers, classes, traits and aggregates of a node that the agent itself
 wrote.
 
-What is not in the journal is somebody else's and is kept for ever; what is in it can be taken back.
-What was taken back leaves a tombstone, so that it is known again when a restored database brings it
-back.
+What is not in the journal belongs to other writers and is kept for ever; what is in the journal can
+be taken back. What was taken back leaves a tombstone, so that the agent recognizes it when a
+restored database brings it back.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from agent.model.names import ProviderUuid
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """Of what the agent wrote on a provider, the classes and traits that only the operator's files
-    asked for.
+    """The classes and traits on a provider that the agent wrote only because the operator's files
+    ask for them.
     """
 
     classes: frozenset[str] = frozenset()
@@ -28,17 +28,16 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What the agent wrote on one provider of its own.
-
-    ``name``: of a child whose uuid does not follow from it, so that another provider of that name
-    is known to have taken its place.
-    """
+    """What the agent wrote on one of its own providers."""
 
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
     aggregates: frozenset[str] = frozenset()
     configured: Configured = Configured()
     name: str = ""
+    """The name of a child whose uuid is not derived from its name, so that another provider with
+    that name is recognized as its replacement.
+    """
 
 
 Kind = Literal["provider", "class", "trait", "aggregate"]
@@ -46,36 +45,36 @@ KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
 class Tombstone(NamedTuple):
-    """Something of a provider that the agent wrote and took back. ``name``: empty for the provider
-    itself.
-    """
+    """Something of a provider that the agent wrote and took back."""
 
     provider: ProviderUuid
     kind: Kind
     name: str = ""
+    """Empty for the provider itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What is the agent's in the tree of one node.
-
-    ``adopted``: the agent created the root, or was told to take the tree over; only then may it
-    delete and reshape. ``held``: providers and their classes that the agent has reserved as a
-    whole. Mostly the node no longer has them and somebody still uses them: they stay until they are
-    free. ``version``: of what the store keeps, 0 before that; it says nothing of what the journal
-    contains. ``tombstones``: what was taken back, and when, in seconds since the epoch.
-    """
+    """What the agent owns in the tree of one node."""
 
     providers: Mapping[ProviderUuid, Ownership] = field(default_factory=dict)
     adopted: bool = False
+    """Whether the agent created the root, or the operator let it take the tree over; only then may
+    it delete and reshape.
+    """
     held: Mapping[ProviderUuid, frozenset[str]] = field(default_factory=dict)
+    """Providers and those of their classes that the agent has reserved as a whole, mostly because
+    the node no longer has them and consumers still use them: they stay until they are free.
+    """
     version: int = field(default=0, compare=False)
+    """Of the stored journal, 0 before it is stored; not a part of the content."""
     tombstones: Mapping[Tombstone, float] = field(default_factory=dict)
+    """What was taken back, and when, in seconds since the epoch."""
 
     def owns(self, uuid: str) -> bool:
-        """Whether the provider is the agent's."""
+        """Return whether the provider is the agent's."""
         return uuid in self.providers
 
     def of(self, uuid: str) -> Ownership:
-        """What the agent wrote on the provider; nothing, for a foreign one."""
+        """Return what the agent wrote on the provider; an empty value for a foreign one."""
         return self.providers.get(ProviderUuid(uuid), Ownership())

@@ -1,4 +1,4 @@
-"""JSON Schema 2020-12 with patterns as ECMA 262 means them."""
+"""JSON Schema 2020-12 validator with the patterns of ECMA 262."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from jsonschema.validators import extend
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # There $ is the end and nothing else: Python's would let a newline follow.
+    # In ECMA 262 $ matches the end only; in Python it also matches before a final newline.
     return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
 
 
@@ -27,7 +27,7 @@ def _pattern(
 def _unique_items(
     _validator: Any, unique: bool, instance: Any, schema: Any
 ) -> Iterator[ValidationError]:
-    # Not compared each with each, because there may be thousands; of too many is told anyway.
+    # By a set, because there may be thousands of items; a list above maxItems is an error anyway.
     if (
         unique
         and isinstance(instance, list)

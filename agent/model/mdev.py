@@ -1,4 +1,6 @@
-"""Mediated devices: the parents that can be cut into them, and those that exist."""
+"""Mediated devices: the parents on which they can be created, the existing ones, and claimed
+shares.
+"""
 
 import re
 from collections.abc import Mapping
@@ -13,52 +15,52 @@ _NO_WORD = re.compile(r"[^A-Za-z0-9]")
 
 
 def parent_name(text: str) -> str:
-    """The usual spelling of a parent: a PCI address in lower case, anything else as it is.
+    """Return the usual spelling of a parent: a PCI address in lower case, any other name unchanged.
 
-    :raises ValueError: it has a colon, as only PCI addresses do, and is none.
+    :raises ValueError: it has a colon, as only PCI addresses have, and is no PCI address.
     """
     return str(PciAddress.parse(text)) if ":" in text else text
 
 
 @dataclass(frozen=True, slots=True)
 class Mdev:
-    """One that exists. ``owner``: the guest that has it, None if nobody does or nobody can tell."""
+    """An existing mediated device."""
 
     uuid: str
     type: str
     owner: ConsumerUuid | None = None
+    """The guest that has it; None if no guest has it or that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class MdevParent:
-    """A device that can be cut into mediated ones: ``name`` is its PCI address, or that of a
-    virtual one, such as ``mtty``.
-
-    ``bus``: what the kernel has it on, ``pci`` or another. ``available``: of each type that it
-    supports how many more could be made now. ``numa_node``: the cell, None if nobody can tell.
-    """
+    """A device on which mediated devices can be created."""
 
     name: str
+    """Its PCI address, or the name of a virtual device, such as ``mtty``."""
     bus: str = PCI
+    """The kernel's bus of the device, ``pci`` or another."""
     available: Mapping[str, int] = field(default_factory=dict)
+    """Each supported type to the number that could be created in addition now."""
     mdevs: tuple[Mdev, ...] = ()
     numa_node: int | None = None
+    """The cell; None if unknown."""
 
     def total(self, mdev_type: str) -> int:
-        """How many of a type there are and could be."""
+        """Return how many devices of a type exist or could be created."""
         return sum(one.type == mdev_type for one in self.mdevs) + self.available.get(mdev_type, 0)
 
     def provider_name(self, root: str) -> str:
-        """The name of its provider on the node called ``root``; it has the parent's name as
-        libvirt, and so nova, writes it.
+        """Return the name of its provider on the node called ``root``, with the parent's name in
+        the spelling of libvirt and nova.
         """
         return f"{root}_{_NO_WORD.sub('_', f'{self.bus}_{self.name}')}"
 
 
 @dataclass(frozen=True, slots=True)
 class MdevSource:
-    """A parent as Placement counts it: ``total`` devices of ``type``, by ``resource_class`` of
-    ``provider``.
+    """A parent as Placement counts it: ``total`` devices of ``type``, in the inventory of
+    ``resource_class`` on ``provider``.
     """
 
     provider: ProviderUuid
@@ -71,12 +73,12 @@ class MdevSource:
 
 @dataclass(frozen=True, slots=True)
 class MdevShare:
-    """What a claim has of mediated devices: ``count`` of ``type`` on ``parent``. These are None
-    where ``provider`` counts several and nobody said which.
-    """
+    """The mediated devices of a claim: ``count`` of ``type`` on ``parent``."""
 
     provider: ProviderUuid
     resource_class: str
     count: int
     parent: str | None = None
+    """None where ``provider`` counts several and the allocation does not name one."""
     type: str | None = None
+    """None where ``provider`` counts several and the allocation does not name one."""

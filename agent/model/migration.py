@@ -1,4 +1,4 @@
-"""A migration: the move of one instance from one place to another."""
+"""Migration: the move of one instance from one node to another, or its resize."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ MigrationStatus = Literal[
 ]
 TYPES: frozenset[MigrationType] = frozenset(get_args(MigrationType))
 STATUSES: frozenset[MigrationStatus] = frozenset(get_args(MigrationStatus))
-# How a move that is given up ends: nothing went wrong with it.
+# The status of a move that was given up without a fault.
 GIVEN_UP: Mapping[MigrationType, MigrationStatus] = {
     "resize": "cancelled",
     "migration": "cancelled",
     "live-migration": "cancelled",
     "evacuation": "failed",
 }
-# How one that has arrived, and may still go either way, ends if nobody is there any more to confirm
-# or revert it.
+# The final status of a move that has arrived and was still to be confirmed or reverted, if its
+# guest is gone, so that nobody confirms or reverts it any more.
 LEFT_OPEN: Mapping[MigrationStatus, MigrationStatus] = {
     "finished": "confirmed",
     "confirming": "confirmed",
@@ -49,15 +49,11 @@ ENDED: frozenset[MigrationStatus] = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One move. Its uuid is also a consumer: while it runs, that holds the allocation at the
-    source.
+    """One move. Its uuid is also a consumer, which holds the allocation at the source while the
+    move goes on.
 
-    ``dest_host``: the address of the destination, an IP. What it holds at either end is in its
-    claims: the half ``old`` at the source, ``new`` at the destination. ``version``: see
-    :mod:`agent.model.node_records`; times in seconds since the epoch. ``cleared``: of an
-    evacuation that is done, that nothing of it is left in Placement at the source: what the
-    instance holds there afterwards has another reason. ``clearing``: by which generation of the
-    instance as a consumer that is being removed, if it is.
+    The resources at either end are in the claims: the half ``old`` at the source, ``new`` at the
+    destination.
     """
 
     uuid: ConsumerUuid
@@ -69,32 +65,44 @@ class Migration:
     dest_compute: str | None = None
     dest_node: ProviderUuid | None = None
     dest_host: str | None = None
+    """The IP address of the destination."""
     old_flavor_id: str | None = None
     new_flavor_id: str | None = None
     hidden: bool = False
     cross_cell_move: bool = False
     cleared: bool = False
+    """Whether nothing of an evacuation that is done is left in Placement at the source: an
+    allocation that the instance has there afterwards has another reason.
+    """
     clearing: int | None = None
+    """The consumer generation of the instance with which the leftover is being removed; None if it
+    is not.
+    """
     created_at: float = 0.0
+    """Seconds since the epoch."""
     updated_at: float = 0.0
+    """Seconds since the epoch."""
     version: int = 0
+    """See :mod:`agent.model.node_records`."""
 
     @property
     def ended(self) -> bool:
-        """Whether it is over, however it ended."""
+        """Whether the move is over, however it ended."""
         return self.status in ENDED
 
     @property
     def without_guest(self) -> MigrationStatus:
-        """The status that it ends with when its guest is gone."""
+        """The status with which the move ends when its guest is gone."""
         return self.status if self.ended else LEFT_OPEN.get(self.status, GIVEN_UP[self.type])
 
     @property
     def in_progress(self) -> bool:
-        """Whether it goes on; ``finished`` does, because it waits to be confirmed or reverted."""
+        """Whether the move goes on; also when ``finished``, because it waits to be confirmed or
+        reverted.
+        """
         return not self.ended and self.status != "error"
 
     @property
     def same_node(self) -> bool:
-        """Whether it leads back to where it begins."""
+        """Whether source and destination are the same node."""
         return self.source_node is not None and self.source_node == self.dest_node

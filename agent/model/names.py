@@ -1,4 +1,4 @@
-"""Names and identifiers: their types, patterns and normal forms."""
+"""Names and identifiers: types, patterns and normal forms."""
 
 import re
 import traceback
@@ -14,15 +14,15 @@ MAX_TOKEN = 255
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Up to the last @ before the path, because whoever forgot to quote one in a password means that.
-# What stands there without a password may be a token.
+# The password extends to the last @ before the path, because a password may contain an @ that was
+# not quoted. Text before the @ without a colon may be a token, and is masked too.
 _PASSWORD_IN_URL = re.compile(r"(://(?:[^/\s:'\"]*:)?)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
 
 def is_uuid(text: str) -> bool:
-    """Whether ``text`` is a uuid in any spelling that Python's ``uuid`` accepts."""
+    """Return whether ``text`` is a uuid in any spelling that Python's ``uuid`` accepts."""
     try:
         uuid.UUID(text)
     except (ValueError, AttributeError, TypeError):
@@ -31,7 +31,7 @@ def is_uuid(text: str) -> bool:
 
 
 def normal_uuid(text: str) -> ProviderUuid:
-    """Lower-case dashed form; Placement answers 404 to every other spelling in a path.
+    """Return the lower-case dashed form; Placement answers 404 to every other spelling in a path.
 
     :raises ValueError: ``text`` is not a uuid.
     """
@@ -39,36 +39,36 @@ def normal_uuid(text: str) -> ProviderUuid:
 
 
 def child_uuid(root: str, name: str) -> ProviderUuid:
-    """The uuid of a child that the driver did not choose: the same in a dry run and in the run
-    after it.
+    """Return the uuid of a child provider for which the driver chose none. It depends on root and
+    name only, so that it is the same in a dry run and in the run after it.
     """
     return ProviderUuid(str(uuid.uuid5(uuid.UUID(root), name)))
 
 
 def is_custom(token: str) -> bool:
-    """Whether ``token`` is a valid custom trait or resource class name."""
+    """Return whether ``token`` is a valid custom trait or resource class name."""
     return len(token) <= MAX_TOKEN and _CUSTOM.fullmatch(token) is not None
 
 
 def is_token(token: str) -> bool:
-    """Whether ``token`` is a valid trait or resource class name, standard or custom."""
+    """Return whether ``token`` is a valid trait or resource class name, standard or custom."""
     return len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token) is not None
 
 
 AGENT_MARK = "CUSTOM_COMPUTE_NODE_AGENT_"
-"""How the traits begin by which agents mark the roots of their nodes."""
+"""The prefix of the traits by which agents mark the roots of their nodes."""
 
 
 def custom_token(text: str) -> str:
-    """``text`` as a custom name: upper case, everything foreign an underscore, ``CUSTOM_`` in
-    front.
+    """Return ``text`` as a custom name: in upper case, with ``_`` for every other character, after
+    the prefix ``CUSTOM_``.
     """
     return ("CUSTOM_" + _NOT_TOKEN.sub("_", text.upper()))[:MAX_TOKEN]
 
 
 def masked(text: str) -> str:
-    """``text`` without the passwords, and tokens in their place, of the URLs and connection strings
-    in it.
+    """Return ``text`` with the passwords and tokens in its URLs and connection strings replaced by
+    ``***``.
     """
     if "://" not in text and "password=" not in text:
         return text
@@ -76,22 +76,22 @@ def masked(text: str) -> str:
 
 
 def number_of(count: int, noun: str) -> str:
-    """How many there are, in words that fit: ``1 candidate``, ``2 candidates``. ``noun``: what one
-    of them is called.
+    """Return a count with its noun in the right number: ``1 candidate``, ``2 candidates``.
+    ``noun``: in the singular.
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters, line or direction marks and what is no character escaped,
-    for logs and reports.
+    """Return ``text`` with control characters, line and direction marks and lone surrogates
+    escaped, for logs and reports.
     """
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def printable_traceback(error: BaseException) -> str:
-    """Where ``error`` was raised, on indented lines that nobody takes for lines of the log, with
-    what came from outside escaped.
+    """Return the traceback of ``error``, indented so that its lines differ from those of the log,
+    with text from outside escaped.
     """
     lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
     return "\n".join(f"    {printable(line)}" for line in lines)

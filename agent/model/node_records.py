@@ -1,4 +1,8 @@
-"""All records of one node, as one reading of the store shows them."""
+"""Records of one node, as one read of the store returns them, and changes of records.
+
+Every record has a ``version``: the store raises it with each write, and refuses a write that is
+based on another version than the stored one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,24 +19,21 @@ from agent.model.unit_record import UnitRecord
 
 @dataclass(frozen=True, slots=True)
 class RecordedConsumers:
-    """``instances`` among the consumers asked for, deleted ones too; ``migrations`` among them, and
-    every one of these instances, ended ones too; ``unreadable``: those of which there is a record
-    that makes no sense.
-    """
+    """The records of some consumers."""
 
     instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
+    """The instances among the consumers, deleted ones included."""
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
+    """The migrations among the consumers, and all migrations of these instances, ended ones
+    included.
+    """
     unreadable: frozenset[ConsumerUuid] = frozenset()
+    """The consumers that have a record which cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordChanges:
-    """Records as they are to be, with the versions they were read with; ``dropped_…`` are removed,
-    guarded the same way.
-
-    ``also_on``: further nodes to whose records these belong, because the instance is or was there,
-    or has a claim there.
-    """
+    """Records as they are to be written, each with the version with which it was read."""
 
     nodes: tuple[ComputeNode, ...] = ()
     instances: tuple[Instance, ...] = ()
@@ -42,8 +43,13 @@ class RecordChanges:
     units: tuple[UnitRecord, ...] = ()
     leases: tuple[Lease, ...] = ()
     dropped_devices: tuple[DeviceRecord, ...] = ()
+    """Records to remove, guarded by their versions too."""
     dropped_units: tuple[UnitRecord, ...] = ()
+    """Records to remove, guarded by their versions too."""
     also_on: tuple[ProviderUuid, ...] = ()
+    """Further nodes to whose records the changes belong, because the instance is or was there, or
+    has a claim there.
+    """
 
     def __bool__(self) -> bool:
         return any(getattr(self, one.name) for one in fields(self))
@@ -55,7 +61,7 @@ class RecordChanges:
 
     @property
     def touched(self) -> frozenset[ProviderUuid]:
-        """The nodes of which something changes: their own versions grow too."""
+        """The nodes whose records change: their own versions are raised too."""
         on_nodes = (self.claims, self.devices, self.units, self.dropped_devices, self.dropped_units)
         nodes = {record.node for records in on_nodes for record in records}
         return frozenset(
@@ -67,32 +73,32 @@ class RecordChanges:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that makes no sense, set aside so that the others count. ``table`` and ``key`` say
-    which, ``why`` in what.
-
-    A key of several columns has them joined by ``/``.
-    """
+    """A record that cannot be understood, set aside so that the others count."""
 
     table: str
     key: str
+    """The values of a key of several columns are joined by ``/``."""
     why: str
+    """What is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecords:
-    """The node with its open claims, devices and units; the instances that it owns or that have an
-    open claim here, deleted ones too if they have; and the migrations from or to it that have not
-    ended or that an open claim here names.
-    """
+    """The records of one node."""
 
     node: ComputeNode
     claims: tuple[Claim, ...] = ()
+    """The open claims."""
     instances: tuple[Instance, ...] = ()
+    """The instances that the node owns, and those that have an open claim here, even if deleted."""
     migrations: tuple[Migration, ...] = ()
+    """The migrations from or to the node that have not ended, and those that an open claim here
+    names.
+    """
     devices: tuple[DeviceRecord, ...] = ()
     units: tuple[UnitRecord, ...] = ()
     damaged: tuple[DamagedRecord, ...] = ()
 
     def unreadable(self, table: str) -> frozenset[str]:
-        """The keys of those in ``table`` that make no sense."""
+        """Return the keys of the damaged records of ``table``."""
         return frozenset(one.key for one in self.damaged if one.table == table)

@@ -1,7 +1,7 @@
-"""The operations of a plan: what will be sent to Placement, why, and what became of it.
+"""Operations of a plan: the changes that are sent to Placement, each with its reason.
 
-A plan is an ordered list of these, printed by a dry run and sent by a flush: there is one list, not
-two.
+A plan is an ordered list of operations. A dry run prints this list and a flush sends it: there is
+one list, not two.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,13 @@ class ProviderRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One change. ``reason`` says in a few words why it is needed."""
+    """One change."""
 
     op: ClassVar[str]
     provider: ProviderRef | None = None
+    """None if the change is not about one provider."""
     reason: str
+    """Why it is needed, in a few words."""
 
     @property
     def before(self) -> Any:
@@ -36,7 +38,7 @@ class Operation:
 
     @property
     def after(self) -> Any:
-        """What it will have, in the form of the report."""
+        """What Placement will have, in the form of the report."""
         return None
 
 
@@ -49,10 +51,11 @@ class ProviderOperation(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateProvider(ProviderOperation):
-    """Create the provider, under ``parent`` or as a root."""
+    """Create the provider."""
 
     op = "create-provider"
     parent: ProviderUuid | None
+    """None for a root."""
 
     @property
     def after(self) -> Mapping[str, Any]:
@@ -62,7 +65,7 @@ class CreateProvider(ProviderOperation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameProvider(ProviderOperation):
-    """Give back the name that the driver uses. ``parent`` is only repeated in the request."""
+    """Give the provider the name that the driver uses."""
 
     op = "rename-provider"
     old_name: str
@@ -74,7 +77,7 @@ class RenameProvider(ProviderOperation):
 
     @property
     def after(self) -> str:
-        """The wanted name."""
+        """The desired name."""
         return self.provider.name
 
 
@@ -93,20 +96,20 @@ class ReparentProvider(ProviderOperation):
 
     @property
     def after(self) -> ProviderUuid | None:
-        """The wanted parent."""
+        """The desired parent."""
         return self.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteProvider(ProviderOperation):
-    """Delete a provider of ours that the node no longer has."""
+    """Delete a provider of the agent that the node no longer has."""
 
     op = "delete-provider"
     inventory: Inventories
 
     @property
     def before(self) -> Mapping[str, Any]:
-        """Its inventories."""
+        """Its name and inventories."""
         return {"name": self.provider.name, "inventories": self.inventory}
 
 
@@ -125,13 +128,13 @@ class SetInventory(ProviderOperation):
 
     @property
     def after(self) -> Inventories:
-        """The wanted records, complete."""
+        """The desired records, complete."""
         return self.new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTraits(ProviderOperation):
-    """Replace the traits of a provider; the new set holds everybody's traits, not only ours."""
+    """Replace the traits of a provider; the new set includes the traits of other writers."""
 
     op = "set-traits"
     old: frozenset[str]
@@ -144,13 +147,15 @@ class SetTraits(ProviderOperation):
 
     @property
     def after(self) -> list[str]:
-        """The wanted traits, sorted."""
+        """The desired traits, sorted."""
         return sorted(self.new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAggregates(ProviderOperation):
-    """Replace the aggregates of a provider; the new set holds everybody's."""
+    """Replace the aggregates of a provider; the new set includes the aggregates of other
+    writers.
+    """
 
     op = "set-aggregates"
     old: frozenset[str]
@@ -163,7 +168,7 @@ class SetAggregates(ProviderOperation):
 
     @property
     def after(self) -> list[str]:
-        """The wanted aggregates, sorted."""
+        """The desired aggregates, sorted."""
         return sorted(self.new)
 
 
@@ -195,17 +200,17 @@ class EnsureTrait(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshape(Operation):
-    """Move inventories and allocations in one atomic request.
-
-    ``inventories`` and ``allocations`` are the final state; ``old_inventories`` and
-    ``old_allocations`` the present one, of the same providers and consumers.
-    """
+    """Move inventories and allocations in one atomic request."""
 
     op = "reshape"
     old_inventories: Mapping[ProviderUuid, Inventories]
+    """The present inventories of the same providers."""
     inventories: Mapping[ProviderUuid, Inventories]
+    """The final inventories, complete for each provider."""
     old_allocations: Mapping[ConsumerUuid, Allocation]
+    """The present allocations of the same consumers."""
     allocations: Mapping[ConsumerUuid, Allocation]
+    """The final allocations, complete for each consumer."""
 
     @property
     def before(self) -> Mapping[str, Any]:
@@ -214,7 +219,7 @@ class Reshape(Operation):
 
     @property
     def after(self) -> Mapping[str, Any]:
-        """Inventories and allocations wanted."""
+        """Inventories and allocations afterwards."""
         return _reshaped(self.inventories, self.allocations)
 
 
@@ -229,43 +234,43 @@ def _reshaped(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationOperation(Operation):
-    """A change of all that one consumer holds, guarded by its generation. ``old``: as it was read
-    for this.
-    """
+    """A change of one consumer's whole allocation, guarded by the consumer's generation."""
 
     old: Allocation
+    """The allocation as it was read for this operation."""
 
     @property
     def wanted(self) -> Allocation:
-        """The consumer's allocations afterwards; none at all remove it."""
+        """The consumer's allocation afterwards; an empty one is removed."""
         return replace(self.old, resources={})
 
     @property
     def before(self) -> Mapping[ConsumerUuid, Mapping[ProviderUuid, Resources]]:
-        """What the consumer holds now."""
+        """The consumer's resources now."""
         return {self.old.consumer: self.old.resources}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAllocations(AllocationOperation):
-    """Take everything from a consumer."""
+    """Remove the whole allocation of a consumer."""
 
     op = "delete-allocations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAllocations(AllocationOperation):
-    """Let a consumer hold ``new``, which is not empty, in place of what it holds."""
+    """Replace the allocation of a consumer by ``new``."""
 
     op = "set-allocations"
     new: Mapping[ProviderUuid, Resources]
+    """Not empty."""
 
     @property
     def wanted(self) -> Allocation:
-        """The consumer's allocations afterwards."""
+        """The consumer's allocation afterwards."""
         return replace(self.old, resources=self.new)
 
     @property
     def after(self) -> Mapping[ConsumerUuid, Mapping[ProviderUuid, Resources]]:
-        """What the consumer will hold."""
+        """The consumer's resources afterwards."""
         return {self.old.consumer: self.new}

@@ -1,9 +1,9 @@
-"""The provider tree: a private, editable forest over frozen providers.
+"""Provider tree: a private, editable forest of frozen providers.
 
-Copies share what did not change, so that handing a driver its own tree of 500 providers costs
+Copies share what did not change, so that a driver gets its own tree of 500 providers within
 microseconds. Method names and results are those that drivers written for nova use. Every lookup
-takes a provider's name or uuid, and every method raises ``ValueError`` for an unknown one unless it
-says otherwise.
+takes a provider's name or uuid. Every method raises ``ValueError`` for an unknown provider unless
+its docstring says otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,28 +19,27 @@ SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One resource provider. ``generation`` is Placement's, ``None`` until Placement has seen the
-    provider.
-
-    ``resources`` (assignable units of the host, by resource class) stays local and is never sent.
-    """
+    """One resource provider."""
 
     uuid: ProviderUuid
     name: str
     generation: int | None = None
+    """Placement's; ``None`` until Placement has the provider."""
     parent_uuid: ProviderUuid | None = None
     inventory: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
     traits: frozenset[str] | set[str] = frozenset()
     aggregates: frozenset[str] | set[str] = frozenset()
     resources: Mapping[str, Any] = field(default_factory=dict)
+    """Assignable units of the host, by resource class. Never sent to Placement."""
 
 
 class ProviderExists(ValueError):
-    """A provider with the ``name`` or the ``uuid`` of a new one is in the tree already; ``there``
-    is it, if only one is in the way.
-    """
+    """The tree has a provider with the name or the uuid of a new one already."""
 
     def __init__(self, name: str, uuid: ProviderUuid, there: Provider | None) -> None:
+        """``name`` and ``uuid``: of the new provider. ``there``: the present provider with that
+        name, or else with that uuid; None if neither is found.
+        """
         super().__init__(
             f"a provider with the name {name!r} or the uuid {uuid} is already in the tree"
         )
@@ -52,7 +51,7 @@ def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ProviderTree:
-    """A forest of providers. Belongs to whoever holds it; what is handed in or out is copied."""
+    """A forest of providers. Belongs to its holder; providers are copied on the way in and out."""
 
     __slots__ = (
         "_children",
@@ -70,8 +69,8 @@ class ProviderTree:
         self._children: dict[ProviderUuid | None, tuple[ProviderUuid, ...]] = {None: ()}
         self._read_only: frozenset[ProviderUuid] = frozenset()
         self._known_uuids: Mapping[str, ProviderUuid] = {}
-        # Whoever writes to a provider by its name means that one; a loop over all uuids means none
-        # in particular.
+        # Providers that were written by their names: a writer that uses a name means that provider;
+        # a loop over all uuids means none in particular.
         self._named: set[ProviderUuid] = set()
         self._frozen = False
 
@@ -101,16 +100,16 @@ class ProviderTree:
 
     @property
     def roots(self) -> list[Provider]:
-        """The providers without a parent, in the order they came."""
+        """The providers without a parent, in the order in which they were added."""
         return [self._providers[uuid] for uuid in self._children[None]]
 
     def exists(self, name_or_uuid: str) -> bool:
-        """Whether the provider is in the forest; never raises."""
+        """Return whether the provider is in the forest; never raises."""
         return self._uuid_of(name_or_uuid) is not None
 
     def data(self, name_or_uuid: str) -> Provider:
-        """A copy of the provider; editing its inventory, traits or aggregates does not change the
-        tree.
+        """Return a copy of the provider; editing its inventory, traits or aggregates does not
+        change the tree.
         """
         found = self._find(name_or_uuid)
         return replace(
@@ -122,40 +121,40 @@ class ProviderTree:
         )
 
     def provider(self, name_or_uuid: str) -> Provider:
-        """The provider itself, shared and not to be edited; for readers that must not pay for a
-        copy.
+        """Return the provider itself, shared and not to be edited; for readers for which a copy
+        costs too much.
         """
         return self._find(name_or_uuid)
 
     def providers(self) -> Iterator[Provider]:
-        """All providers, parents before their children, shared and not to be edited."""
+        """Return all providers, parents before their children, shared and not to be edited."""
         return (self._providers[uuid] for uuid in self._below(None))
 
     def name_of(self, uuid: str) -> str:
-        """The name of a provider."""
+        """Return the name of a provider."""
         return self._find(uuid).name
 
     def root_of(self, name_or_uuid: str) -> ProviderUuid:
-        """The uuid of the root of the provider's tree."""
+        """Return the uuid of the root of the provider's tree."""
         found = self._find(name_or_uuid)
         while found.parent_uuid is not None:
             found = self._providers[found.parent_uuid]
         return found.uuid
 
     def depth(self, name_or_uuid: str) -> int:
-        """How many ancestors the provider has."""
+        """Return the number of the provider's ancestors."""
         found, depth = self._find(name_or_uuid), 0
         while found.parent_uuid is not None:
             found, depth = self._providers[found.parent_uuid], depth + 1
         return depth
 
     def children(self, name_or_uuid: str) -> list[ProviderUuid]:
-        """The direct children, in the order they came."""
+        """Return the direct children, in the order in which they were added."""
         return list(self._children.get(self._find(name_or_uuid).uuid, ()))
 
     def get_provider_uuids(self, name_or_uuid: str | None = None) -> list[ProviderUuid]:
-        """The uuids of the subtree at the provider, or of the whole forest; parents before their
-        children.
+        """Return the uuids of the subtree at the provider, or of the whole forest; parents before
+        their children.
         """
         if name_or_uuid is None:
             return list(self._below(None))
@@ -163,7 +162,7 @@ class ProviderTree:
         return [start, *self._below(start)]
 
     def get_provider_uuids_in_tree(self, name_or_uuid: str) -> list[ProviderUuid]:
-        """The uuids of the whole tree that holds the provider, root first."""
+        """Return the uuids of the whole tree that contains the provider, root first."""
         return self.get_provider_uuids(self.root_of(name_or_uuid))
 
     def __len__(self) -> int:
@@ -184,11 +183,11 @@ class ProviderTree:
     def new_child(
         self, name: str, parent: str, uuid: str | None = None, generation: int | None = None
     ) -> ProviderUuid:
-        """Add a provider below ``parent``. Without ``uuid``: the one the name had before, else one
-        made from root and name.
+        """Add a provider below ``parent``. Without ``uuid`` it gets the uuid that the name had
+        before, else one derived from root and name.
 
-        If a provider has just that made uuid, somebody renamed it: it gets its name, and its
-        parent, back.
+        If another provider has that derived uuid, it is the same provider, renamed by someone else:
+        it gets its name and its parent back.
 
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
@@ -219,7 +218,7 @@ class ProviderTree:
         return new.uuid
 
     def insert(self, provider: Provider) -> ProviderUuid:
-        """Add a whole provider, contents and all, below its parent.
+        """Add a provider with its contents below its parent.
 
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
@@ -228,7 +227,7 @@ class ProviderTree:
         return self._add(provider)
 
     def remove(self, name_or_uuid: str) -> None:
-        """Remove the provider and everything below it."""
+        """Remove the provider and all its descendants."""
         gone = self._find(name_or_uuid)
         self._editable(gone.uuid)
         for uuid in self.get_provider_uuids(gone.uuid):
@@ -254,9 +253,9 @@ class ProviderTree:
         self._put(replace(found, name=name))
 
     def reparent(self, name_or_uuid: str, parent: str) -> None:
-        """Move the provider, with everything below it, under ``parent``.
+        """Move the provider and all its descendants under ``parent``.
 
-        :raises ValueError: ``parent`` is unknown, or lies below the provider.
+        :raises ValueError: ``parent`` is unknown, or is a descendant of the provider.
         """
         found, above = self._find(name_or_uuid), self._find(parent)
         if above.uuid in self.get_provider_uuids(found.uuid):
@@ -310,7 +309,7 @@ class ProviderTree:
     # --- contents ---------------------------------------------------------------------------------
 
     def replace(self, provider: Provider) -> None:
-        """Put other contents in place of a provider's; name and parent must be the same."""
+        """Replace the contents of a provider. Its name and parent stay."""
         found = self._find(provider.uuid)
         self._put(replace(provider, name=found.name, parent_uuid=found.parent_uuid))
 
@@ -323,8 +322,8 @@ class ProviderTree:
             )
 
     def _put(self, new: Provider, called: str = "") -> None:
-        """Have ``new`` in place of what has its uuid; ``called``: how whoever writes it
-        named it.
+        """Replace the provider with the uuid of ``new``. ``called``: the name or uuid that the
+        writer used.
         """
         self._editable(new.uuid)
         self._providers[new.uuid] = new
@@ -333,8 +332,8 @@ class ProviderTree:
 
     @property
     def written_by_name(self) -> frozenset[ProviderUuid]:
-        """The providers whose contents were written by their names since the tree was made, whether
-        that changed anything or not.
+        """The providers whose contents were written by their names since the tree was created,
+        whether that changed anything or not.
         """
         return frozenset(self._named)
 
@@ -343,11 +342,11 @@ class ProviderTree:
         self._put(replace(self._find(name_or_uuid), generation=generation))
 
     def has_inventory(self, name_or_uuid: str) -> bool:
-        """Whether the provider has any inventory record."""
+        """Return whether the provider has any inventory record."""
         return bool(self._find(name_or_uuid).inventory)
 
     def has_inventory_changed(self, name_or_uuid: str, inventory: Inventories | None) -> bool:
-        """Whether ``inventory`` differs from what is stored; see
+        """Return whether ``inventory`` differs from the stored one; see
         :func:`agent.model.inventory.changed`.
         """
         return changed(self._find(name_or_uuid).inventory, inventory or {})
@@ -369,11 +368,11 @@ class ProviderTree:
         return is_changed
 
     def has_traits(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
-        """Whether the provider has all of ``traits``."""
+        """Return whether the provider has all of ``traits``."""
         return self._find(name_or_uuid).traits >= set(traits)
 
     def have_traits_changed(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
-        """Whether ``traits`` is another set than the stored one."""
+        """Return whether ``traits`` is another set than the stored one."""
         return self._find(name_or_uuid).traits != set(traits)
 
     def update_traits(
@@ -390,23 +389,23 @@ class ProviderTree:
         return new != found.traits
 
     def add_traits(self, name_or_uuid: str, *traits: str) -> None:
-        """Add traits; the others stay. Without any nothing is done, as nova's tree does, even if
-        there is no such provider.
+        """Add traits; the others stay. Without any trait nothing is done, as in nova's tree, even
+        if there is no such provider.
         """
         if traits:
             self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
 
     def remove_traits(self, name_or_uuid: str, *traits: str) -> None:
-        """Remove traits; the others stay. Without any: as :meth:`add_traits`."""
+        """Remove traits; the others stay. Without any trait: as :meth:`add_traits`."""
         if traits:
             self.update_traits(name_or_uuid, self._find(name_or_uuid).traits - set(traits))
 
     def in_aggregates(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
-        """Whether the provider is in all of ``aggregates``."""
+        """Return whether the provider is in all of ``aggregates``."""
         return self._find(name_or_uuid).aggregates >= self._normal(aggregates)
 
     def have_aggregates_changed(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
-        """Whether ``aggregates`` is another set than the stored one."""
+        """Return whether ``aggregates`` is another set than the stored one."""
         return self._find(name_or_uuid).aggregates != self._normal(aggregates)
 
     def update_aggregates(
@@ -425,14 +424,14 @@ class ProviderTree:
         return new != found.aggregates
 
     def add_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
-        """Add aggregates; the others stay. Without any: as :meth:`add_traits`."""
+        """Add aggregates; the others stay. Without any aggregate: as :meth:`add_traits`."""
         if aggregates:
             self.update_aggregates(
                 name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates)
             )
 
     def remove_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
-        """Remove aggregates; the others stay. Without any: as :meth:`add_traits`."""
+        """Remove aggregates; the others stay. Without any aggregate: as :meth:`add_traits`."""
         if aggregates:
             self.update_aggregates(
                 name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates)
@@ -451,7 +450,9 @@ class ProviderTree:
         return dict(found.resources) != dict(resources)
 
     def has_sharing_provider(self, resource_class: str) -> bool:
-        """Whether some provider of the forest shares ``resource_class`` through aggregates."""
+        """Return whether some provider of the forest shares ``resource_class`` through
+        aggregates.
+        """
         return any(
             resource_class in one.inventory and SHARING_TRAIT in one.traits
             for one in self._providers.values()
@@ -460,7 +461,7 @@ class ProviderTree:
     # --- copies -----------------------------------------------------------------------------------
 
     def copy(self) -> Self:
-        """An editable copy that shares every provider with this tree."""
+        """Return an editable copy that shares every provider with this tree."""
         new = type(self)()
         new._providers = dict(self._providers)
         new._uuids = dict(self._uuids)
@@ -471,12 +472,12 @@ class ProviderTree:
         return new
 
     def freeze(self) -> Self:
-        """This tree, from now on refusing every edit with ``ValueError``."""
+        """Return this tree, which refuses every edit with ``ValueError`` from now on."""
         self._frozen = True
         return self
 
     def subtree(self, name_or_uuid: str) -> Self:
-        """An editable copy of one tree alone.
+        """Return an editable copy of one tree of the forest.
 
         :raises ValueError: the provider is no root.
         """
@@ -494,10 +495,10 @@ class ProviderTree:
         return new
 
     def scoped(self, name_or_uuid: str) -> Self:
-        """What a driver gets: its own tree, editable, and read-only views of the roots that share
-        with it.
+        """Return the tree that a driver gets: the node's own tree, editable, and read-only copies
+        of the roots that share with it.
 
-        A child that is removed and made again by its name gets its old uuid back.
+        A child that is removed and added again by its name gets its old uuid back.
 
         :raises ValueError: the provider is no root.
         """
@@ -517,5 +518,5 @@ class ProviderTree:
 
     @property
     def read_only(self) -> frozenset[ProviderUuid]:
-        """The providers that are here only to be looked at."""
+        """The providers that cannot be edited in this tree."""
         return self._read_only

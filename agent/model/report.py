@@ -1,4 +1,4 @@
-"""What an audit tells: per node its tree, operations, drift and errors. The JSON form is a
+"""Report of an audit: for each node its tree, operations, drift and errors. The JSON form is a
 contract.
 """
 
@@ -28,9 +28,9 @@ DriftKind = Literal[
     "stranded-claim",
     "rival-writer",
 ]
-# The states of a node with which all is well.
+# The states of a node without problems.
 WELL: tuple[NodeState, ...] = ("in-sync", "changed")
-# Kinds of drift that even an audit finds that makes no plan.
+# Kinds of drift that even an audit without a plan finds.
 CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 METHODS = ("GET", "POST", "PUT", "DELETE")
 STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
@@ -38,7 +38,7 @@ STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One operation and what became of it."""
+    """One operation with its result."""
 
     operation: Operation
     status: OperationStatus = "planned"
@@ -47,7 +47,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Something that is not as it should be and that the agent will not touch by itself."""
+    """A contradiction between hypervisor, records and Placement that the agent reports and does not
+    change by itself.
+    """
 
     kind: DriftKind
     severity: Literal["info", "warning"]
@@ -59,23 +61,24 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as the report shows it. ``fatal``: no waiting will mend it, so that a daemon that
-    meets it at its start need not begin.
-    """
+    """An error as the report shows it."""
 
     code: str
     message: str
     remedy: str
     fatal: bool = False
+    """Whether waiting cannot remove the error, so that a daemon that meets it at its start ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the tracker counts on a node: CPUs, MiB, MiB, and how many of each kind of record."""
+    """What the tracker counts on a node: amounts in use, and the number of records of each kind."""
 
     vcpus_used: int = 0
     memory_mb_used: int = 0
+    """MiB."""
     disk_mb_used: int = 0
+    """MiB."""
     instances: int = 0
     claims: int = 0
     migrations: int = 0
@@ -83,16 +86,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """The result of one audit of one node.
-
-    ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers
-    that are the agent's; ``used`` the amounts in use by provider and class, where known;
-    ``provisional`` says that the uuids were made up for a dry run without an identity; ``hint`` is
-    for people alone: a choice that they could make; ``incomplete`` names the sections of the facts
-    that could not be read. ``judged``: whether the audit came as far as to say what drifts.
-    ``seconds`` are empty if nothing of the node had changed, so that it was not audited: then the
-    rest is what the last audit found.
-    """
+    """The result of one audit of one node."""
 
     name: str
     uuid: str
@@ -102,23 +96,31 @@ class NodeReport:
     outcomes: Sequence[Outcome] = ()
     drift: Sequence[Drift] = ()
     tree: ProviderTree = field(default_factory=ProviderTree)
+    """The tree after the flush, or the desired tree in a dry run."""
     owned: frozenset[str] = frozenset()
+    """The providers that are the agent's."""
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Provider to resource class to the amount in use, where known."""
     usage: Usage = Usage()
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    """Step to its duration in seconds; empty if nothing of the node had changed, so that it was not
+    audited: the other fields are then those of the last audit.
+    """
     errors: Sequence[Problem] = ()
     provisional: bool = False
+    """Whether the uuids were made up for a dry run without an identity."""
     hint: str | None = None
+    """A choice that the operator could make; not for programs."""
     incomplete: frozenset[Section] = frozenset()
+    """The sections of the facts that could not be read."""
     judged: bool = True
+    """Whether the audit came as far as to find drift."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one run. ``requests`` are those that serve many nodes; ``notice`` is a line to
-    show first.
-    """
+    """The result of one run."""
 
     version: str
     host: str
@@ -128,10 +130,12 @@ class Report:
     dry_run: bool
     nodes: Sequence[NodeReport] = ()
     requests: Mapping[str, int] = field(default_factory=dict)
+    """The requests that serve many nodes."""
     errors: Sequence[Problem] = ()
     exit_code: int = 0
     seconds: float = 0.0
     notice: str = ""
+    """A line to show first."""
 
 
 DONE = 0
@@ -145,10 +149,10 @@ INTERRUPTED = 130  # What a shell reports for SIGINT.
 def exit_code(
     nodes: Sequence[NodeReport], errors: Sequence[Problem] = (), *, detailed: bool = False
 ) -> int:
-    """The code for a run over ``nodes`` with ``errors`` that belong to none of them.
+    """Return the exit code of a run over ``nodes`` with ``errors`` that belong to none of them.
 
-    ``detailed``: changes made or pending, and drift of severity warning, give ``CHANGED`` where all
-    went well.
+    ``detailed``: if all went well, return ``CHANGED`` for changes made or pending and for drift of
+    severity warning.
     """
     if errors or not all(map(_well, nodes)):
         return PARTLY if any(map(_succeeded, nodes)) else FAILED
@@ -160,10 +164,11 @@ def _well(node: NodeReport) -> bool:
 
 
 def _succeeded(node: NodeReport) -> bool:
-    """Whether something was done for the node: a degraded one whose every operation failed got
-    nothing.
+    """Return whether anything was achieved for the node: for a degraded node, at least one
+    operation was done or none failed.
 
-    One that is whole but for children that somebody else keeps from it needs no more.
+    A degraded node counts too if its only errors are conflicts over names and uuids, and no failed
+    operation is about its root.
     """
     if node.state != "degraded":
         return _well(node)

@@ -1,4 +1,4 @@
-"""The NUMA topology of a host: cells, CPUs, pages, siblings, distances."""
+"""NUMA topology of a host: cells, CPUs, pages, siblings, distances."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,37 +6,41 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PagePool:
-    """Pages of one size on one cell. ``size_kib`` in KiB; ``total`` and ``free`` in pages, ``free``
-    if known.
-    """
+    """Pages of one size on one cell."""
 
     size_kib: int
+    """KiB."""
     total: int
+    """Pages."""
     free: int | None = None
+    """Pages; None if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One NUMA node. Ids may have gaps; a cell may have memory and no CPU (GPU or HBM memory), or
     the reverse.
-
-    ``cpus``: all CPUs of the cell, offline ones too. ``memory_mib``: MiB, rounded down.
-    ``distances``: cell id to distance (10 is local). ``pages``: the huge ones; ordinary pages are
-    the rest of the memory. ``siblings``: the online hardware threads of each core, disjoint.
-    ``sockets``: the packages its online CPUs belong to.
     """
 
     id: int
     cpus: frozenset[int]
+    """All CPUs of the cell, offline ones included."""
     memory_mib: int
+    """MiB, rounded down."""
     pages: tuple[PagePool, ...] = ()
+    """The huge pages; ordinary pages are the rest of the memory."""
     distances: Mapping[int, int] = field(default_factory=dict)
+    """Cell id to distance (10 is local)."""
     siblings: tuple[frozenset[int], ...] = ()
+    """The online hardware threads of each core, disjoint."""
     sockets: frozenset[int] = frozenset()
+    """The packages of its online CPUs."""
 
     @property
     def socket(self) -> int | None:
-        """The package of the cell, ``None`` if its CPUs belong to several or it has none."""
+        """The package of the cell; ``None`` if its CPUs belong to several packages or it has
+        none.
+        """
         return next(iter(self.sockets)) if len(self.sockets) == 1 else None
 
 

@@ -1,6 +1,4 @@
-"""An assigned unit: one named thing behind a resource class, such as a
-persistent-memory namespace.
-"""
+"""Units: single named resources behind a resource class, such as persistent-memory namespaces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,31 +8,26 @@ from agent.model.names import ProviderUuid
 
 @dataclass(frozen=True, slots=True)
 class AssignableUnit:
-    """Placement only counts units of ``resource_class``; ``identifier`` tells them apart on their
-    provider.
-
-    ``provider``: what follows the node's name in the name of the provider that counts the unit,
-    None for the root.
-    """
+    """One unit as the driver reports it. Placement only counts units of ``resource_class``."""
 
     resource_class: str
     identifier: str
+    """Identifies the unit on its provider."""
     provider: str | None = None
+    """The suffix after the node's name in the name of the provider that counts the unit; None for
+    the root.
+    """
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def provider_name(self, node: str) -> str:
-        """The name of the provider that counts the unit of the node called ``node``."""
+        """Return the name of the provider that counts the unit on the node called ``node``."""
         return node + (self.provider or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRecord:
-    """One unit of one node. Placement only counts units of ``resource_class`` on ``provider``; here
-    it is told which.
-
-    ``holder``: the id of the claim that has it, or None. ``present``: whether the host still has
-    it. ``version``: see
-    :mod:`agent.model.node_records`.
+    """One unit of one node. Placement only counts units of ``resource_class`` on ``provider``; the
+    record says which unit a claim has.
     """
 
     node: ProviderUuid
@@ -43,5 +36,8 @@ class UnitRecord:
     identifier: str
     metadata: Mapping[str, str] = field(default_factory=dict)
     holder: str | None = None
+    """The id of the claim that has it, or None."""
     present: bool = True
+    """Whether the host still has it."""
     version: int = 0
+    """See :mod:`agent.model.node_records`."""

@@ -1,3 +1,3 @@
-"""All that talks to Placement: client, mirror, plan, flush, and the server that can run inside the
-process.
+"""The side of the agent that talks to Placement: client, mirror, merge, plan, flush, allocation
+operations, and a Placement server that runs inside the process.
 """

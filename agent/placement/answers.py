@@ -1,8 +1,8 @@
-"""What Placement documents of its answers: a type for each body, checked while it is decoded, and
-nothing kept that is not documented.
+"""The documented bodies of Placement's answers: a type for each body, checked while it is decoded;
+undocumented fields are dropped.
 
-Source: the reference of Placement's API, and the limits of the columns that the values are stored
-in.
+Source: the reference of Placement's API, and the limits of the database columns that hold the
+values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Uuid = Annotated[
     ProviderUuid,
     Meta(pattern=rf"\A{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}\Z"),
 ]
-# Whoever wrote an allocation may have spelled the consumer in any way that Python's uuid accepts.
+# The writer of an allocation may spell the consumer in any way that Python's uuid accepts.
 Consumer = Annotated[ConsumerUuid, Meta(pattern=r"\A[0-9A-Za-z:{}-]{32,45}\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Token = Annotated[str, Meta(pattern=r"\A[A-Z0-9_]{1,255}\Z")]
@@ -36,11 +36,11 @@ Body = TypeVar("Body")
 
 
 class NotDocumented(ValueError):
-    """An answer is not what Placement documents; the message names the field."""
+    """Raised for an answer that is not what Placement documents; the message names the field."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One provider as a list shows it."""
+    """One provider in a list of providers."""
 
     uuid: Uuid
     name: Name
@@ -49,13 +49,13 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rows(msgspec.Struct):
-    """Providers, as a list shows them."""
+    """A list of providers."""
 
     resource_providers: list[Row]
 
 
 class InventoryRecord(TypedDict):
-    """What a provider has of one class."""
+    """The inventory of one class on a provider."""
 
     total: Amount
     reserved: Amount
@@ -66,7 +66,7 @@ class InventoryRecord(TypedDict):
 
 
 class InventoriesBody(msgspec.Struct):
-    """What a provider has, by class."""
+    """The inventories of a provider, by class."""
 
     generation: Generation = msgspec.field(name="resource_provider_generation")
     inventories: dict[Token, InventoryRecord]
@@ -87,39 +87,39 @@ class AggregatesBody(msgspec.Struct):
 
 
 class TraitNames(msgspec.Struct):
-    """Names of traits."""
+    """A list of trait names."""
 
     traits: list[Token]
 
 
 class UsagesBody(msgspec.Struct):
-    """How much is allocated, by class."""
+    """The allocated amount by class."""
 
     usages: dict[Token, Sum]
 
 
 class HeldByConsumer(msgspec.Struct):
-    """What one consumer holds of a provider."""
+    """The allocation of one consumer on a provider."""
 
     resources: dict[Token, Amount]
     consumer_generation: Generation
 
 
 class HoldersBody(msgspec.Struct):
-    """What is held of a provider, by consumer."""
+    """The allocations on a provider, by consumer."""
 
     allocations: dict[Consumer, HeldByConsumer]
 
 
 class HeldOfProvider(msgspec.Struct):
-    """What a consumer holds of one provider."""
+    """The allocation of a consumer on one provider."""
 
     resources: dict[Token, Amount]
     generation: Generation
 
 
 class AllocationBody(msgspec.Struct):
-    """All that a consumer holds. Without any, Placement leaves the other fields out."""
+    """All allocations of a consumer. Without any, Placement leaves the other fields out."""
 
     allocations: dict[Uuid, HeldOfProvider]
     project_id: Owner = ""
@@ -129,7 +129,7 @@ class AllocationBody(msgspec.Struct):
 
 
 class RequestedResources(TypedDict):
-    """What a candidate takes of one provider."""
+    """The amounts that a candidate allocates on one provider."""
 
     resources: dict[Token, Amount]
 
@@ -139,20 +139,20 @@ class _Candidate(TypedDict):
 
 
 class Candidate(_Candidate, total=False):
-    """One way to place a guest; written back as it is."""
+    """One allocation candidate; its allocations are written back unchanged."""
 
     mappings: dict[Suffix, list[Uuid]]
 
 
 class Capacity(msgspec.Struct):
-    """What a provider may give of a class, and what of it is allocated."""
+    """Capacity and usage of one class on a provider."""
 
     capacity: Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
     used: Sum
 
 
 class Summary(msgspec.Struct):
-    """A provider of a tree that a candidate is in."""
+    """A provider in a tree of which a candidate uses some provider."""
 
     resources: dict[Token, Capacity]
     traits: frozenset[Token]
@@ -161,7 +161,7 @@ class Summary(msgspec.Struct):
 
 
 class CandidatesBody(msgspec.Struct):
-    """The ways to place a guest, and the providers of their trees."""
+    """The allocation candidates, and the providers of their trees."""
 
     allocation_requests: list[Candidate]
     provider_summaries: dict[Uuid, Summary]
@@ -174,13 +174,13 @@ class OfferedVersion(msgspec.Struct):
 
 
 class Errors(msgspec.Struct):
-    """The form in which Placement tells an error."""
+    """The form of Placement's error answers."""
 
     errors: Annotated[list[dict[str, Any]], Meta(min_length=1)]
 
 
 class Versions(msgspec.Struct):
-    """What the root of the API tells."""
+    """The answer of the API's root."""
 
     versions: Annotated[list[OfferedVersion], Meta(min_length=1)]
 
@@ -189,9 +189,9 @@ _DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
 def decoded(content: bytes, kind: type[Body]) -> Body:
-    """The body of an answer.
+    """Return the decoded body of an answer.
 
-    :raises NotDocumented: it is none of ``kind``.
+    :raises NotDocumented: the body is not a ``kind``.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:
@@ -203,10 +203,10 @@ def decoded(content: bytes, kind: type[Body]) -> Body:
 
 
 def check_tree(rows: Sequence[Row], member: ProviderUuid) -> None:
-    """See that ``rows`` are all of the one tree that holds ``member``, or none.
+    """Check that ``rows`` are the whole tree that holds ``member``, or empty.
 
-    :raises NotDocumented: a provider or a name comes twice, or a provider has a parent that is not
-        there, or is above itself; or ``member`` is not among them.
+    :raises NotDocumented: a provider or a name occurs twice, a parent is missing, a provider is its
+        own ancestor, there are several roots, or ``member`` is missing.
     """
     parents: Mapping[ProviderUuid, ProviderUuid | None] = {
         row.uuid: row.parent_uuid for row in rows

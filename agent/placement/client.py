@@ -1,8 +1,7 @@
-"""Placement's API, one typed method a call.
+"""The client of Placement's API: one typed method per call.
 
-Every call carries a microversion, everything put in a query is encoded, everything put in a path
-has been checked. Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected
-status and
+Every call carries a microversion; values in a query are encoded, values in a path are checked
+before. Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected status and
 :class:`~agent.errors.PlacementUnreachable` when no answer came.
 """
 
@@ -38,27 +37,28 @@ INVENTORY = "1.26"
 ALLOCATIONS = "1.28"
 RESHAPE = "1.30"
 CANDIDATES = "1.36"
-# From here on a consumer has a type, and every write of allocations has to name it.
+# From this microversion on a consumer has a type, and every write of allocations has to name it.
 CONSUMER_TYPES = "1.38"
-# How a consumer without a type is shown.
+# The type that Placement shows for a consumer without one.
 UNTYPED = "unknown"
 
 GENERATION = "resource_provider_generation"
 
-# Proxies commonly stop at 8 KB of URL; half of that leaves room for what they add.
+# Proxies commonly limit a URL to 8 KB; half of that leaves room for what they add.
 LONGEST_QUERY = 3900
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderHolding:
-    """What a consumer has on one provider. ``generation`` is the consumer's."""
+    """The allocation of one consumer on one provider."""
 
     resources: Resources
     generation: int
+    """The generation of the consumer, not of the provider."""
 
 
 class PlacementClient:
-    """Placement, for the length of one cycle."""
+    """The client of Placement for the length of one cycle."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
@@ -80,13 +80,13 @@ class PlacementClient:
         return answer
 
     def _read(self, path: str, version: str, kind: type[Body]) -> Body:
-        """The answer to a GET."""
+        """Send a GET and return its decoded body."""
         return self.exchange.decoded(self._call("GET", path, version, (200,)), kind)
 
     def max_version(self) -> str:
-        """The server's highest microversion.
+        """Return the server's highest microversion.
 
-        :raises PlacementUnreachable: what answers there is no Placement.
+        :raises PlacementUnreachable: the service that answers is not Placement.
         """
         answer = self.exchange.send("GET", "/", None)
         if answer.status not in (200, 300):
@@ -96,7 +96,7 @@ class PlacementClient:
     # --- providers --------------------------------------------------------------------------------
 
     def tree(self, member: ProviderUuid) -> list[Row]:
-        """All providers of the tree that holds ``member``; empty if Placement does not know it."""
+        """Return all providers of the tree that holds ``member``; empty if Placement has none."""
         answer = self._call(
             "GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,)
         )
@@ -108,7 +108,7 @@ class PlacementClient:
         return rows
 
     def providers_with_trait(self, trait: str) -> list[Row]:
-        """All providers that have ``trait``; empty if Placement does not know the trait."""
+        """Return all providers that have ``trait``; empty if Placement does not know the trait."""
         answer = self.exchange.send(
             "GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES
         )
@@ -119,20 +119,20 @@ class PlacementClient:
         return self.exchange.decoded(answer, Rows).resource_providers
 
     def provider(self, uuid: ProviderUuid) -> Row | None:
-        """One provider, ``None`` if there is none."""
+        """Return one provider, ``None`` if Placement does not have it."""
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
         return self.exchange.decoded(answer, Row) if answer.status == 200 else None
 
     def providers_named(self, name: str) -> list[Row]:
-        """The providers called exactly ``name``: one, or none."""
+        """Return the providers called exactly ``name``: one, or none."""
         return [row for row in self._rows({"name": name}) if row.name == name]
 
     def provider_named(self, name: str) -> Row | None:
-        """The provider called exactly ``name``, ``None`` if there is none."""
+        """Return the provider called exactly ``name``, ``None`` if there is none."""
         return next(iter(self.providers_named(name)), None)
 
     def sharing(self, aggregates: Iterable[str]) -> list[Row]:
-        """The providers that share through any of ``aggregates``, each once."""
+        """Return the sharing providers that are in any of ``aggregates``, each once."""
         found = {}
         for chunk in _chunks(sorted(aggregates)):
             for row in self._rows(
@@ -142,7 +142,7 @@ class PlacementClient:
         return list(found.values())
 
     def members(self, aggregate: str) -> list[Row]:
-        """The providers in an aggregate."""
+        """Return the providers in an aggregate."""
         return self._rows({"member_of": aggregate})
 
     def _rows(self, query: Mapping[str, str]) -> list[Row]:
@@ -151,7 +151,7 @@ class PlacementClient:
         ).resource_providers
 
     def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
-        """Create a provider."""
+        """Create a provider, a root if ``parent`` is ``None``."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
         return self.exchange.decoded(
             self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row
@@ -160,8 +160,9 @@ class PlacementClient:
     def update_provider(
         self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES
     ) -> Row:
-        """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the
-        last writer wins.
+        """Rename a provider, or give it another parent (which needs ``REPARENT``).
+
+        The request is not guarded by a generation: the last writer wins.
         """
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
         return self.exchange.decoded(
@@ -169,7 +170,7 @@ class PlacementClient:
         )
 
     def delete_provider(self, uuid: ProviderUuid) -> bool:
-        """Delete a provider. Returns whether there was one; that it is gone already is as good."""
+        """Delete a provider; one that is gone already is no error. Return whether it existed."""
         return (
             self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status
             == 204
@@ -178,14 +179,14 @@ class PlacementClient:
     # --- contents ---------------------------------------------------------------------------------
 
     def inventories(self, uuid: ProviderUuid) -> tuple[int, Inventories]:
-        """Generation and inventories of a provider."""
+        """Return the generation and the inventories of a provider."""
         body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY, InventoriesBody)
         return body.generation, cast(Inventories, body.inventories)
 
     def set_inventories(
         self, uuid: ProviderUuid, generation: int, inventories: Inventories
     ) -> tuple[int, Inventories]:
-        """Replace all inventories of a provider; returns the new generation and the records as
+        """Replace all inventories of a provider; return the new generation and the records as
         stored.
         """
         sent = {GENERATION: generation, "inventories": inventories}
@@ -196,14 +197,14 @@ class PlacementClient:
         return body.generation, cast(Inventories, body.inventories)
 
     def traits(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
-        """Generation and traits of a provider."""
+        """Return the generation and the traits of a provider."""
         body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES, TraitsBody)
         return body.generation, body.traits
 
     def set_traits(
         self, uuid: ProviderUuid, generation: int, traits: Iterable[str]
     ) -> tuple[int, frozenset[str]]:
-        """Replace all traits of a provider; returns the new generation and the traits."""
+        """Replace all traits of a provider; return the new generation and the traits."""
         sent = {GENERATION: generation, "traits": sorted(traits)}
         body = self.exchange.decoded(
             self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent),
@@ -212,14 +213,14 @@ class PlacementClient:
         return body.generation, body.traits
 
     def aggregates(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
-        """Generation and aggregates of a provider, in their normal form."""
+        """Return the generation and the aggregates (normalized uuids) of a provider."""
         body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES, AggregatesBody)
         return body.generation, frozenset(map(normal_uuid, body.aggregates))
 
     def set_aggregates(
         self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]
     ) -> tuple[int, frozenset[str]]:
-        """Replace all aggregates of a provider; returns the new generation and the aggregates."""
+        """Replace all aggregates of a provider; return the new generation and the aggregates."""
         sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
         body = self.exchange.decoded(
             self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent),
@@ -228,14 +229,14 @@ class PlacementClient:
         return body.generation, frozenset(body.aggregates)
 
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
-        """How much of each class of a provider is allocated; empty if there is no such provider."""
+        """Return the allocated amount of each class of a provider; empty if it does not exist."""
         answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
         return self.exchange.decoded(answer, UsagesBody).usages if answer.status == 200 else {}
 
     # --- names ------------------------------------------------------------------------------------
 
     def known_traits(self, names: Iterable[str]) -> frozenset[str]:
-        """Which of ``names`` the server knows."""
+        """Return the traits of ``names`` that the server knows."""
         known: set[str] = set()
         for chunk in _chunks(sorted(names)):
             query = urlencode({"name": f"in:{','.join(chunk)}"})
@@ -253,7 +254,9 @@ class PlacementClient:
     # --- allocations ------------------------------------------------------------------------------
 
     def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, ProviderHolding] | None:
-        """What each consumer holds on one provider, ``None`` if there is no such provider."""
+        """Return the allocation of each consumer on one provider, ``None`` if there is no such
+        provider.
+        """
         answer = self._call(
             "GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404)
         )
@@ -266,12 +269,15 @@ class PlacementClient:
         }
 
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
-        """What each consumer holds on one provider; empty if there is no such provider."""
+        """Return the resources of each consumer on one provider; empty if there is no such
+        provider.
+        """
         return {consumer: held.resources for consumer, held in (self.holdings(uuid) or {}).items()}
 
     def allocation(self, consumer: ConsumerUuid, version: str = ALLOCATIONS) -> Allocation | None:
-        """All that a consumer holds, ``None`` if Placement does not know it. Its type is told from
-        ``CONSUMER_TYPES`` on.
+        """Return all allocations of a consumer, ``None`` if Placement does not know it.
+
+        The consumer's type is set only if ``version`` is ``CONSUMER_TYPES`` or later.
         """
         body = self._read(f"/allocations/{quote(consumer, safe='')}", version, AllocationBody)
         if not body.allocations:
@@ -292,29 +298,32 @@ class PlacementClient:
     def set_allocation(
         self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS
     ) -> None:
-        """Replace all that a consumer holds, guarded by the generation in ``body``."""
+        """Replace all allocations of a consumer, guarded by the consumer generation in ``body``."""
         self._call("PUT", f"/allocations/{consumer}", version, (204,), body)
 
     def set_allocations(
         self, bodies: Mapping[ConsumerUuid, Mapping[str, Any]], version: str = ALLOCATIONS
     ) -> None:
-        """As :meth:`set_allocation` for many consumers, in one atomic step."""
+        """Replace all allocations of many consumers in one atomic request."""
         self._call("POST", "/allocations", version, (204,), bodies)
 
     def delete_allocation(self, consumer: ConsumerUuid) -> bool:
-        """Take everything from a consumer, whatever it has become meanwhile. Returns whether it had
-        anything.
+        """Delete all allocations of a consumer, whatever its generation. Return whether there were
+        any.
         """
         return (
             self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
         )
 
     def candidates(self, query: str, version: str = CANDIDATES) -> CandidatesBody:
-        """The ways to place what ``query``, already encoded, asks for."""
+        """Return the allocation candidates for ``query``, which is encoded already."""
         return self._read(f"/allocation_candidates?{query}", version, CandidatesBody)
 
     def owner_usages(self, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
-        """How much of each class a project, or a user in it, has allocated. Asked for patiently."""
+        """Return the amount of each class allocated to a project, or to one user in it.
+
+        The request is ``patient``: it is repeated up to three times.
+        """
         query = {"project_id": project_id} | ({"user_id": user_id} if user_id is not None else {})
         answer = self.exchange.send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
         if answer.status != 200:
@@ -326,8 +335,8 @@ class PlacementClient:
         inventories: Mapping[ProviderUuid, tuple[int, Inventories]],
         allocations: Iterable[Allocation],
     ) -> None:
-        """Change inventories (with the generation of each provider) and allocations in one atomic
-        step.
+        """Change inventories (each with its provider's generation) and allocations in one atomic
+        request.
         """
         body = {
             "inventories": {
@@ -348,7 +357,7 @@ def _custom(name: str) -> str:
 
 
 def _chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    """Lists that fit in one query each."""
+    """Yield lists of values, each short enough for one query."""
     chunk: list[str] = []
     length = 0
     for value in values:

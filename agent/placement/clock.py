@@ -1,5 +1,5 @@
-"""The time that ages are counted by: the wall's when the process began, and from then on nobody can
-set it.
+"""The clock that ages are measured by: the wall clock at the start of the process, advanced by the
+monotonic clock, so that setting the system's clock does not change it.
 """
 
 import time
@@ -8,5 +8,5 @@ _BEGAN = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Seconds since the epoch, if nobody has set the clock since the process began."""
+    """Return seconds since the epoch, unaffected by clock changes since the process began."""
     return _BEGAN + time.monotonic()

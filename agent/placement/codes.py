@@ -1,4 +1,4 @@
-"""Placement's error codes and what the agent makes of a refusal. Decisions rest on status and code,
+"""Placement's error codes and their meaning for the agent. Decisions depend on status and code,
 never on text.
 """
 
@@ -15,22 +15,22 @@ OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
 
 
 def is_conflict(error: PlacementRefused) -> bool:
-    """Somebody wrote in between: read again, compute again."""
+    """Return whether somebody else wrote in between, so that the state has to be read again."""
     return error.status == 409 and error.placement_code == CONCURRENT_UPDATE
 
 
 def is_in_use(error: PlacementRefused) -> bool:
-    """Allocations keep an inventory or a provider alive."""
+    """Return whether allocations prevent the removal of an inventory or a provider."""
     return error.status == 409 and error.placement_code in (INVENTORY_IN_USE, PROVIDER_IN_USE)
 
 
 def is_outage(error: PlacementRefused) -> bool:
-    """The service, or something in front of it, cannot answer now."""
+    """Return whether the service, or something in front of it, cannot answer now."""
     return error.status in OUTAGE_STATUSES
 
 
 def may_be_applied(error: PlacementError) -> bool:
-    """Whether Placement may have done what was asked although it did not say so."""
+    """Return whether Placement may have applied the request although it did not confirm it."""
     if isinstance(error, PlacementUnreachable):
         return error.outcome_unknown
     return isinstance(error, PlacementRefused) and (is_outage(error) or error.status == 500)

@@ -1,4 +1,4 @@
-"""From the options of [placement] to a transport."""
+"""Building the transport to Placement from the options of [placement]."""
 
 import threading
 
@@ -12,10 +12,10 @@ from agent.placement.transport import Timeouts, Transport
 
 
 def wants_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
-    """Whether the embedded Placement is to be used: asked for, or with no credentials and no
-    daemon.
+    """Return whether the embedded Placement is to be used: if configured, or outside of a daemon
+    if there are no credentials.
 
-    :raises ConfigError: a daemon without credentials.
+    :raises ConfigError: a daemon has no credentials.
     """
     backend = conf.placement.backend
     if backend != "auto":
@@ -32,16 +32,16 @@ def wants_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
 
 
 def http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
-    """A transport to the Placement that [placement] describes. Sends nothing.
+    """Return a transport to the Placement that [placement] describes. Nothing is sent.
 
-    :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and
-        the certificates.
+    :raises ConfigErrors: the authentication plugin, its options or the certificates are wrong; all
+        errors are listed.
     """
     options = conf.placement
     timeouts = Timeouts(options.connect_timeout, options.read_timeout, options.reshape_timeout)
     adapter = service_adapter(conf, GROUP, options.max_answer * MIB)
-    # Identity is asked through the same session; without a bound, a hanging one would block for
-    # ever.
+    # The identity service is asked through the same session; without a timeout a hanging one would
+    # block for ever.
     adapter.session.timeout = adapter.session.timeout or timeouts.read
     return Transport(
         adapter, timeouts=timeouts, max_in_flight=options.max_in_flight, cancelled=cancelled

@@ -1,4 +1,4 @@
-"""Who holds what, asked of Placement and not remembered."""
+"""Consumers of providers: reading their allocations, and tracking them through operations."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,7 +21,7 @@ Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 def holding(
     consumers: Consumers, consumer: ConsumerUuid, resources: Mapping[ProviderUuid, Resources]
 ) -> Known:
-    """``consumers`` once it is known that one of them holds exactly ``resources``."""
+    """Return ``consumers`` updated to ``resources``, the complete allocation of one consumer."""
     return {uuid: _with(held, consumer, resources.get(uuid)) for uuid, held in consumers.items()}
 
 
@@ -35,10 +35,10 @@ def _with(
 
 
 def follow(consumers: Known, operation: Operation) -> None:
-    """Have ``consumers`` be what is known once ``operation`` is done.
+    """Update ``consumers`` to the state after ``operation``.
 
-    Nobody holds anything of a provider that is new or had no inventory: whoever came in between
-    would have moved the generation that guards the write. So would whoever came before a reshape.
+    A provider that is new or had no inventory has no consumers: a consumer that came in between
+    would have moved the generation that guards the write. The same holds for a reshape.
     """
     if isinstance(operation, AllocationOperation):
         consumers.update(holding(consumers, operation.wanted.consumer, operation.wanted.resources))
@@ -59,15 +59,19 @@ def follow(consumers: Known, operation: Operation) -> None:
 def due_in_turn(
     asked: Mapping[ProviderUuid, float], now: float, within: float, pause: float
 ) -> ProviderUuid | None:
-    """Which provider's consumers to ask for again in this pass, so that each is asked again
-    ``within`` so many seconds (0: never).
+    """Return the provider whose consumers are to be read again in this pass, ``None`` if none is
+    due.
 
-    ``asked``: when each was asked last. ``pause``: the seconds from one pass to the next: as one is
-    asked for in a pass, the first has to be early enough that the last is in time.
+    One provider is read per pass, so the first has to be read early enough for the last to be in
+    time.
+
+    :param asked: when the consumers of each provider were last read, in seconds since the epoch.
+    :param within: the seconds in which each provider is read again, 0 for never.
+    :param pause: the seconds from one pass to the next.
     """
     if not within:
         return None
-    # A time in the future only says that the clock was set back.
+    # A time in the future only means that the clock was set back.
     order = sorted((at if at <= now else 0.0, uuid) for uuid, at in asked.items())
     late = any(now + place * pause > at + within for place, (at, _) in enumerate(order, start=1))
     return order[0][1] if late else None
@@ -76,9 +80,10 @@ def due_in_turn(
 def holders(
     client: PlacementClient, providers: Iterable[ProviderUuid]
 ) -> Mapping[ConsumerUuid, Allocation]:
-    """Every consumer with something on any of ``providers``, with its complete record.
+    """Return every consumer with an allocation on any of ``providers``, with all its allocations.
 
-    A consumer that let go between the two readings is left out: its record would have no owner.
+    A consumer that released everything between the two reads is left out: its record would have no
+    owner.
     """
     found = sorted(
         {
@@ -97,6 +102,6 @@ def holders(
 def usages(
     client: PlacementClient, providers: Mapping[ProviderUuid, object]
 ) -> Mapping[ProviderUuid, Mapping[str, int]]:
-    """What is allocated on each of ``providers``, by class."""
+    """Return the usage of each of ``providers``, by class."""
     wanted = list(providers)
     return dict(zip(wanted, client.exchange.each(client.usages, wanted), strict=True))

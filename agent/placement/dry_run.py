@@ -1,4 +1,4 @@
-"""Requests that write, kept for showing; and for a dry run, kept instead of sent."""
+"""Recording of writing requests: for display, and in a dry run instead of sending them."""
 
 import json
 from dataclasses import dataclass
@@ -9,21 +9,22 @@ from agent.placement.transport import Exchange, PlacementAnswer, Transport
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that is no GET. ``status`` is ``None`` if it was not sent."""
+    """One request other than a GET."""
 
     method: str
     path: str
     version: str | None
     body: Any
     status: int | None
+    """The status of the answer, ``None`` if the request was not sent."""
 
 
 class RecordingExchange(Exchange):
-    """Keeps every write that was answered. In a ``rehearsal`` nothing but GETs is sent, and every
-    write is taken to succeed.
+    """An exchange that records every write that was answered.
 
-    What is read after a rehearsed write is as before it: a rehearsal is for operations that decide
-    before they write.
+    In a dry run (``rehearsal``) only GETs are sent, and every write is assumed to succeed. A read
+    after such a write still shows the state before it, so a dry run suits only operations that
+    decide before they write.
     """
 
     def __init__(self, transport: Transport, request_id: str, *, rehearsal: bool) -> None:
@@ -41,7 +42,7 @@ class RecordingExchange(Exchange):
         *,
         patient: bool = False,
     ) -> PlacementAnswer:
-        """As of every exchange."""
+        """Send or record one request, see :meth:`Exchange.send`."""
         if method == "GET":
             return super().send(method, path, version, body, timeout, patient=patient)
         answer = (
@@ -55,7 +56,7 @@ class RecordingExchange(Exchange):
         return answer
 
     def _imagined(self, method: str, path: str, body: Any) -> PlacementAnswer:
-        """The answer of a Placement that finds nothing wrong."""
+        """Return the answer of a Placement that accepts the request."""
         without_body = method == "DELETE" or path.startswith("/allocations")
         status, said = (204, b"") if without_body else (200, json.dumps(body).encode())
         return PlacementAnswer(self.transport.endpoint, method, path, status, said, "no request id")

@@ -1,7 +1,7 @@
-"""openstack-placement itself inside this process, on a SQLite file: for demonstrations, CI and
-hosts without a cloud.
+"""The embedded Placement: openstack-placement inside this process, on a SQLite file, for
+demonstrations, CI and hosts without a cloud.
 
-It is reached through keystoneauth like any other Placement; only the last step, the socket, is a
+It is reached through keystoneauth like any other Placement; only the socket is replaced by a
 function call.
 """
 
@@ -29,12 +29,12 @@ from agent.placement.transport import Timeouts, Transport
 ENDPOINT = "http://placement.embedded"
 FILE = "placement.sqlite"
 
-# Makes a copy in memory of the database, None if there is none.
+# Returns a copy of the database in memory, None if there is no database.
 Copy = Callable[[], sqlite3.Connection | None]
 
 
 class WsgiAdapter(BaseAdapter):
-    """A transport of ``requests`` that calls a WSGI application, one request at a time."""
+    """A transport adapter of ``requests`` that calls a WSGI application, one request at a time."""
 
     def __init__(self, application: Any) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class WsgiAdapter(BaseAdapter):
     def send(
         self, request: requests.PreparedRequest, *_args: Any, **_options: Any
     ) -> requests.Response:
-        """Answer ``request``."""
+        """Have the application answer ``request``."""
         started: dict[str, Any] = {}
 
         def start_response(
@@ -64,7 +64,7 @@ class WsgiAdapter(BaseAdapter):
         return answer
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
 
 
 def _application(connection: str, copy: Copy | None) -> Any:
-    """Placement's WSGI application on the database ``connection``, first filled from ``copy``."""
+    """Return Placement's WSGI application on the database ``connection``, filled from ``copy``."""
     try:
         from oslo_config import cfg
         from placement import conf as placement_conf
@@ -126,15 +126,15 @@ def _application(connection: str, copy: Copy | None) -> Any:
     if copy is not None and (copied := copy()) is not None:
         with closing(copied):
             copied.backup(db_api.get_placement_engine().raw_connection().driver_connection)
-    # alembic tells of every step at INFO; that is nobody's concern here.
+    # alembic logs every step at INFO, which is of no interest here.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     migration.upgrade("head")
     return deploy.loadapp(conf)
 
 
 def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
-    """Why the embedded Placement does not start: its database, or its libraries."""
-    # Here, because it is wanted here alone.
+    """Return why the embedded Placement does not start: its database, or its libraries."""
+    # Imported here, because alembic is needed only for this error.
     from alembic.util import CommandError
 
     chain: list[BaseException] = [error]
@@ -151,7 +151,7 @@ def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
             _file_remedy(file, of_file),
         )
     if isinstance(error, CommandError):
-        # alembic does not know the revision that is written in it.
+        # alembic does not know the revision that is recorded in the database.
         remedy = (
             "upgrade openstack-placement to the version that wrote it, or move the file away to "
             "start with an empty Placement"
@@ -191,15 +191,15 @@ def _file_remedy(file: Path, error: BaseException) -> str:
 
 
 def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None) -> Transport:
-    """A transport to the Placement in ``folder``; with ``copy``, for a dry run, to that one in
-    memory. One a process.
+    """Return a transport to the Placement in ``folder``, or, for a dry run, to the ``copy`` of its
+    database in memory. To be called once in a process.
 
-    :raises ConfigError: openstack-placement is not installed.
+    :raises ConfigError: openstack-placement is not installed or its libraries fail.
     :raises StoreError: its database cannot be used.
     """
     file = folder / FILE
-    # As SQLite's own kind of URI, because the path may hold what means something in a database URL
-    # or an option.
+    # The path is given as SQLite's own kind of URI, because it may contain characters that are
+    # special in a database URL or an option.
     location = URL.create(
         "sqlite", database=f"file:{quote(str(file.absolute()))}", query={"uri": "true"}
     )
@@ -213,8 +213,8 @@ def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None)
     http = requests.Session()
     http.trust_env = False
     http.mount(ENDPOINT, WsgiAdapter(application))
-    # Its noauth2 wants a token, and takes the roles from a header; the reshaper needs the role
-    # service.
+    # Placement's noauth2 requires a token and takes the roles from a header; the reshaper requires
+    # the role service.
     auth = token_endpoint.Token(endpoint=ENDPOINT, token="admin")  # noqa: S106 - no secret: it only says who
     connected = session.Session(
         auth=auth, session=http, additional_headers={"X-Roles": "admin,service"}

@@ -1,8 +1,9 @@
-"""The flush: sends a plan's operations in their order, several at once where the order allows, and
-keeps the view true.
+"""The flush: sends the operations of a plan in order, concurrently where the order allows, and
+updates the view.
 
-A flush is no transaction. Whatever fails, what was done stays and is in the view, what may be wrong
-is not, and the next plan starts from Placement's real state.
+A flush is no transaction. If an operation fails, what was done stays and is in the view, and
+contents of unknown state are marked for reading, so that the next plan starts from Placement's real
+state.
 """
 
 import logging
@@ -51,11 +52,11 @@ from agent.placement.plan import Plan, depends, names_needed
 
 LOG = logging.getLogger(__name__)
 
-# From this many inventories up, one reshape that moves nothing and one reading of the generations
-# are fewer requests.
+# From this many inventories on, one reshape that moves nothing and one read of the generations are
+# fewer requests.
 BULK = 3
-# What comes in answer to a reshape although it may have been done: a failure on the way back, or of
-# whatever stands in front of Placement.
+# Answers to a reshape that may have been applied all the same: a failure after the write, or of a
+# proxy in front of Placement.
 OUTCOME_UNKNOWN = frozenset({401, 413, 500})
 # How many providers or consumers a message names.
 NAMED = 3
@@ -65,46 +66,46 @@ Contents = SetInventory | SetAggregates | SetTraits
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An operation that was tried: the provider afterwards, or the error. ``instead``: what was
-    done in its place.
-    """
+    """The result of one operation that was tried."""
 
     operation: Operation
     provider: Provider | None = None
+    """The provider after the operation."""
     error: PlacementError | None = None
     instead: Operation | None = None
+    """The operation that was done in place of ``operation``."""
 
 
 @dataclass(slots=True)
 class Flushed:
-    """What a flush achieved.
-
-    ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in
-    the next pass. ``held``: classes, by provider, that could not go because they are in use.
-    ``forgot``: the server refused a name that it had confirmed, so that ``capabilities`` has to
-    confirm all of them anew. ``refused``: operations that would be refused again if they were sent
-    again as they are. ``doubtful``: providers of which a write may have been applied although no
-    answer said so. ``missing``: providers that were to be deleted and of which Placement said that
-    there are none. ``strangers``: providers that could not be made because somebody else's have
-    their uuids.
-    """
+    """The result of a flush."""
 
     view: PlacementView
     capabilities: ServerCapabilities
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[PlacementError] = field(default_factory=list)
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
+    """Classes, by provider, that could not be removed because they are in use."""
     conflict: PlacementError | None = None
+    """Set if the plan is stale and a new one is needed."""
     outage: PlacementError | None = None
+    """Set if the service cannot answer, so that the next pass tries again."""
     forgot: bool = False
+    """Whether the server refused a name that it had confirmed, so that all names in
+    ``capabilities`` have to be confirmed anew.
+    """
     refused: list[Operation] = field(default_factory=list)
+    """Operations that would be refused again if they were sent unchanged."""
     doubtful: set[ProviderUuid] = field(default_factory=set)
+    """Providers with a write that may have been applied although no answer said so."""
     missing: set[ProviderUuid] = field(default_factory=set)
+    """Providers that were to be deleted and that Placement did not have."""
     strangers: set[ProviderUuid] = field(default_factory=set)
+    """Providers that could not be created because providers of others have their uuids."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was planned for the tree is done."""
+        """Whether every planned operation on the tree is done."""
         return all(
             one.status == "done"
             for one in self.outcomes
@@ -113,25 +114,26 @@ class Flushed:
 
 
 class _Stop(Exception):
-    """The rest of the plan must not be sent."""
+    """Raised to end the flush: the rest of the plan must not be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was before a flush.
-
-    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass,
-    or it would never end. ``refused``: operations that the plan needs and that Placement refused
-    before. ``owned``: the providers that were the agent's.
-    """
+    """The state before a flush."""
 
     may_forget: bool = True
+    """Whether a refused name that the server had confirmed causes another plan; true once a pass,
+    because the passes would never end otherwise.
+    """
     refused: Sequence[Operation] = ()
+    """Operations that the plan needs and that Placement refused before."""
     owned: Collection[ProviderUuid] = ()
+    """The providers that were the agent's."""
 
     def ours(self, operation: CreateProvider, root: ProviderUuid) -> bool:
-        """Whether a child that is to be made is the agent's, wherever it may be: nobody else comes
-        to a uuid made from root and name.
+        """Return whether a child that is to be created is the agent's if it exists, wherever it is.
+
+        Nobody else creates a provider with a uuid derived from root and name.
         """
         wanted = operation.provider
         return operation.parent is not None and (
@@ -143,7 +145,7 @@ _NOTHING = Before()
 
 
 class Flush:
-    """One plan on its way to Placement."""
+    """One flush of one plan."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class Flush:
         self._failures: list[Operation] = list(before.refused)
 
     def run(self) -> Flushed:
-        """Send everything that can be sent."""
+        """Send every operation that can be sent."""
         operations = self.plan.operations
         with suppress(_Stop):
             self._tree(operations)
@@ -179,7 +181,7 @@ class Flush:
         return result
 
     def _tree(self, operations: Sequence[Operation]) -> None:
-        """Everything that is about providers."""
+        """Send every operation that concerns providers and names."""
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
             self._each(self._possible(wave), self._create)
         needed = frozenset[str]().union(*(names_needed(one) for one in self._possible(operations)))
@@ -199,7 +201,7 @@ class Flush:
                 if self._possible([one]):
                     self._reshape(one)
                 else:
-                    # What it was to empty stays.
+                    # The providers that the reshape was to empty are not deleted.
                     self._failures.append(one)
         self._delete_all(self._possible(self._of(DeleteProvider)))
         self._set_all(
@@ -214,7 +216,7 @@ class Flush:
         return [one for one in self.plan.operations if isinstance(one, kind)]
 
     def _possible(self, operations: Iterable[Operation]) -> list[Operation]:
-        """Those of ``operations`` that do not need what could not be done."""
+        """Return the operations that do not depend on a failed one."""
         return [
             one for one in operations if not depends(one, self._failures, self.plan.target.tree)
         ]
@@ -222,8 +224,8 @@ class Flush:
     # --- trying -----------------------------------------------------------------------------------
 
     def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
-        """Try operations that do not depend on each other; stop the flush if one says that nothing
-        more makes sense.
+        """Try operations that do not depend on each other; end the flush if an error makes the
+        rest pointless.
         """
         self._record(self.client.exchange.each(lambda one: _try(one, send), operations))
 
@@ -289,7 +291,7 @@ class Flush:
         ):
             result.outage = error
             if isinstance(operation, DeleteProvider):
-                # It may be gone: that it is must not look like somebody else's doing.
+                # It may be deleted: the next pass must not take that for a deletion by others.
                 self.read_at.pop(operation.provider.uuid, None)
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
@@ -310,8 +312,8 @@ class Flush:
                 result.refused.append(operation)
 
     def _confirmed(self, operation: Operation) -> bool:
-        """Whether the operation adds a name that the server had confirmed: it may have been deleted
-        since.
+        """Return whether the operation adds a name that the server had confirmed: somebody may have
+        deleted the name since.
         """
         known = self.result.capabilities.traits | self.result.capabilities.classes
         return isinstance(operation, SetInventory | SetTraits) and any(
@@ -319,7 +321,9 @@ class Flush:
         )
 
     def _hold(self, operation: Operation) -> None:
-        """Remember what could not go, so that the next plan keeps it with everything reserved."""
+        """Record the classes that could not be removed, so that the next plan keeps them with
+        everything reserved.
+        """
         if isinstance(operation, DeleteProvider):
             self.result.held[operation.provider.uuid] = frozenset(operation.inventory)
         elif isinstance(operation, SetInventory):
@@ -328,8 +332,8 @@ class Flush:
             )
 
     def _hold_dropped(self, operation: Reshape) -> None:
-        """The same for a reshape: what it would drop, and of which more is used than it
-        takes away.
+        """Record the classes that a reshape would drop and that are used by more than the reshape
+        moves away.
         """
         for uuid, records in operation.inventories.items():
             if dropped := operation.old_inventories[uuid].keys() - records.keys():
@@ -360,8 +364,9 @@ class Flush:
         return Done(operation)
 
     def _allocations(self, operation: Operation) -> Done:
-        """Each consumer by itself, and once a pass: one that is being changed says nothing about
-        the others, nor about the tree.
+        """Send a change of one consumer's allocations, once a pass.
+
+        A conflict concerns only this consumer, not the others and not the tree.
         """
         try:
             write(self.client, cast(AllocationOperation, operation).wanted)
@@ -376,7 +381,7 @@ class Flush:
     def _by_depth(
         self, operations: Sequence[Operation], *, deepest_first: bool
     ) -> list[list[Operation]]:
-        """Operations in waves of equal depth."""
+        """Return operations grouped by equal depth in the tree."""
 
         def depth(operation: Operation) -> int:
             uuid = cast(ProviderOperation, operation).provider.uuid
@@ -395,7 +400,7 @@ class Flush:
             return Done(operation)
 
         for wave in self._by_depth(operations, deepest_first=True):
-            # What was to be moved away from it, and could not be, keeps it.
+            # A provider keeps its parent if a child was to be moved away and could not be.
             blocked.update(
                 uuid
                 for one in wave
@@ -459,7 +464,7 @@ class Flush:
             self._record([Done(operation)])
 
     def _rewrite(self, operation: Reshape) -> None:
-        """Send a reshape and read back the generations, which its answer does not tell."""
+        """Send a reshape and read back the generations, which its answer does not contain."""
         guarded = {
             uuid: (self.tree.provider(uuid).generation or 0, records)
             for uuid, records in operation.inventories.items()
@@ -469,9 +474,9 @@ class Flush:
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")
-            # A reshape moves a generation by two, or one if nothing is left, and once more if a
-            # consumer in it has something there afterwards: any other distance means that somebody
-            # wrote too, and then the contents have to be read.
+            # A reshape raises a generation by two, by one if no inventory is left, and by one more
+            # if a consumer in it holds something there afterwards: any other difference means that
+            # somebody else wrote too, and then the contents have to be read.
             expected = generation + (2 if records else 1) + self._has_allocations(operation, uuid)
             if rows[uuid].generation != expected:
                 raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
@@ -483,8 +488,8 @@ class Flush:
         )
 
     def _follow_named(self, operation: Reshape, now: Mapping[ProviderUuid, int]) -> None:
-        """A provider that is only named in allocations moves by one. Any other distance is somebody
-        else's: it is found when it is read again.
+        """Update the generation of providers that are only named in allocations: a reshape raises
+        it by one. Any other difference comes from somebody else and is found by the next read.
         """
         for uuid, generation in now.items():
             if (
@@ -516,8 +521,9 @@ class Flush:
             self._record([done for chain in sent for done in chain])
 
     def _in_one(self, operations: Sequence[SetInventory]) -> bool:
-        """Write many inventories in one request. False: nothing was written, each has to be sent by
-        itself.
+        """Write many inventories in one request.
+
+        Return false if nothing was written and each inventory has to be sent by itself.
         """
         together = Reshape(
             reason="",
@@ -555,15 +561,15 @@ class Flush:
         return True
 
     def _chain(self, operations: Sequence[Contents]) -> list[Done]:
-        """The writes of one provider, each with the generation that the one before answered."""
+        """Send the writes of one provider, each with the generation of the answer before."""
         present, results = self.tree.provider(operations[0].provider.uuid), list[Done]()
         for one in operations:
             try:
                 present = sending.set_contents(self.client, one, present)
             except PlacementError as error:
                 results.append(Done(one, error=error))
-                # Who loses all loses its marks as well, and is known by them for as long as it is
-                # in use.
+                # A provider that should lose its inventory loses its traits as well, but it needs
+                # them for as long as it is in use.
                 emptied = isinstance(one, SetInventory) and not one.new
                 if emptied or not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
                     break
@@ -573,7 +579,7 @@ class Flush:
 
 
 def _involved(operation: Reshape) -> str:
-    """Whom a reshape is about, for an operator who has to look after them; a few of many."""
+    """Return the providers and consumers of a reshape for a message; only the first of many."""
     return ", ".join(
         f"{kind} {_few(sorted(uuids))}"
         for kind, uuids in (
@@ -591,7 +597,7 @@ def _few(uuids: Sequence[str]) -> str:
 
 
 def _about(operation: Operation) -> Iterable[ProviderUuid]:
-    """The providers that an operation writes."""
+    """Return the providers that an operation writes."""
     if isinstance(operation, Reshape):
         return operation.inventories
     return [operation.provider.uuid] if operation.provider else []
@@ -602,7 +608,7 @@ def _name(operation: Operation) -> str:
 
 
 def _log(operation: Operation) -> None:
-    """Tell what is worth a line and not told where it was sent."""
+    """Log an operation that is worth a line and was not logged where it was sent."""
     if isinstance(operation, SetInventory) and operation.old:
         LOG.info(
             "inventory of %s: %s",
@@ -637,8 +643,8 @@ def foreseen(
     root: ProviderUuid,
     before: Before,
 ) -> tuple[list[Outcome], list[PlacementError]]:
-    """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing
-    is sent but questions.
+    """Return the outcomes of ``plan`` as far as names and uuids decide them, and the errors: what a
+    dry run shows. Only GETs are sent.
     """
 
     def look(operation: Operation) -> Done:
@@ -692,9 +698,9 @@ def flush(
     now: float,
     before: Before = _NOTHING,
 ) -> Flushed:
-    """Send ``plan``. What Placement answered is in the returned view.
+    """Send ``plan`` and return the result with the view that follows from Placement's answers.
 
-    :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is
+    :raises ReshapeFailed: the server refused to move allocations; the operations before it are
         done.
     """
     return Flush(client, plan, view, capabilities, root, now, before).run()

@@ -1,8 +1,7 @@
-"""Ours and theirs: what a driver starts from, and what becomes of its wish once everybody else's
-share is kept.
+"""The merge of a driver's desired tree with what others have in Placement.
 
 What the journal does not list belongs to somebody else: it survives whatever a driver does to its
-private copy.
+private copy of the tree.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,8 +26,8 @@ from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge_inputs import MergeInputs
 
-# The standard classes that a node's own part of its tree has, from nova or from the agent; another
-# service has its own on providers of the tree.
+# The standard classes that are the node's own in its tree, written by nova or by the agent; other
+# services write their own classes on providers of the tree.
 NODES_OWN = frozenset(
     {orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT}
 )
@@ -38,7 +37,7 @@ ADOPT = "agent --once --adopt takes the tree over"
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How much of a class is allocated, and to how many consumers where that was asked."""
+    """The usage of one class: the allocated amount, and the number of consumers if it was read."""
 
     amount: int
     consumers: int | None = None
@@ -57,24 +56,23 @@ Usages = Mapping[ProviderUuid, Mapping[str, Use]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What Placement should hold: the node's tree with complete records, everybody's traits and
-    aggregates.
-
-    ``journal`` is what will be ours once it does; ``invalid`` says what of the wish was set aside,
-    and why; ``conflicts`` which of our children cannot be had because somebody else's have their
-    names.
+    """What Placement should hold: the node's tree with complete records, and with the traits and
+    aggregates of others.
     """
 
     tree: ProviderTree
     journal: Journal
+    """What will be the agent's once Placement holds the tree."""
     drift: tuple[Drift, ...]
     invalid: tuple[str, ...]
+    """What of the desired tree was set aside, and why."""
     conflicts: tuple[ProviderNameConflict, ...] = ()
+    """Children that cannot be created because providers of others have their names."""
 
 
 def _foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inventories:
-    """The classes of somebody else: those that are not in the journal; of an adopted tree, but for
-    those that only a node has.
+    """Return the classes of others: those that are not in the journal; in an adopted tree without
+    the classes that only a node has.
     """
     return {
         name: record
@@ -84,8 +82,9 @@ def _foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inve
 
 
 def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -> frozenset[str]:
-    """The classes of ``inventory`` that are the agent's: a record that was there just so before
-    stays whose it was.
+    """Return the classes of ``inventory`` that are the agent's.
+
+    A record that was in Placement before with exactly these values keeps its owner.
     """
     return frozenset(
         name
@@ -97,10 +96,10 @@ def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -
 def foreign_share(
     view: PlacementView, journal: Journal, root: ProviderUuid, name: str
 ) -> ProviderTree:
-    """The tree that a shaping driver starts from: everything of ours taken out, everything of
-    others in place.
+    """Return the tree that a shaping driver starts from: without the agent's contents, with those
+    of others.
 
-    Our children that carry foreign ones stay, empty, because those need them.
+    Children of the agent that have foreign children stay, without contents, as their parents.
     """
     if not view.tree.exists(root):
         tree = ProviderTree()
@@ -126,7 +125,7 @@ def foreign_share(
 
 
 class Merge:
-    """One merge of a driver's wish with what others have in the tree."""
+    """One merge of a driver's desired tree with what others have in the tree."""
 
     def __init__(
         self,
@@ -138,11 +137,13 @@ class Merge:
         exclusive: bool = False,
         incomplete: bool = False,
     ) -> None:
-        """``usages``: of what only waits to become free. ``configured``: what of the wish is the
-        operator's. ``exclusive``: see HostFacts.
+        """Prepare the merge.
 
-        ``incomplete``: parts of the wish are what Placement has, because nobody can say now what
-        the node has.
+        :param usages: the usage of classes that are held until they are free.
+        :param configured: what of the desired tree comes from provider config files.
+        :param exclusive: whether one consumer takes the whole node, see HostFacts.
+        :param incomplete: whether parts of the desired tree are copied from Placement, because the
+            node's state is not known now.
         """
         self.by, self.capabilities, self.usages, self.configured = (
             by,
@@ -163,12 +164,12 @@ class Merge:
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
         self.conflicts: list[ProviderNameConflict] = []
-        # The classes of each provider that the agent has reserved as a whole, beside those that
-        # only wait to become free.
+        # The classes of each provider that the agent has reserved in full, besides those that are
+        # held until they are free.
         self.reserved: dict[ProviderUuid, frozenset[str]] = {}
 
     def target(self) -> Target:
-        """The merged tree."""
+        """Return the merged tree with its journal, drift and conflicts."""
         tree = self.desired.subtree(self.root) if self.desired.exists(self.root) else ProviderTree()
         for uuid in reversed(tree.get_provider_uuids()):
             self._drop_unusable(tree, uuid)
@@ -188,7 +189,7 @@ class Merge:
             else:
                 self._restore(tree, self.present.provider(uuid))
                 if (lost := self._replaced(uuid)) is not None:
-                    # Ours until it can be had again, so that every pass says so.
+                    # It stays in the journal until it can be created: every pass reports it.
                     owned[lost] = self.journal.of(lost)
                 else:
                     self._report_foreign(uuid)
@@ -210,7 +211,7 @@ class Merge:
 
     @staticmethod
     def _restore(tree: ProviderTree, present: Provider) -> None:
-        """Undo whatever the driver did to a provider of somebody else."""
+        """Undo what the driver did to a provider of somebody else."""
         try:
             tree.rename(present.uuid, present.name)
             if present.parent_uuid is not None:
@@ -227,7 +228,7 @@ class Merge:
 
     @staticmethod
     def _put_back(tree: ProviderTree, present: Provider) -> None:
-        """Have a provider that the wish lacks and that cannot go."""
+        """Insert a provider that the desired tree lacks and that cannot be deleted."""
         try:
             tree.insert(present)
         except ValueError as error:
@@ -254,8 +255,8 @@ class Merge:
         tree.remove(uuid)
 
     def _kept(self, tree: ProviderTree) -> Iterator[ProviderUuid]:
-        """Present providers that stay although ``tree``, the usable part of the wish, lacks them,
-        and what they hang from, parents first.
+        """Return the present providers that stay although ``tree``, the usable part of the desired
+        tree, lacks them, and their ancestors; parents first.
         """
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
@@ -287,8 +288,8 @@ class Merge:
         return without_empty(self.desired.provider(uuid).inventory) if self.by.wished(uuid) else {}
 
     def _staying(self) -> frozenset[str]:
-        """Classes that some provider of a tree that is not adopted keeps against the wish; in
-        another one they would count twice.
+        """Return the classes that some provider of a tree that is not adopted keeps although the
+        desired tree lacks them there; on another provider they would count twice.
         """
         stay = frozenset[str]()
         for one in self.present.providers():
@@ -342,8 +343,9 @@ class Merge:
         ), ownership
 
     def _remains(self, present: Provider, own: Ownership) -> Provider:
-        """What is wanted of a provider that is gone: until it is free its marks; nothing, if only
-        others hang from it.
+        """Return what is wanted of a provider that the node no longer has: its traits and
+        aggregates while a class is held; without held classes, where only foreign children need
+        it, no contents of the agent.
         """
         if self._held_classes(present.uuid):
             return replace(present, inventory={})
@@ -355,11 +357,11 @@ class Merge:
         )
 
     def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
-        """The records to have."""
+        """Return the inventory records that the provider is to have."""
         reserved = self.journal.held.get(wanted.uuid, frozenset())
         records = without_empty(wanted.inventory)
-        # A driver that writes over a held class no more than its total, where it is shown what is
-        # there, says that it is back.
+        # A driver that starts from Placement's contents and writes a held class anew without
+        # changing its record (it sets only the total) says that the class is back.
         again = (
             self.base.provider(wanted.uuid).inventory
             if self.base.exists(wanted.uuid) and wanted.uuid in self.desired.written_by_name
@@ -391,15 +393,16 @@ class Merge:
             self._drift_adoption(wanted, f"{name} would move here")
             del inventory[name]
         waiting = self._held_classes(wanted.uuid)
-        # What somebody else put there only keeps the provider: whether it may be had is his to say.
+        # A class of somebody else only keeps the provider: its owner decides whether it may be
+        # claimed.
         held = {
             name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount)
             for name in waiting - foreign.keys()
         }
         for name in sorted(waiting):
             self._drift_held(present, name, foreign=name in foreign)
-        # What stays just as the agent reserved it, because nobody can say now what the node has,
-        # stays reserved by the agent.
+        # A record that the agent reserved in full and that is unchanged, because the node's state
+        # is not known now, stays reserved by the agent.
         stays = reserved & inventory.keys() if self.incomplete else ()
         kept = {
             name
@@ -407,7 +410,8 @@ class Merge:
             if inventory[name] == present.inventory.get(name) and _is_all_reserved(inventory[name])
         }
         if held and self.exclusive:
-            # Whoever has what is held has the node, so that nobody may come for what it offers now.
+            # The consumer of a held class has the whole node, so that nobody may claim what the
+            # node offers now.
             kept |= {name for name, record in inventory.items() if not _is_all_reserved(record)}
             inventory = {
                 name: {**record, "reserved": record["total"]} for name, record in inventory.items()
@@ -417,8 +421,10 @@ class Merge:
         return {**foreign, **inventory, **held}
 
     def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
-        """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it;
-        nova's status trait is not. So is an agent's mark.
+        """Return the traits of the agent and of others.
+
+        A standard trait that the driver removed is removed, whoever wrote it, except nova's status
+        trait. So is a mark of the agent.
         """
         base = (
             self.base.provider(wanted.uuid).traits
@@ -436,7 +442,7 @@ class Merge:
         )
 
     def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
-        """Everybody's aggregates."""
+        """Return the aggregates of the agent and of others."""
         wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
         self.invalid.extend(
             f"provider {printable(wanted.name)!r}: aggregate {printable(aggregate)!r} is no uuid"
@@ -447,8 +453,8 @@ class Merge:
     # --- drift ------------------------------------------------------------------------------------
 
     def _replaced(self, uuid: ProviderUuid) -> ProviderUuid | None:
-        """The child of ours whose place somebody else's, of the same name, has taken; None if it is
-        only somebody else's.
+        """Return the child of the agent that is missing because the provider ``uuid`` of somebody
+        else has its name; ``None`` if there is no such child.
         """
         name = self.present.name_of(uuid)
         called = [
@@ -466,7 +472,8 @@ class Merge:
                     f"the name {printable(name)!r} of provider {lost} is held by provider {uuid} "
                     "in Placement, which is somebody else's"
                 ),
-                # A driver that gives its children uuids has no use for another one.
+                # A driver that chooses the uuids of its children cannot use a provider with
+                # another uuid.
                 f"{ADOPT}, that provider too; or delete or rename it"
                 if lost == child_uuid(self.root, name)
                 else "delete or rename that provider",
@@ -541,8 +548,8 @@ class Merge:
 
 
 def _last(name: str, present: Provider, reserved: frozenset[str]) -> Record:
-    """What Placement has of the class for a sparse record; not how much is ``reserved`` where it
-    was the agent that reserved all of it.
+    """Return Placement's record of the class, which completes a sparse record; without
+    ``reserved`` if the agent had reserved all of it.
     """
     record = present.inventory.get(name, {})
     return _without_reserved(record) if name in reserved else record
@@ -557,8 +564,8 @@ def _is_all_reserved(record: Record) -> bool:
 
 
 def held_record(present: Record, used: int) -> dict[str, int | float]:
-    """The record of a class that is gone from the node and still used: all of it reserved, so that
-    no claim adds to it.
+    """Return the record of a class that is gone from the node and still used: reserved in full, so
+    that no new allocation is possible.
     """
     total = max(int(present["total"]), used)
     return {**present, "total": total, "reserved": total}

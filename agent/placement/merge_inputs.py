@@ -1,4 +1,4 @@
-"""Who is behind the providers of a wish."""
+"""The inputs of a merge, and whose each provider of the desired tree is."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,18 +11,21 @@ from agent.model.provider_tree import ProviderTree
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """Who is behind each provider of a wish: this pass, an earlier one of ours, or somebody else.
+    """The inputs of a merge.
 
-    ``base`` is what the wish was made from, ``present`` what Placement has of the node.
-    ``take_over``: what the wish names is ours, as it is whenever the journal is empty.
+    They tell of each provider of the desired tree whether this pass or an earlier pass of the agent
+    wrote it, or somebody else.
     """
 
     present: ProviderTree
+    """What Placement has of the node."""
     journal: Journal
     base: ProviderTree
+    """The tree from which the driver made the desired tree."""
     desired: ProviderTree
     root: ProviderUuid
     take_over: bool
+    """Whether every provider that the driver wrote is the agent's, as with an empty journal."""
 
     @classmethod
     def of(
@@ -35,23 +38,23 @@ class MergeInputs:
         *,
         take_over: bool = False,
     ) -> Self:
-        """The same with what ``view`` has of the node."""
+        """Build the inputs, with ``present`` taken from ``view``."""
         present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
         return cls(present, journal, base, desired, root, take_over or not journal.owns(root))
 
     def touched(self, uuid: ProviderUuid) -> bool:
-        """Whether this pass made something else of the provider than there was."""
+        """Return whether this pass changed or created the provider."""
         if not self.desired.exists(uuid):
             return False
         return not self.base.exists(uuid) or self.desired.provider(uuid) != self.base.provider(uuid)
 
     def produced(self, uuid: ProviderUuid) -> bool:
-        """Whether this pass made the provider, perhaps just as it was there."""
+        """Return whether this pass wrote the provider, perhaps without changing it."""
         return self.touched(uuid) or uuid in self.desired.written_by_name
 
     def wished(self, uuid: ProviderUuid) -> bool:
-        """Whether the wish has the provider, and not only as what
-        :func:`agent.placement.merge.foreign_share` left of it for others to hang from.
+        """Return whether the desired tree wants the provider, and does not only contain it as
+        :func:`agent.placement.merge.foreign_share` left it, as a parent for providers of others.
         """
         if not self.desired.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
             return self.desired.exists(uuid)
@@ -63,7 +66,7 @@ class MergeInputs:
         return not emptied or self.produced(uuid)
 
     def ours(self, uuid: ProviderUuid) -> bool:
-        """Whether the provider is the agent's to write."""
+        """Return whether the provider is the agent's to write."""
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
         return self.take_over and self.produced(uuid)

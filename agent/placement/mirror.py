@@ -1,5 +1,5 @@
-"""The mirror: keeps a view of one node's tree true with one request a pass, reading in full only
-what moved.
+"""The mirror: keeps a view of one node's tree up to date with one request a pass, and reads in full
+only the providers whose generation moved.
 """
 
 import logging
@@ -20,12 +20,12 @@ ATTEMPTS = 3
 
 
 def read_provider(client: PlacementClient, row: Row) -> Provider:
-    """Inventory, aggregates and traits of a provider, all three of one generation.
+    """Read inventory, aggregates and traits of a provider, all three at one generation.
 
-    Three answers of different generations may hide a change between them: storing the newest
-    generation beside an older inventory would let a later guarded write overwrite that change.
+    Answers of different generations may hide a change between them: the newest generation stored
+    beside an older inventory would let a later guarded write overwrite that change.
 
-    :raises GenerationConflict: it changed under every attempt, or went away.
+    :raises GenerationConflict: the provider changed during every attempt, or was deleted.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -47,7 +47,7 @@ def read_provider(client: PlacementClient, row: Row) -> Provider:
 
 
 def read_providers(client: PlacementClient, rows: Iterable[Row]) -> Mapping[ProviderUuid, Provider]:
-    """Many providers, as many at once as may be in flight."""
+    """Read many providers, concurrently."""
     return {
         one.uuid: one for one in client.exchange.each(lambda row: read_provider(client, row), rows)
     }
@@ -58,16 +58,16 @@ NOBODYS: Mapping[ProviderUuid, Ownership] = {}
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old knowledge may be, in seconds. ``reread`` and ``consumers`` 0: never too old.
-    ``sharing`` 0: asked for once.
-
-    ``everything`` trusts nothing that was saved.
-    """
+    """How old the parts of a view may become before they are read again, in seconds."""
 
     sharing: float = 300
+    """Age of the list of sharing providers; 0: read only once."""
     reread: float = 0
+    """Age of a provider's contents whose generation did not move; 0: unlimited."""
     consumers: float = 600
+    """Age of the known holders of a provider; 0: unlimited."""
     everything: bool = False
+    """Whether nothing of a saved view is trusted."""
 
 
 def refreshed(
@@ -80,11 +80,14 @@ def refreshed(
     rows: Sequence[Row] | None = None,
     own: Mapping[ProviderUuid, Ownership] = NOBODYS,
 ) -> PlacementView:
-    """``view`` as Placement has it now; the same object if nothing moved.
+    """Return ``view`` as Placement is now; the same object if nothing moved.
 
-    ``suspects`` are read in full whatever their generation says, because an own write's outcome is
-    unknown. ``rows``: the structure, if a list for many nodes already brought it. ``own``: what the
-    agent wrote.
+    :param suspects: providers that are read in full whatever their generation, because the outcome
+        of a write is unknown.
+    :param rows: the structure of the tree, if one list for many nodes already has it.
+    :param own: the journal's record of what the agent wrote.
+    :raises GenerationConflict: a provider changed during every attempt to read it.
+    :raises InvalidTree: the uuid of one provider is the name of another.
     """
     listed = client.tree(root) if rows is None else rows
     rows, above = (
@@ -108,8 +111,8 @@ def refreshed(
     ]
     read = read_providers(client, moved)
     if missing and not went_back:
-        # Others' writes may have brought the generations of an older database up to what is known
-        # here.
+        # After a restored database, writes of others may have raised its generations to those that
+        # the view has.
         went_back = [
             one.name
             for one in read.values()
@@ -138,8 +141,8 @@ def refreshed(
             _add_root(tree, one)
     read_at = {row.uuid: view.read_at.get(row.uuid, now) for row in rows} | dict.fromkeys(read, now)
     if tree is not view.tree or read_at != view.read_at:
-        # Whoever came since the consumers were read moved the generation of what he has something
-        # of.
+        # A consumer that was added since the consumers were read moved the generation of each
+        # provider it allocates from.
         consumers = {
             uuid: held
             for uuid, held in view.consumers.items()
@@ -153,8 +156,9 @@ def refreshed(
 
 
 def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
-    """The rows at and below ``root``, parents first; none if it is not among them. An operator may
-    have put the node below a provider of his own.
+    """Return the rows at and below ``root``, parents first; none if ``root`` is not among them.
+
+    An operator may have put the node's root below another provider.
     """
     children: dict[ProviderUuid | None, list[Row]] = {}
     for row in rows:
@@ -171,8 +175,9 @@ def _missing(
     root: ProviderUuid,
     own: Mapping[ProviderUuid, Ownership],
 ) -> list[str]:
-    """The names of providers of ours that are gone without the agent's doing. Those of others come
-    and go.
+    """Return the names of the agent's providers that somebody else deleted.
+
+    Providers of others may come and go.
     """
     if not view.tree.exists(root):
         return []
@@ -185,8 +190,8 @@ def _missing(
 
 
 def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
-    """The names of the providers that have a lower generation than before: Placement has an older
-    state.
+    """Return the names of the providers whose generation is lower than in ``view``: Placement was
+    set back to an older state.
     """
     if not view.tree.exists(root):
         return []
@@ -200,7 +205,7 @@ def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list
 
 
 def _lacks(read: Provider, own: Ownership | None, known: Provider) -> bool:
-    """Whether a provider has lost something that the agent wrote and that it was known to have."""
+    """Return whether ``read`` lacks something that the agent wrote and that ``known`` has."""
     if own is None:
         return False
     classes = any(
@@ -221,11 +226,11 @@ def _some(names: Iterable[str]) -> str:
 def _overdue(
     view: PlacementView, rows: Sequence[Row], now: float, interval: float
 ) -> set[ProviderUuid]:
-    """The providers whose last full reading is too old, few at a time.
+    """Return the providers whose last full read is too old, at most a twentieth of the tree.
 
-    Each provider's own due time is spread over the second half of the interval; a reading "in the
-    future" only says that the clock was set back, one that is far too old may say that it was set
-    forward: hence the bound.
+    The due time of each provider is spread over the second half of the interval. The number is
+    bounded because a very old read may only mean that the clock was set forward; a read "in the
+    future" means that it was set back.
     """
     if not interval:
         return set()
@@ -238,7 +243,7 @@ def _overdue(
 
 
 def _restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
-    """Whether names, parents or members differ, which no generation shows."""
+    """Return whether names, parents or members differ; no generation shows that."""
     return len(known) != len(rows) or any(
         (one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid
         for row in rows
@@ -254,7 +259,7 @@ def _assembled(
         try:
             tree.insert(replace(contents, name=row.name, parent_uuid=row.parent_uuid))
         except ProviderExists as error:
-            # Placement takes a uuid for a name; but whoever says one of the two may mean either.
+            # Placement accepts a uuid as a name, but then a uuid or name in a call is ambiguous.
             what = (
                 f"provider {row.uuid} is called {printable(row.name)!r} in Placement: in its tree "
                 "the uuid of one provider is the name of another"
@@ -275,8 +280,9 @@ def _add_root(tree: ProviderTree, one: Provider) -> None:
 def _with_sharing(
     client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, interval: float
 ) -> PlacementView:
-    """``view`` with the roots that share with the tree, asked for when they are due or the tree's
-    aggregates changed.
+    """Return ``view`` with the roots that share with the tree.
+
+    They are read again when they are due or when the aggregates of the tree changed.
     """
     if not view.tree.exists(root):
         return view

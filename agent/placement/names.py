@@ -1,4 +1,4 @@
-"""Which traits and resource classes one Placement server knows, asked for once and remembered."""
+"""The traits and resource classes that one Placement server knows, read once and remembered."""
 
 import logging
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
-# How long a standard trait that the server does not know is left out before it is asked for again,
-# in seconds.
+# For how many seconds a standard trait that the server does not know is left out before the server
+# is asked again.
 ASK_AGAIN = 3600.0
 
 
 def names_added(
     present: ProviderTree, desired: ProviderTree
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The traits and the resource classes that providers of ``desired`` have and those of
-    ``present`` have not.
+    """Return the traits and the resource classes that providers of ``desired`` have and the same
+    providers in ``present`` have not.
     """
     traits, classes = set[str](), set[str]()
     for one in desired.providers():
@@ -33,10 +33,10 @@ def names_added(
 def learn_traits(
     client: PlacementClient, capabilities: ServerCapabilities, wanted: Iterable[str], now: float
 ) -> ServerCapabilities:
-    """``capabilities`` with every trait of ``wanted`` either known, custom and to be created, or
-    left out for an hour.
+    """Return ``capabilities`` in which every trait of ``wanted`` is either known, custom and to be
+    created, or left out for an hour.
 
-    Sends nothing if all were asked for before.
+    Nothing is sent if all were asked for before.
     """
     unknown = {
         name: until
@@ -57,7 +57,7 @@ def learn_traits(
 def with_names(
     capabilities: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()
 ) -> ServerCapabilities:
-    """``capabilities`` that also has these names confirmed."""
+    """Return ``capabilities`` with these names confirmed."""
     return replace(
         capabilities,
         traits=capabilities.traits | set(traits),
@@ -66,7 +66,7 @@ def with_names(
 
 
 def forget_names(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """``capabilities`` that has to confirm every name anew, because the server refused one it had
+    """Return ``capabilities`` without confirmed names, because the server refused one that it had
     confirmed.
     """
     return replace(capabilities, traits=frozenset(), classes=frozenset())

@@ -1,5 +1,5 @@
-"""What the agent remembers of one node in Placement: view and journal, in memory and in
-the store.
+"""The placement state of one node that the agent caches: view and journal, in memory and in the
+store.
 """
 
 import logging
@@ -29,25 +29,25 @@ from agent.placement.tombstones import absent, buried, intended, reclaimed
 LOG = logging.getLogger(__name__)
 
 Held = Mapping[ProviderUuid, frozenset[str]]
-# Of how many consumers what is told of them is asked again at once; and after which pauses in
-# seconds, each twice the one before.
+# How many consumers with an unchanged known allocation are read again in one call of ask_afresh,
+# and the bounds of the pause between two reads in seconds; each pause is twice the one before.
 AFRESH = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _UsageAnswer:
-    """What a consumer held when it was asked for ``at`` (seconds since the epoch). For ``pause``
-    seconds it is not asked for again.
-    """
+    """The allocation of a consumer when it was last read."""
 
     held: Mapping[ProviderUuid, Resources]
     at: float
+    """When it was read, in seconds since the epoch."""
     pause: float
+    """For how many seconds it is not read again."""
 
 
 class NodePlacementState:
-    """One node's page. Has a single writer: the audit of the node."""
+    """The cached placement state of one node. It has a single writer: the audit of the node."""
 
     def __init__(self, server: Server, root: ProviderUuid) -> None:
         self._server, self._root = server, root
@@ -56,20 +56,20 @@ class NodePlacementState:
         self._journal: Journal | None = None
         self._suspects: frozenset[ProviderUuid] = frozenset()
         self._refused: list[Operation] = []
-        # The providers that were ours before what is being sent.
+        # The providers that were the agent's before the plan that is being sent.
         self._known: frozenset[ProviderUuid] = frozenset()
-        # What was to be written since this process runs and was never seen in Placement.
+        # Intended by this process to be written and never seen in Placement.
         self._unwritten: frozenset[Tombstone] = frozenset()
-        # What came back after it was taken back, as far as it was told.
+        # Reappeared after the agent took it back, and already reported.
         self._told_back: frozenset[Tombstone] = frozenset()
-        # The tree of which it was looked what of it is ours although the journal does not say so.
+        # The tree that was last searched for what is the agent's although the journal lacks it.
         self._reclaimed: ProviderTree | None = None
         self._turned_at: float | None = None
         self._pause = 0.0
-        # What consumers held of which something was told, in the order in which they were asked; by
-        # what it was about.
+        # The last answers about consumers that are reported, in the order in which they were read;
+        # by the subject of the report.
         self._asked: dict[str, dict[ConsumerUuid, _UsageAnswer]] = {}
-        # Who held what of the providers that moved, until their holders are asked for again.
+        # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
 
     @property
@@ -82,19 +82,19 @@ class NodePlacementState:
 
     @property
     def journal(self) -> Journal:
-        """What is ours."""
+        """The ownership journal of the node."""
         if self._journal is None:
             self._journal = self._server.storage.journal(self._root)
         return self._journal
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server offers. Known once the server is connected."""
+        """The server's capabilities. They are known once the server is connected."""
         return cast(ServerCapabilities, self._server.capabilities)
 
     def forget(self) -> None:
-        """Trust nothing that is remembered, because another agent may have had the node meanwhile:
-        it is read from the store again.
+        """Drop what is cached, because another agent may have managed the node meanwhile; the next
+        use reads the store again.
         """
         self._view = self._saved = self._journal = self._reclaimed = None
         self._suspects, self._refused, self._unwritten, self._before = (
@@ -105,7 +105,7 @@ class NodePlacementState:
         )
 
     def own_tree(self) -> ProviderTree:
-        """The node's tree alone, as a copy; empty if Placement does not have it."""
+        """Return a copy of the node's tree alone; empty if Placement does not have it."""
         return (
             self.view.tree.subtree(self._root)
             if self.view.tree.exists(self._root)
@@ -117,10 +117,11 @@ class NodePlacementState:
     def refresh(
         self, client: PlacementClient, freshness: Freshness, rows: Sequence[Row] | None
     ) -> None:
-        """Bring the view up to date. What a write of unknown outcome was about is read whatever its
-        generation says.
+        """Bring the view up to date.
 
-        :raises GenerationConflict: a provider changed under every attempt to read it.
+        Providers with a write of unknown outcome are read whatever their generation.
+
+        :raises GenerationConflict: a provider changed during every attempt to read it.
         """
         before = self.view
         self._view = refreshed(
@@ -169,8 +170,9 @@ class NodePlacementState:
                     )
 
     def _tell_back(self, back: frozenset[Tombstone]) -> None:
-        """Name what is there again although the agent took it back, once: nobody can tell a
-        restored database from somebody who wants it there.
+        """Log what is in Placement again although the agent took it back, once per item.
+
+        The agent cannot tell a restored database from somebody who wants it there.
         """
         new = ", ".join(
             f"{one.kind} {printable(one.name)}".strip() + f" of {one.provider}"
@@ -189,9 +191,7 @@ class NodePlacementState:
         self._told_back |= back
 
     def _tell_lost_root(self, root: Provider) -> None:
-        """Name what others had put on a root that is gone: nobody but them can put it on the new
-        one.
-        """
+        """Log what others had put on a deleted root: only they can put it on the new one."""
         own = self.journal.of(self._root)
         lost = [
             ("traits", root.traits - own.traits),
@@ -208,18 +208,19 @@ class NodePlacementState:
             LOG.warning(what, printable(root.name), told)
 
     def adopt(self) -> None:
-        """Take the tree over: from now on what is ours may be deleted and moved."""
+        """Mark the tree as adopted: from now on the agent may delete and move what is its own."""
         self._journal = replace(self.journal, adopted=True)
 
     def hold(self, what: Held) -> None:
-        """Have classes that the node no longer has and that somebody uses wait until
-        they are free.
+        """Mark classes that the node no longer has but that are in use as held until they are
+        free.
         """
         self._journal = replace(self.journal, held=_both(self.journal.held, what))
 
     def held(self, client: PlacementClient) -> Usages:
-        """What is used of the classes and providers that only wait to become free; of what is the
-        operator's, by how many too.
+        """Return the usage of the classes and providers that are held until they are free.
+
+        For classes from provider config files the number of consumers is included.
         """
         waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
         return dict(
@@ -240,8 +241,9 @@ class NodePlacementState:
         return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
-        """Who holds what on each of the providers ``ours``; asked for where the provider was read
-        anew since it was last asked.
+        """Return the consumers of each of the providers ``ours``.
+
+        They are read where the provider was read anew since they were last known.
         """
         wanted = list(ours)
         self._ask_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
@@ -254,14 +256,16 @@ class NodePlacementState:
         in_turn: Collection[ProviderUuid],
         within: float,
     ) -> Consumers:
-        """As :meth:`consumers`; besides, one of those ``in_turn``, or that are known to be out of
-        date, is asked for again if one is due.
+        """Return the consumers of the providers ``ours``, and read one more provider if one is due.
 
-        ``within``: the seconds in which each of them is, 0 for never. Once a pass.
+        Due may be a provider of ``in_turn``, or one whose consumers are known to be out of date.
+        To be called once a pass.
+
+        :param within: the seconds in which each of them is read again, 0 for never.
         """
         wanted, now, before = list(ours), clock.now(), self.view.consumers
-        # Passes that somebody asked for come quickly; that says nothing about when the next one
-        # comes.
+        # Passes on request follow each other quickly, which says nothing about when the next
+        # periodic pass comes.
         self._pause = (
             max(now - self._turned_at, self._pause / 2) if self._turned_at is not None else 0.0
         )
@@ -283,11 +287,11 @@ class NodePlacementState:
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
     def _ask_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
-        """Whoever holds other amounts of these than before may have let go of others, which moves
-        no generation there: those are out of date.
+        """Read the consumers of ``providers`` and mark those of other providers as out of date.
 
-        So are all others, if nobody knows what was held before: the process ended after that was
-        dropped.
+        A consumer whose allocation on these providers changed may have released resources on
+        others, which moves no generation there. If the earlier consumers are not known, because
+        the process ended after they were dropped, all others are marked.
         """
         if not providers:
             return
@@ -313,9 +317,11 @@ class NodePlacementState:
     def ask_afresh(
         self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str
     ) -> None:
-        """Ask what ``consumers`` hold, of whom something is to be told ``about`` one thing. Those
-        that held the same when they were last asked are asked a few at a time, later each time, so
-        that what stays as it is does not cost a request in every pass.
+        """Read the allocations of ``consumers``, which are to be reported ``about`` one subject.
+
+        Consumers whose known allocation is the same as at the last read are read again a few at a
+        time and after growing pauses, so that a lasting state does not cost a request in every
+        pass.
         """
         now = clock.now()
         told = self._asked[about] = {
@@ -332,8 +338,8 @@ class NodePlacementState:
                 if last is not None and last.held == held
                 else 0.0
             )
-            # Of one that holds nothing there is no hurry, because whoever gets something moves a
-            # generation.
+            # A consumer that holds nothing need not be read again soon, because a new allocation
+            # moves a generation.
             told[one] = _UsageAnswer(held, now, again if held else LONGEST_PAUSE)
 
     def _held(self, consumer: ConsumerUuid) -> Mapping[ProviderUuid, Resources]:
@@ -344,7 +350,7 @@ class NodePlacementState:
     def allocations(
         self, client: PlacementClient, consumers: Sequence[ConsumerUuid]
     ) -> Mapping[ConsumerUuid, Allocation]:
-        """All that each of ``consumers`` holds now; those that hold nothing any more
+        """Return all allocations of each of ``consumers`` as they are now; consumers without any
         are left out.
         """
         found = dict(
@@ -358,10 +364,11 @@ class NodePlacementState:
         return {consumer: one for consumer, one in found.items() if one is not None}
 
     def holders(self, client: PlacementClient) -> Mapping[ConsumerUuid, Allocation]:
-        """Every consumer with something on the node's tree, with all that it holds, also elsewhere;
-        nothing of it is taken from memory.
+        """Return every consumer with an allocation on the node's tree, with all its allocations,
+        also on other trees; nothing is taken from the cache.
 
-        One that let go between the two readings is left out: its record would have no owner.
+        A consumer that released everything between the two reads is left out: its record would
+        have no owner.
         """
         tree = self.own_tree()
         self._view = replace(self.view, consumers={}, consumers_at={})
@@ -373,21 +380,23 @@ class NodePlacementState:
         )
 
     def unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
-        """Remember since when nobody knows the consumers that nobody knows."""
+        """Remember since when (seconds since the epoch) each consumer has had no record."""
         if since != self.view.unknown_since:
             self._view = replace(self.view, unknown_since=since)
 
     # --- writing ----------------------------------------------------------------------------------
 
     def intend(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
-        """Write down what will be ours once ``plan`` is sent; what Placement refused before is
-        taken out of it.
+        """Record in the journal what will be the agent's once ``plan`` is sent.
+
+        Return the plan without the operations that Placement refused before, and the outcomes of
+        those.
         """
         before = self.journal
         self._known = frozenset(before.providers)
         refused = [one for one in plan.operations if one in self._refused]
         plan = replace(plan, operations=tuple(one for one in plan.operations if one not in refused))
-        # What is not taken back yet stays ours.
+        # What is not taken back yet stays the agent's.
         journal = (
             _either(before, plan.target.journal)
             if plan.operations or plan.withheld
@@ -401,15 +410,15 @@ class NodePlacementState:
         ]
 
     def assume(self, plan: Plan) -> None:
-        """Take it for done, as far as the plans of other nodes depend on it: what a dry run does
-        instead of sending it.
+        """Treat the names that ``plan`` creates as confirmed, because plans of other nodes depend
+        on them: what a dry run does instead of sending.
         """
         traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
         classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
         self._server.learned(with_names(self.capabilities, traits=traits, classes=classes))
 
     def record(self, plan: Plan, flushed: Flushed) -> None:
-        """Write down what came of ``plan``."""
+        """Record the result of ``plan`` in view and journal."""
         if flushed.forgot:
             self._server.forget(flushed.capabilities)
         else:
@@ -419,12 +428,12 @@ class NodePlacementState:
         self._refused += flushed.refused
         self.save()
         journal = plan.target.journal if flushed.complete and not plan.withheld else self.journal
-        # Only the list of all providers of the tree says for certain that one is gone: until it
-        # lacks them they stay ours.
+        # Only the list of all providers of the tree proves that one is deleted: until the list
+        # lacks them they stay the agent's.
         missing = {
             uuid: self.journal.of(uuid) for uuid in flushed.missing if self.journal.owns(uuid)
         }
-        # What was only intended and turned out to be somebody else's is not ours.
+        # What was only intended and turned out to be somebody else's is not the agent's.
         strangers = flushed.strangers - self._known
         journal = replace(
             journal,
@@ -447,7 +456,7 @@ class NodePlacementState:
         )
 
     def save(self) -> None:
-        """Keep the view."""
+        """Save the view."""
         if self.view is not self._saved:
             self._server.storage.save_view(
                 self._server.transport.endpoint, self._root, self._saved, self.view
@@ -455,18 +464,20 @@ class NodePlacementState:
             self._saved = self.view
 
     def doubt(self) -> None:
-        """Trust no content of the tree, because a write may or may not have come through."""
+        """Have the next refresh read the whole tree, because the outcome of a write is unknown."""
         self._suspects = frozenset(self.view.tree.get_provider_uuids())
 
     def _keep_journal(self, journal: Journal) -> None:
-        # Of the version that was read or written last, whatever it was made of.
+        # The version is that of the journal read or written last, whatever the contents come from.
         self._journal = self._server.storage.save_journal(
             self._root, replace(journal, version=self.journal.version)
         )
 
 
 def _either(before: Journal, after: Journal) -> Journal:
-    """What is ours if any part of the way from ``before`` to ``after`` has been done."""
+    """Return the journal of what is the agent's if any part of the change from ``before`` to
+    ``after`` was done.
+    """
     providers = {
         uuid: Ownership(
             one.classes | other.classes,
@@ -487,7 +498,7 @@ def _either(before: Journal, after: Journal) -> Journal:
 def _differing(
     one: Mapping[ConsumerUuid, Resources], other: Mapping[ConsumerUuid, Resources]
 ) -> Iterator[ConsumerUuid]:
-    """Whoever is in one of the two alone, or with other amounts."""
+    """Yield the consumers that are in only one of the two, or with other amounts."""
     return (
         consumer
         for consumer in one.keys() | other.keys()

@@ -1,4 +1,4 @@
-"""The plan: a pure function of what Placement has and what it should have to an ordered list of
+"""The plan: a pure function from what Placement has and should have to an ordered list of
 operations.
 """
 
@@ -31,10 +31,10 @@ from agent.placement.reshaping import AllocationMove, reshape
 
 @dataclass(frozen=True, slots=True)
 class TreeDifference:
-    """Each field lists providers: structure parents first, ``removed`` and contents children first.
+    """The difference of two trees, as providers by kind of change.
 
-    Parents first, a move never closes a loop: whatever is above the new parent hangs where it
-    belongs already.
+    Structural changes list parents first, so that a move never closes a loop: the ancestors of the
+    new parent are in their place already. ``removed`` and the contents list children first.
     """
 
     added: tuple[ProviderUuid, ...]
@@ -50,8 +50,9 @@ class TreeDifference:
 
 
 def compare_trees(current: ProviderTree, desired: ProviderTree) -> TreeDifference:
-    """What must change in ``current`` to make it ``desired``. A new provider also shows up with its
-    contents.
+    """Return what must change in ``current`` to make it ``desired``.
+
+    The contents of a new provider are listed too.
     """
     before, after = current.get_provider_uuids(), desired.get_provider_uuids()
     present, wanted = set(before), set(after)
@@ -85,17 +86,15 @@ _NOTHING = Provider(ProviderUuid(""), "")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be sent, in this order, and what the agent found and leaves alone. ``limited``: a
-    newer Placement could do more of it.
-
-    ``withheld``: whether something is left out for now, so that the target is not reached by it.
-    """
+    """The operations to send, in order, and the drift that is only reported."""
 
     operations: tuple[Operation, ...]
     target: Target
     drift: tuple[Drift, ...]
     limited: bool = False
+    """Whether a newer Placement could do more of what is needed."""
     withheld: bool = False
+    """Whether operations are left out for now, so that the plan does not reach the target."""
 
 
 def make_plan(
@@ -105,13 +104,16 @@ def make_plan(
     root: ProviderUuid,
     move: AllocationMove | None = None,
 ) -> Plan:
-    """The operations that take Placement from ``view`` to ``target``.
+    """Return the operations that take Placement from ``view`` to ``target``.
 
-    Providers come first, because a name or uuid that somebody else has ends what depends on them
-    before anything of it is written; parents are created before and deleted after their children; a
-    reshape needs the new providers to be there and the old ones not yet gone, and moves every
-    generation, so that single writes come after it; inventories come before traits, so that no
-    provider advertises what it cannot give.
+    Their order:
+
+    - Providers are created first, parents before children: a name or uuid that somebody else holds
+      stops the dependent operations before any of them is sent.
+    - A reshape needs the new providers to exist and the old ones not to be deleted yet. It moves
+      generations, so that writes of single providers follow it.
+    - Children are deleted before their parents.
+    - Inventories precede traits, so that no provider advertises what it cannot give.
 
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
@@ -150,8 +152,8 @@ def make_plan(
 
 
 def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
-    """Whether somebody put the node's root below another provider: schedulers take the root of a
-    whole tree for the host.
+    """Yield drift if somebody put the node's root below another provider: schedulers take the root
+    of a whole tree for the host.
     """
     if view.above is not None and view.tree.exists(root):
         what = (
@@ -166,11 +168,11 @@ def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
 
 
 def depends(operation: Operation, failed: Collection[Operation], target: ProviderTree) -> bool:
-    """Whether an operation cannot be sent because one of ``failed`` was not done.
+    """Return whether an operation cannot be sent because one of ``failed`` was not done.
 
-    A provider needs all that it hangs from. A reshape needs all of its providers where they belong,
-    because it is done as a whole, and what it empties is deleted only after it. A name is needed
-    where it is added.
+    A provider needs its ancestors. A reshape is atomic and needs all its providers in their place;
+    the providers that it empties are deleted only after it. A trait or class must exist before it
+    is set.
     """
     if not failed:
         return False
@@ -204,7 +206,7 @@ def depends(operation: Operation, failed: Collection[Operation], target: Provide
 def _hangs_from(
     tree: ProviderTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]
 ) -> bool:
-    """Whether the provider, or one above it, is among ``providers``."""
+    """Return whether the provider or one of its ancestors is among ``providers``."""
     while uuid is not None:
         if uuid in providers:
             return True
@@ -213,7 +215,7 @@ def _hangs_from(
 
 
 def names_needed(operation: Operation) -> frozenset[str]:
-    """The traits and resource classes that Placement has to know for the operation."""
+    """Return the traits and resource classes that Placement must know for the operation."""
     if isinstance(operation, SetTraits | SetInventory):
         return frozenset(name for name in operation.new if name not in operation.old)
     if isinstance(operation, Reshape):
@@ -235,7 +237,7 @@ def _names(
     tree: ProviderTree,
     capabilities: ServerCapabilities,
 ) -> Iterator[Operation]:
-    """What the server has to know first. What a provider has already, it knows."""
+    """Yield operations that create missing names; names that a provider has already are known."""
     classes = {
         name
         for uuid in changes.inventory
@@ -280,7 +282,9 @@ def _moves(
     capabilities: ServerCapabilities,
     drift: list[Drift],
 ) -> Iterator[Operation]:
-    """Other parents, if the server can give them: before 1.37 a parent can be set only once."""
+    """Yield changes of parents, or drift if the server cannot change a parent that is set (before
+    1.37).
+    """
     for uuid in changes.reparented:
         old, new, ref = (
             present.provider(uuid).parent_uuid,
@@ -328,7 +332,7 @@ def _contents(
     *,
     reshaped: Container[ProviderUuid],
 ) -> Iterator[Operation]:
-    """``reshaped``: the providers that have their inventories by then."""
+    """Yield writes of contents; the providers of ``reshaped`` have their inventories already."""
     inventory, traits, aggregates = (
         set(changes.inventory),
         set(changes.traits),
@@ -360,7 +364,7 @@ def _contents(
 
 
 def _why(old: Inventories, new: Inventories) -> str:
-    """In what the node and Placement differ; the report shows the amounts themselves."""
+    """Return how the node and Placement differ; the report shows the amounts themselves."""
     if not old:
         return "Placement has none yet"
     gained, lost = new.keys() - old.keys(), old.keys() - new.keys()

@@ -1,4 +1,4 @@
-"""Building a reshape: one atomic move of inventories and of the allocations that go with them."""
+"""Building a reshape: an atomic move of inventories and of the allocations on them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,30 +17,31 @@ Consumers = Mapping[ConsumerUuid, Allocation]
 
 @dataclass(frozen=True, slots=True)
 class AllocationMove:
-    """Consumers of the node's tree as they are, and as they are to be.
-
-    ``whole``: all of them, because of another layout, so that all inventories that change go along;
-    else only those of providers of which a consumer has another share.
-    """
+    """Allocations of consumers of the node's tree before and after a reshape."""
 
     before: Consumers
     after: Consumers
     whole: bool = True
+    """Whether all consumers are included, because the layout of the tree changes: then all changed
+    inventories are part of the reshape, else only those of providers on which an allocation
+    changes.
+    """
 
     @property
     def changed(self) -> frozenset[ConsumerUuid]:
-        """The consumers that hold something else afterwards."""
+        """The consumers whose allocations change."""
         return frozenset(
             uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources
         )
 
 
 def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> AllocationMove:
-    """What a driver made of the allocations that it was given to edit: it may move them and swap
-    classes one for one.
+    """Return the move that results from a driver's edit of the allocations.
 
-    :raises ReshapeFailed: it lost or invented a consumer, a record lost its form, or a consumer has
-        more or less than before.
+    A driver may move allocations and replace a class by another one with the same amount.
+
+    :raises ReshapeFailed: the driver lost or invented a consumer, a record is malformed, or the
+        total amount of a consumer changed.
     """
     for consumer in sorted(before.keys() ^ edited.keys()):
         did = "dropped" if consumer in before else "invented"
@@ -73,13 +74,15 @@ def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) 
 def reshape(
     present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove
 ) -> Reshape:
-    """The one operation that takes ``present`` to ``target`` for every provider involved.
+    """Return the one operation that takes ``present`` to ``target`` for every provider involved.
 
-    Only providers of ours are in it: those of which a moved consumer has another share, and if the
-    move is a whole one, those whose inventory differs and those that go away, with nothing left on
-    them so that nobody claims there before they are deleted. Only moved consumers are in it.
+    It contains providers of the agent only: those on which an allocation changes; if the move is a
+    whole one also those whose inventory differs, and those that are deleted, with an empty
+    inventory, so that nobody allocates there before the deletion. It contains only consumers whose
+    allocations change.
 
-    :raises ReshapeFailed: the result would not hold.
+    :raises ReshapeFailed: Placement would refuse the result, or it would leave an allocation
+        without inventory.
     """
     consumers = move.changed
     named = {
@@ -115,11 +118,11 @@ def reshape(
 def find_stranded(
     present: ProviderTree, target: ProviderTree, move: AllocationMove, *, by_driver: bool
 ) -> Mapping[ProviderUuid, frozenset[str]]:
-    """The classes that ``target`` drops from providers although consumers of ``move`` hold
-    something of them there afterwards too.
+    """Return the classes that ``target`` drops from providers although consumers of ``move`` still
+    hold some of them there afterwards.
 
-    ``by_driver``: a driver made the move. What it drops at one place and makes at another it forgot
-    to move: that is not meant here.
+    :param by_driver: whether a driver made the move. A class that the driver drops on one provider
+        and adds on another is not returned: that is an allocation the driver forgot to move.
     """
     there = {one.uuid: one.inventory.keys() for one in present.providers()}
     made = {
@@ -139,12 +142,16 @@ def find_stranded(
 def _check(
     target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove
 ) -> None:
-    """Everything that the server would refuse, or that would leave an allocation on nothing."""
+    """Check for everything that the server would refuse, or that would leave an allocation without
+    inventory.
+
+    :raises ReshapeFailed: a check fails.
+    """
     for one in move.after.values():
         _check_consumer(one, target, inventories)
     before, after = _sums(move.before), _sums(move.after)
     for (provider, name), amount in after.items():
-        # What is over-committed already may stay so: the server refuses only to add to it.
+        # An existing overcommitment may stay: the server refuses only to increase it.
         if target.exists(provider) and amount > max(
             limit := capacity(_records(target, inventories, provider)[name]), before[provider, name]
         ):
@@ -189,7 +196,7 @@ def _amount(one: Allocation) -> int:
 
 
 def _sums(consumers: Consumers) -> Counter[tuple[ProviderUuid, str]]:
-    """How much is allocated in all, by provider and class."""
+    """Return the total allocated amount by provider and class."""
     sums: Counter[tuple[ProviderUuid, str]] = Counter()
     for one in consumers.values():
         for provider, resources in one.resources.items():

@@ -1,4 +1,4 @@
-"""The one retry policy: exponential waits with jitter and a cap, ended at once by a shutdown."""
+"""The retry policies: exponential waits with jitter and a cap, interrupted by a shutdown."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ LEAST_WAIT = 0.1
 LONGEST_WAIT = 2.0
 LEAST_READ_WAIT = 0.05
 LONGEST_READ_WAIT = 0.2
-# What an operation on allocations waits at most before each of its repetitions, in seconds.
+# The maximum wait before each repetition of an operation on allocations, in seconds.
 REPETITION_WAITS = (0.5, 1.0, 2.0)
 
 
@@ -25,8 +25,8 @@ def _seconds(attempt: int, least: float, longest: float) -> float:
 def _jittered(
     cancelled: threading.Event, least: float, longest: float
 ) -> Callable[[int, int], int]:
-    """A wait function for ``retrying`` that waits itself, because the library's own sleep cannot be
-    interrupted.
+    """Return a wait function for ``retrying`` that waits by itself, because the library's sleep
+    cannot be interrupted.
     """
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
@@ -37,7 +37,7 @@ def _jittered(
 
 
 def _spread(cancelled: threading.Event) -> Callable[[int, int], int]:
-    """As :func:`_jittered`, with the waits of operations on allocations."""
+    """Return a wait function as :func:`_jittered`, with the waits for operations on allocations."""
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
         cancelled.wait(random.uniform(0, REPETITION_WAITS[attempt - 1]))
@@ -47,8 +47,8 @@ def _spread(cancelled: threading.Event) -> Callable[[int, int], int]:
 
 
 def conflict_policy(cancelled: threading.Event) -> Retrying:
-    """For operations on allocations: ``MAX_ATTEMPTS`` in all, as long as somebody else is in the
-    way.
+    """Return the policy for operations on allocations: ``MAX_ATTEMPTS`` in all while generations
+    conflict.
     """
     return Retrying(
         stop_max_attempt_number=MAX_ATTEMPTS,
@@ -59,8 +59,8 @@ def conflict_policy(cancelled: threading.Event) -> Retrying:
 
 
 def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retrying:
-    """For GETs: one more attempt after a short wait, if the service could not answer; ``patient``:
-    three more.
+    """Return the policy for GETs: one more attempt after a short wait if the service could not
+    answer; three more if ``patient``.
     """
 
     def worth_repeating(error: BaseException) -> bool:
@@ -82,7 +82,7 @@ def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retryin
 
 
 def conflict_wait(attempt: int, cancelled: threading.Event) -> bool:
-    """Wait before attempt number ``attempt`` + 1 of a cycle. Returns whether the cycle was
-    cancelled meanwhile.
+    """Wait before attempt number ``attempt`` + 1 of a cycle. Return whether the cycle was cancelled
+    meanwhile.
     """
     return cancelled.wait(_seconds(attempt, LEAST_WAIT, LONGEST_WAIT))

@@ -1,5 +1,5 @@
-"""Another writer of the same providers: notices that what the agent wrote is changed back, and
-keeps the two from writing against each other.
+"""Detection of another writer of the same providers, which changes back what the agent wrote, and
+the pause that keeps the two from writing against each other.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -20,10 +20,10 @@ from agent.model.operation import (
 from agent.model.report import Drift, Outcome
 from agent.placement.plan import Plan, depends
 
-# What is changed back so soon after it was written, in seconds, is changed back by a program; and
-# so long it is left alone then.
+# In seconds. What is changed back this soon after it was written is changed back by a program; and
+# for this long the agent then leaves it alone.
 PAUSE = 600.0
-# From so many times on it is told, and left alone.
+# After this many reversals the item is reported and left alone.
 TOLD = 2
 REMEDY = (
     "stop the other writer: a nova-compute that still manages this host, or an agent that runs "
@@ -31,20 +31,23 @@ REMEDY = (
 )
 
 Item = tuple[ProviderUuid, str, str]
-"""One thing that is written of a provider: its uuid, of what kind, and which of that kind."""
+"""One thing that is written on a provider: the provider's uuid, the kind, and the name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """``wanted`` was written at ``at`` (seconds of a clock that never goes back); ``times``: how
-    often it was changed back, and whether ``again`` since.
-    """
+    """The last write of one item."""
 
     wanted: Hashable
+    """The value that was written."""
     at: float
+    """When it was written, in seconds of a monotonic clock."""
     name: str
+    """The name of the provider."""
     times: int = 0
+    """How often the value was changed back."""
     again: bool = False
+    """Whether it was changed back since the last write."""
 
     @property
     def rival(self) -> bool:
@@ -52,17 +55,15 @@ class _Written:
 
 
 class RivalWriters:
-    """What was written of one node, and how often it was changed back. Kept for as long as the
-    process lives.
-    """
+    """The writes on one node and how often each was changed back, for the life of the process."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._written: dict[Item, _Written] = {}
 
     def withheld(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
-        """``plan`` without what another writer would only change back now, and with the drift that
-        tells of it; and what was left out.
+        """Return ``plan`` without what another writer would change back now, and with drift that
+        reports the other writer; and the outcomes of the operations that were left out.
         """
         now, wanted = self._clock(), dict(_changes(plan))
         self._count(wanted, now)
@@ -97,18 +98,18 @@ class RivalWriters:
                         one, times=one.times + 1 if soon else 0, again=True
                     )
             elif item in wanted or not soon:
-                # It is wanted otherwise by now, or has stayed as it was written.
+                # Another value is wanted now, or the written value has lasted.
                 del self._written[item]
 
     def sent(self, outcomes: Iterable[Outcome]) -> None:
-        """Remember what was written."""
+        """Record the operations that were done."""
         now = self._clock()
         for outcome in outcomes:
             one = outcome.operation
             if outcome.status == "done" and isinstance(one, ProviderOperation):
                 if isinstance(one, DeleteProvider):
-                    # What it had goes with it by the agent's own hand: if the node has it again,
-                    # nobody has changed anything back.
+                    # The deletion is the agent's own, contents included: if the node gets the
+                    # provider again, nobody has changed anything back.
                     self._written = {
                         item: known
                         for item, known in self._written.items()
@@ -139,8 +140,10 @@ class RivalWriters:
 
 
 def _changes(plan: Plan) -> Iterator[tuple[Item, Hashable]]:
-    """What the operations of a plan make of their providers; of one that is made anew only that,
-    because whoever deleted it took the rest with it.
+    """Yield the items that a plan writes, with their values.
+
+    Of a provider that is created anew only its creation counts, because its deletion by somebody
+    else removed the contents too.
     """
     created = {one.provider.uuid for one in plan.operations if isinstance(one, CreateProvider)}
     for one in plan.operations:
@@ -150,7 +153,7 @@ def _changes(plan: Plan) -> Iterator[tuple[Item, Hashable]]:
 
 
 def _items(one: Operation) -> Iterator[tuple[Item, Hashable]]:
-    """What an operation makes of its provider, each with the value that it gets."""
+    """Yield the items that an operation writes, with their values."""
     if not isinstance(one, ProviderOperation):
         return
     uuid = one.provider.uuid
@@ -173,8 +176,8 @@ def _items(one: Operation) -> Iterator[tuple[Item, Hashable]]:
 
 
 def _implied(one: ProviderOperation) -> Iterator[tuple[Item, Hashable]]:
-    """What an operation gives a provider besides: a new one has its name, and one that was moved is
-    there.
+    """Yield further items that an operation sets: a created provider has its name, a moved one
+    exists.
     """
     if isinstance(one, CreateProvider):
         yield (one.provider.uuid, "its name", ""), one.provider.name
@@ -183,7 +186,7 @@ def _implied(one: ProviderOperation) -> Iterator[tuple[Item, Hashable]]:
 
 
 def _divided(one: Operation, waiting: set[Item]) -> tuple[list[Operation], list[Operation]]:
-    """The parts of an operation that are sent, and those that wait."""
+    """Divide an operation into the parts that are sent and those that wait."""
     held = {item[2] for item, _ in _items(one) if item in waiting}
     if not held:
         return [one], []

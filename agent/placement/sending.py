@@ -1,7 +1,7 @@
-"""One operation to Placement: the request, and what its answer makes of the provider.
+"""Sending single operations to Placement, and deriving the changed provider from the answer.
 
 Every function takes the provider as the mirror has it and returns it as Placement has it
-afterwards. A change by somebody else comes back as :class:`~agent.errors.GenerationConflict`: the
+afterwards. A change by somebody else is raised as :class:`~agent.errors.GenerationConflict`: the
 plan is then thrown away and made anew.
 """
 
@@ -43,12 +43,11 @@ def create(
     ours: bool,
     capabilities: ServerCapabilities,
 ) -> Provider | ReparentProvider:
-    """Create the provider; the answer says all about it, so nothing needs to be read.
+    """Create the provider; its answer is complete, so that nothing needs to be read.
 
-    ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is
-    put back, and the move is returned.
-
-    :raises GenerationConflict: it is there already, just so, or its parent is not.
+    :param ours: whether an existing provider with this uuid, wherever it is, is the agent's. Then
+        somebody moved it: it is moved back, and that operation is returned.
+    :raises GenerationConflict: the provider exists already as wanted, or its parent does not.
     :raises ProviderNameConflict: another provider has the name.
     :raises ProviderIdentityConflict: the uuid exists with another name or parent.
     """
@@ -76,9 +75,9 @@ def create(
 def _check_parent(
     client: PlacementClient, operation: CreateProvider | ReparentProvider, error: PlacementRefused
 ) -> None:
-    """Look why a provider cannot have the parent that it is to have.
+    """Check whether the creation or move was refused because the new parent is missing.
 
-    :raises GenerationConflict: because that is gone.
+    :raises GenerationConflict: the parent was deleted.
     """
     if operation.parent is not None and client.provider(operation.parent) is None:
         raise GenerationConflict(
@@ -93,10 +92,10 @@ def taken(
     ours: bool,
     capabilities: ServerCapabilities,
 ) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:
-    """Why a provider cannot be created, or what has to be done instead; None if nothing is in its
-    way, or if it is there as it should be.
+    """Return why a provider cannot be created, or the operation that is needed instead; ``None`` if
+    nothing is in its way, or if it exists as wanted.
 
-    The server has one code for a taken name and a taken uuid.
+    The server has one error code for a name that is in use and a uuid that is in use.
     """
     wanted, name = operation.provider, printable(operation.provider.name)
     there = client.provider(wanted.uuid)
@@ -124,7 +123,7 @@ def taken(
 
 
 def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict:
-    """The error for a provider that cannot have its name because ``holder`` has it."""
+    """Return the error for a provider whose name is in use by ``holder``."""
     wanted = operation.provider
     if isinstance(operation, CreateProvider) and operation.parent is None:
         remedy = (
@@ -145,7 +144,7 @@ def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict
 
 
 def _put_back(client: PlacementClient, operation: ReparentProvider) -> None:
-    """Give a child of ours that is somewhere else its place and its name again."""
+    """Give a child of the agent that was moved its parent and its name back."""
     wanted = operation.provider
     try:
         client.update_provider(wanted.uuid, wanted.name, operation.parent, REPARENT)
@@ -162,7 +161,7 @@ def _put_back(client: PlacementClient, operation: ReparentProvider) -> None:
 def _not_moved(
     client: PlacementClient, operation: RenameProvider | ReparentProvider, error: PlacementRefused
 ) -> PlacementError:
-    """Why a provider could be neither renamed nor moved."""
+    """Return the error for a provider that could be neither renamed nor moved."""
     if error.status == 404:
         return GenerationConflict(f"provider {printable(operation.provider.name)} went away")
     if error.status == 400 and isinstance(operation, ReparentProvider):
@@ -179,7 +178,7 @@ def _not_moved(
 
 
 def delete(client: PlacementClient, operation: DeleteProvider) -> bool:
-    """Delete the provider. Returns whether it was there."""
+    """Delete the provider. Return whether it existed."""
     try:
         was_there = client.delete_provider(operation.provider.uuid)
     except PlacementRefused as error:
@@ -199,12 +198,12 @@ def move(
 ) -> Provider:
     """Rename the provider or give it another parent.
 
-    :raises GenerationConflict: it is gone, or its new parent.
+    :raises GenerationConflict: the provider or its new parent was deleted.
     :raises ProviderNameConflict: another provider has the name.
     """
     try:
         if isinstance(operation, ReparentProvider):
-            # Under the name that it has: whether it can be renamed is another matter.
+            # With its present name: whether it can be renamed is a separate operation.
             row = client.update_provider(present.uuid, present.name, operation.parent, REPARENT)
         else:
             row = client.update_provider(
@@ -218,7 +217,10 @@ def move(
 def set_contents(
     client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider
 ) -> Provider:
-    """Replace inventory, traits or aggregates, guarded by the generation of ``present``."""
+    """Replace inventory, traits or aggregates, guarded by the generation of ``present``.
+
+    :raises GenerationConflict: the provider was changed or deleted meanwhile.
+    """
     generation = present.generation or 0
     try:
         if isinstance(operation, SetInventory):
@@ -237,8 +239,12 @@ def set_contents(
 
 
 def _set_traits(client: PlacementClient, operation: SetTraits, present: Provider) -> Provider:
-    """Replace the traits. The server answers 500 to a race that it lost inside this call, so that
-    is looked at twice.
+    """Replace the traits.
+
+    The server answers 500 if it lost a race inside this call. The traits are then read; if they are
+    unchanged the request is sent once more.
+
+    :raises GenerationConflict: the traits were changed meanwhile.
     """
     try:
         generation, traits = client.set_traits(present.uuid, present.generation or 0, operation.new)

@@ -1,5 +1,5 @@
-"""One Placement server as a process knows it: the transport, what the server offers, and where that
-is kept.
+"""A Placement server as seen by one process: its transport, its capabilities, and the storage of
+mirror and journal.
 """
 
 import logging
@@ -18,76 +18,77 @@ from agent.placement.transport import Transport
 
 
 class PlacementStorage(Protocol):
-    """Keeps the mirror and the ownership journal over restarts. Every save is one durable
-    transaction.
-    """
+    """The storage of mirror and ownership journal. Every save is one durable transaction."""
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
-        """What is known of the server, ``None`` if it was never asked."""
+        """Return the saved capabilities of a server, ``None`` if it was never asked."""
 
     def save_capabilities(self, capabilities: ServerCapabilities) -> None:
-        """Keep what is known of a server."""
+        """Save the capabilities of a server."""
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
-        """The saved view of a node, ``None`` if there is none."""
+        """Return the saved view of a node, ``None`` if there is none."""
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
-        """Keep a view, writing only what differs from ``old``, which is what was saved before."""
+        """Save a view; only what differs from ``old``, the view saved before, is written."""
 
     def journal(self, root: ProviderUuid) -> Journal:
-        """The journal of a node, empty if there is none."""
+        """Return the journal of a node, empty if there is none."""
 
     def roots(self, host: str) -> frozenset[ProviderUuid]:
-        """The nodes whose journal is not empty, but for those that are recorded as
-        another host's.
+        """Return the nodes whose journal is not empty, without those that are recorded as another
+        host's.
         """
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
-        """Keep a journal. Returns it as it is kept, with its new version.
+        """Save a journal. Return it with its new version.
 
-        :raises RecordConflict: another agent wrote it since it was read.
+        :raises RecordConflict: another agent wrote the journal since it was read.
         """
 
 
 LOG = logging.getLogger(__name__)
 
 LEAST_VERSION = "1.30"
-# How long what the server does not offer, or does not allow, is taken for so before it is asked
-# again, in seconds.
+# For how many seconds the agent assumes that the server still lacks, or does not allow, what it
+# lacked or refused.
 ASK_AGAIN = 3600.0
 Mode = Literal["http", "embedded"]
 
 
 class Server:
-    """Shared by all nodes of a process. ``storage`` None: nothing is kept, as in a dry run."""
+    """One Placement server, shared by all nodes of a process."""
 
     def __init__(
         self, transport: Transport, mode: Mode, storage: PlacementStorage, *, keep: bool = True
     ) -> None:
         self.transport, self.mode, self.storage, self.keep = transport, mode, storage, keep
+        # ``keep`` False: capabilities are not saved, as in a dry run.
         self._capabilities: ServerCapabilities | None = None
-        # When this process last asked how much the server offers, and when it was last refused a
-        # reshape, by a clock that never goes back.
+        # When this process last asked for the server's version, and when the server last refused a
+        # reshape, in seconds of a monotonic clock.
         self._asked_at: float | None = None
         self._refused_at: float | None = None
         self._lock = threading.Lock()
 
     def client(self) -> PlacementClient:
-        """A client for one cycle, with a global request id and a count of requests of its own."""
+        """Return a client for one cycle, with its own global request id and request count."""
         return PlacementClient(self.transport.exchange(f"req-{uuid.uuid4()}"))
 
     @property
     def capabilities(self) -> ServerCapabilities | None:
-        """What is known of the server; ``None`` before :meth:`connect`."""
+        """The server's capabilities; ``None`` before :meth:`connect`."""
         return self._capabilities
 
     def connect(self, client: PlacementClient, *, ask: bool = False) -> ServerCapabilities:
-        """What the server offers: as saved, or asked for with one request. That it refused a
-        reshape counts for an hour, and not after a start.
+        """Return the server's capabilities: as saved, or read with one request.
 
-        :raises PlacementTooOld: it offers less than the agent needs.
+        A refused reshape is remembered for an hour, and not over a restart.
+
+        :param ask: read them even if they are saved.
+        :raises PlacementTooOld: the server offers less than the agent needs.
         """
         endpoint = self.transport.endpoint
         with self._lock:
@@ -103,10 +104,12 @@ class Server:
             return known
 
     def offers_more(self, client: PlacementClient) -> bool:
-        """Ask again how much the server offers, if something is held back because of that; once
-        after a start and then once an hour.
+        """Ask again for the server's version because something is held back for lack of it; at most
+        once after a start and then once an hour.
 
-        Returns whether it is more than before.
+        Return whether the server offers more than before.
+
+        :raises PlacementTooOld: the server offers less than the agent needs.
         """
         with self._lock:
             known = self._capabilities
@@ -122,7 +125,10 @@ class Server:
             return True
 
     def learned(self, capabilities: ServerCapabilities) -> ServerCapabilities:
-        """Keep what a cycle learned. Several nodes may learn at once, so only names are added."""
+        """Merge what a cycle learned into the capabilities, and save them.
+
+        Several nodes may learn concurrently, so names are only added.
+        """
         with self._lock:
             known = self._capabilities or capabilities
             traits, classes = (
@@ -145,7 +151,7 @@ class Server:
             return merged
 
     def forget(self, capabilities: ServerCapabilities) -> None:
-        """Put ``capabilities`` in place of what was known, because the server contradicted it."""
+        """Replace the known capabilities, because the server contradicted them."""
         with self._lock:
             self._capabilities = capabilities
             self._save(capabilities)
@@ -160,9 +166,9 @@ def _long_ago(at: float | None) -> bool:
 
 
 def check_version(capabilities: ServerCapabilities) -> None:
-    """Refuse a server that offers less than the agent needs.
+    """Check that a server offers what the agent needs.
 
-    :raises PlacementTooOld: it does.
+    :raises PlacementTooOld: it does not.
     """
     if not capabilities.offers(LEAST_VERSION):
         raise PlacementTooOld(

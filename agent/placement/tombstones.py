@@ -1,5 +1,5 @@
-"""What the agent took back is remembered for a while: when a restored database brings it back, it
-is the agent's and goes again. Pure.
+"""Tombstones: what the agent took back is remembered for a while, so that it is recognized as the
+agent's and removed again when a restored database brings it back. Pure functions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,9 +10,9 @@ from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.placement.merge import STATUS_DISABLED
 
-# Backups that are older than this, in seconds, are hardly restored any more.
+# In seconds. Older backups are hardly ever restored.
 AGE = 90 * 86400.0
-# How many are kept; about a hundred bytes each.
+# The maximum number of tombstones; one takes about a hundred bytes.
 NUMBER = 2000
 
 
@@ -23,10 +23,11 @@ def buried(
     now: float,
     unwritten: Collection[Tombstone] = (),
 ) -> Mapping[Tombstone, float]:
-    """The tombstones once what is ours goes from ``before`` to ``after``; what is ``wanted`` has
-    none. Too many: the oldest go.
+    """Return the tombstones after the agent's share changes from ``before`` to ``after``.
 
-    ``unwritten``: what was only intended, so that whoever has it later made it himself.
+    What is ``wanted`` has no tombstone. Above the maximum number the oldest are dropped.
+
+    :param unwritten: what was only intended: if it appears later, somebody else wrote it.
     """
     taken_back = dict.fromkeys(
         set(_marks(before.providers)).difference(_marks(after.providers), unwritten), now
@@ -37,7 +38,8 @@ def buried(
         for one, at in {**before.tombstones, **taken_back}.items()
         if one not in standing and now - at < AGE
     }
-    # Of one time the providers last: that one is ours says more than what of it is.
+    # Among tombstones of one time those of providers are kept longest: the ownership of a provider
+    # says more than that of its contents.
     newest = sorted(kept, key=lambda one: (kept[one], one.kind == "provider", one), reverse=True)[
         :NUMBER
     ]
@@ -45,12 +47,12 @@ def buried(
 
 
 def intended(before: Journal, after: Journal) -> frozenset[Tombstone]:
-    """What is ours in ``after`` and was not in ``before``, as tombstones would name it."""
+    """Return what is the agent's in ``after`` and was not in ``before``, as tombstones."""
     return frozenset(_marks(after.providers)).difference(_marks(before.providers))
 
 
 def absent(marks: Iterable[Tombstone], tree: ProviderTree) -> frozenset[Tombstone]:
-    """Those of ``marks`` that ``tree`` does not have."""
+    """Return the tombstones of ``marks`` whose subject is not in ``tree``."""
     return frozenset(
         one
         for one in marks
@@ -69,15 +71,15 @@ def _has(provider: Provider, one: Tombstone) -> bool:
 
 
 def reclaimed(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal:
-    """The journal with what is there of ``tree`` although the agent took it back, and with children
-    that have uuids only the agent gives.
+    """Return the journal extended by what is in ``tree`` although the agent took it back, and by
+    children whose uuids only the agent derives.
     """
     providers = dict(journal.providers)
     for one in tree.providers():
         if journal.owns(one.uuid) or _is_ours(journal, one.uuid, one.name, root):
             own, marks = journal.of(one.uuid), journal.tombstones
-            # The aggregates of the root are the operator's way to group hosts: there, the same one
-            # may well be back for another reason.
+            # Operators group hosts by aggregates of the root: there the same aggregate may well be
+            # back for another reason.
             aggregates = [
                 name
                 for name in one.aggregates
@@ -100,8 +102,9 @@ def reclaimed(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journ
 
 
 def without_reappeared(tree: ProviderTree, journal: Journal) -> ProviderTree:
-    """A copy of ``tree`` without what the agent took back: what a driver that is shown everything
-    would else keep.
+    """Return a copy of ``tree`` without what the agent took back.
+
+    A driver that is shown the whole tree would keep it otherwise.
     """
     tree = tree.copy()
     for uuid in reversed(tree.get_provider_uuids()):
@@ -129,13 +132,13 @@ def _is_ours(journal: Journal, uuid: ProviderUuid, name: str, root: ProviderUuid
 
 
 def _marks(providers: Mapping[ProviderUuid, Ownership]) -> Iterator[Tombstone]:
-    """Everything that is the agent's, as tombstones would name it."""
+    """Yield everything that is the agent's, as tombstones."""
     for uuid, own in providers.items():
         yield Tombstone(uuid, "provider")
         for name in own.classes:
             yield Tombstone(uuid, "class", name)
         for name in own.traits:
-            # Nova sets it too, whenever somebody disables the host.
+            # Nova sets this trait too, whenever somebody disables the host.
             if name != STATUS_DISABLED:
                 yield Tombstone(uuid, "trait", name)
         for name in own.aggregates:

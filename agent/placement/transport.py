@@ -1,6 +1,4 @@
-"""One way to send a request to Placement: counted, traced, with every failure one of two
-exceptions.
-"""
+"""Sending requests to Placement: counted, traced, every failure raised as one of two exceptions."""
 
 import logging
 import re
@@ -32,7 +30,8 @@ LOG = logging.getLogger(__name__)
 CATALOG_PAUSE = 60.0
 LONGEST_PATH = 300
 LONGEST_ID = 100
-# What checks tokens, and how long a body may be, answers in a form of its own.
+# What checks tokens (401) or limits the length of a body (413) stands before Placement and answers
+# in a form of its own.
 REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
 _OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 
@@ -43,48 +42,48 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for a connection, for an answer, and for the answer to a reshape."""
+    """Timeouts of requests, in seconds."""
 
     connect: float = 5
     read: float = 60
     reshape: float = 300
+    """The wait for the answer to a reshape, which takes longer than any other request."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementAnswer:
-    """What ``endpoint`` said. ``content`` is the body as it came, after decompression."""
+    """The answer of the service at ``endpoint`` to one request."""
 
     endpoint: str
     method: str
     path: str
     status: int
     content: bytes
+    """The body, after decompression."""
     request_id: str
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """The first error of the body; empty for anything that does not look like Placement's own
-        error.
-        """
+        """The first error of the body; empty if the body is not an error in Placement's form."""
         with suppress(NotDocumented):
             return decoded(self.content, Errors).errors[0]
         return {}
 
     @property
     def own(self) -> bool:
-        """Whether an error is told in the form in which Placement tells its errors, so that it was
-        Placement that refused the request.
+        """Whether the error has Placement's documented form: then Placement itself refused the
+        request, not something in front of it.
         """
         return self.error.get("status") == self.status
 
     @property
     def code(self) -> str:
-        """Placement's error code, empty if it gave none."""
+        """Placement's error code, empty if the answer has none."""
         return printable(str(self.error.get("code") or ""))
 
     def refusal(self, remedy: str = "") -> PlacementRefused:
-        """The answer as an exception."""
-        # What checks tokens, inside Placement too, has a form of its own for its refusals.
+        """Return the answer as an exception."""
+        # The middleware that checks tokens, inside Placement too, has its own form of refusal.
         detail = self.error.get(
             "detail", "" if self.status == 401 else "an answer that is not Placement's own"
         )
@@ -103,8 +102,9 @@ class PlacementAnswer:
 
 
 def _brief(path: str) -> str:
-    """``path`` for a line of a log; a query may hold a hundred names, and whose usages it asks for
-    is nobody's concern.
+    """Return ``path`` shortened for a log line, without project and user ids.
+
+    A query may hold a hundred names; the owner whose usages are read does not belong in a log.
     """
     shown = _OWNER.sub(r"\1...", printable(path))
     return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
@@ -126,14 +126,14 @@ def _remedy(status: int) -> str:
 
 
 def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
-    """Default observer."""
+    """Ignore a request: the default observer."""
 
 
 class Transport:
-    """A keystoneauth adapter seen as Placement. Safe to share between threads.
+    """A keystoneauth adapter for Placement. Safe to share between threads.
 
-    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests under way at
-    once, of all threads.
+    ``cancelled`` ends the waits between retries; ``max_in_flight`` bounds the number of concurrent
+    requests of all threads together.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class Transport:
         self.cancelled = cancelled
         self.slots = threading.BoundedSemaphore(max_in_flight)
         self.outages = OutageLog()
-        # Called with the method of each request, the status of its answer, None if none came, and
-        # the seconds that it took.
+        # Called with the method of each request, the status of its answer (None if none came) and
+        # its duration in seconds.
         self.observe: Callable[[str, int | None, float], None] = _observe_nothing
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
@@ -160,7 +160,7 @@ class Transport:
     def endpoint(self) -> str:
         """The URL of Placement, from the options or the service catalog.
 
-        :raises PlacementUnreachable: the catalog has none, or identity does not answer.
+        :raises PlacementUnreachable: the catalog has no endpoint, or identity does not answer.
         """
         if not self._endpoint:
             try:
@@ -168,22 +168,23 @@ class Transport:
             except MemoryError:
                 raise
             except Exception as error:
-                # Whatever a library below raises: an OSError for a certificate that is missing, a
-                # ValueError for a URL that is none.
+                # Libraries below raise many types: an OSError for a missing certificate, a
+                # ValueError for a malformed URL.
                 raise self._failed(error, "the identity service") from error
             if not found:
                 raise self._failed(ksa.EndpointNotFound(), "")
-            # Only to be shown and to tell one Placement from another: requests are sent to what the
-            # adapter finds.
+            # Only for messages and to tell one Placement from another: requests are sent to the
+            # endpoint that the adapter finds.
             self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
 
     def failure(
         self, error: Exception, url: str, timeout: float | None = None
     ) -> PlacementUnreachable:
-        """``error`` as callers see it; ``timeout`` for an answer, if not the usual one.
+        """Return ``error`` as the exception that callers see.
 
-        A catalog without the endpoint is fetched anew, at most once a minute.
+        A catalog without the endpoint is fetched anew, at most once a minute. ``timeout`` is the
+        read timeout of the request, if not the default.
         """
         waited = (
             f"{self.timeouts.connect:g} s for a connection and "
@@ -196,8 +197,8 @@ class Transport:
             failure.kind in ("tls", "broken", "connect")
             and (own := self._own_files_problem()) is not None
         ):
-            # What a library says of its own files that somebody changed while the agent runs leads
-            # astray.
+            # The library's own message about a file that was changed while the agent runs is
+            # misleading.
             failure = PlacementUnreachable(
                 f"cannot ask {printable(url)} over TLS: {own.message}",
                 own.remedy,
@@ -212,7 +213,7 @@ class Transport:
         return failure
 
     def _own_files_problem(self) -> ConfigError | None:
-        """What keeps the certificates that the session uses from being used now."""
+        """Return the first problem of the session's certificate files, ``None`` without one."""
         return next(file_problems(CertificateFiles.of_session(self.adapter.session), GROUP), None)
 
     def _failed(self, error: Exception, url: str) -> PlacementUnreachable:
@@ -221,12 +222,12 @@ class Transport:
         return failure
 
     def exchange(self, request_id: str) -> "Exchange":
-        """A series of requests under one global request id, with a count of its own."""
+        """Start a series of requests under one global request id, with its own request count."""
         return Exchange(self, request_id)
 
 
 class Exchange:
-    """The requests of one cycle."""
+    """The requests of one cycle, under one global request id."""
 
     def __init__(self, transport: Transport, request_id: str) -> None:
         self.transport = transport
@@ -236,7 +237,7 @@ class Exchange:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many requests of each method were sent, repeats included."""
+        """How many requests of each method were sent, retries included."""
         with self._lock:
             return dict(self._counts)
 
@@ -254,8 +255,9 @@ class Exchange:
         *,
         patient: bool = False,
     ) -> PlacementAnswer:
-        """Send one request; a GET is sent once more if the service could not answer, a ``patient``
-        one up to three times.
+        """Send one request.
+
+        A GET is repeated once if the service could not answer, a ``patient`` one up to three times.
 
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
         """
@@ -283,10 +285,10 @@ class Exchange:
         return answer
 
     def decoded(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
-        """The body of an answer.
+        """Return the decoded body of an answer.
 
-        :raises PlacementUnreachable: it is not what Placement documents, so that nobody knows what
-            became of the request.
+        :raises PlacementUnreachable: the body is not what Placement documents, so that the outcome
+            of the request is unknown.
         """
         try:
             body = decoded(answer.content, kind)
@@ -296,8 +298,9 @@ class Exchange:
         return body
 
     def foreign(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
-        """The error for an answer that is not Placement's: it says nothing about the request, nor
-        about what Placement has.
+        """Return the error for an answer that is not Placement's.
+
+        Such an answer says nothing about the request, nor about the state of Placement.
         """
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
         failure = PlacementUnreachable(
@@ -340,8 +343,8 @@ class Exchange:
         try:
             with held(transport.slots, "a connection to Placement"):
                 begun = time.monotonic()
-                # Only now: whoever waited for a slot while the agent began to stop sends nothing
-                # either.
+                # Checked after the wait for a slot: a request that waited while the agent began to
+                # stop is not sent either.
                 if transport.cancelled.is_set():
                     raise PlacementUnreachable(
                         f"placement {method} {_brief(path)} was not sent: the agent is stopping",
@@ -355,9 +358,9 @@ class Exchange:
                     headers={"Accept": "application/json"},
                     global_request_id=self.request_id,
                     timeout=(transport.timeouts.connect, timeout),
-                    # keystoneauth's own semaphore, which by default limits nothing, counts by the
-                    # wall's clock: after that was set back, it would hold every request until the
-                    # clock is where it was.
+                    # keystoneauth's own semaphore limits nothing by default, but it uses the wall
+                    # clock: after the clock was set back it would hold every request until the
+                    # old time is reached again.
                     rate_semaphore=nullcontext(),
                     connect_retries=0,
                     status_code_retries=0,
@@ -397,10 +400,11 @@ class Exchange:
         return answer
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """``function`` of every item, in order, as many at once as may be in flight.
+        """Call ``function`` for every item, concurrently within ``max_in_flight``; return the
+        results in order.
 
-        The first exception ends it: what is under way comes to its end, nothing else is begun, and
-        no result is returned. Whoever needs the others' results hands in a function that returns
+        The first exception ends the call: calls under way are finished, no other is started, and
+        no result is returned. A caller that needs the other results passes a function that returns
         its errors.
         """
         work = list(items)

@@ -1,5 +1,5 @@
-"""What a keystoneauth exception means: kind, operator's text, and whether a write may have been
-applied.
+"""The meaning of keystoneauth's exceptions: kind of failure, text for the operator, and whether a
+write may have been applied.
 """
 
 import logging
@@ -32,16 +32,19 @@ SECONDS_A_LINE = 300.0
 
 @dataclass(slots=True)
 class _Kind:
-    """What was told of one kind of failure: when, and how many cycles failed since."""
+    """The log state of one kind of failure."""
 
     told_at: float
+    """When it was last logged."""
     suppressed: int = 0
+    """How many cycles failed since without a log line."""
     cycle: str = ""
 
 
 class OutageLog:
-    """One a process. A kind of failure is told at once, then at most once in ten failed cycles or
-    five minutes.
+    """The log of outages, one per process.
+
+    A kind of failure is logged at once, then once in ten failed cycles or five minutes.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,8 +54,9 @@ class OutageLog:
         self._lock = threading.Lock()
 
     def failed(self, kind: str, text: str, cycle: str = "") -> None:
-        """A request got no answer, or one that says so. All failures of one ``cycle``
-        count once.
+        """Record a request without an answer, or with one that reports an outage.
+
+        All failures of one ``cycle`` count once.
         """
         with self._lock:
             now = self._clock()
@@ -72,7 +76,7 @@ class OutageLog:
                 known.told_at, known.suppressed = now, 0
 
     def answered(self) -> None:
-        """Placement answered."""
+        """Record an answer of Placement: the outage is over."""
         if not self._kinds:
             return
         with self._lock:
@@ -86,8 +90,8 @@ NOT_PLACEMENTS_REMEDY = (
     "stands in front of it: a proxy, a login page"
 )
 _LONGEST_FAULT = 300
-# An answer came that is no HTTP that can be read. One that breaks off is none of these, because it
-# may have been right.
+# The answer is not valid HTTP. An answer that breaks off is not in this list, because it may have
+# been valid.
 _MALFORMED = (
     BadStatusLine,
     LineTooLong,
@@ -102,8 +106,9 @@ _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.Connect
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """``message`` may use what :func:`unreachable` has for it. ``sent``: a request may
-    have left.
+    """The meaning of one class of exceptions.
+
+    ``message`` and ``remedy`` are templates, filled in by :func:`unreachable`.
     """
 
     errors: type[BaseException]
@@ -112,6 +117,7 @@ class _Meaning:
     remedy: str
     fatal: bool = False
     sent: bool = False
+    """Whether the request may have left the host."""
 
 
 _CREDENTIALS_GONE = (
@@ -119,7 +125,7 @@ _CREDENTIALS_GONE = (
     "somebody may have deleted; and that [placement] auth_url is that of the identity service"
 )
 
-# What a session's own bounds say, wherever it stands in the chain of causes.
+# Limits of the session itself, wherever they stand in the chain of causes.
 _BOUNDS = (
     _Meaning(
         AnswerTooLong,
@@ -149,7 +155,7 @@ _MALFORMED_ANSWER = _Meaning(
     "{malformed}",
     sent=True,
 )
-# The first that fits counts: subclasses stand before their bases.
+# The first match counts, so subclasses precede their bases.
 _MEANINGS = (
     _Meaning(
         ksa.EmptyCatalog,
@@ -244,7 +250,7 @@ _MEANINGS = (
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it came from, and what urllib3 keeps in ``reason``."""
+    """Yield the error, its causes, and the errors that urllib3 keeps in ``args`` and ``reason``."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -262,13 +268,13 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost text that tells something, in one line."""
+    """Return the innermost informative text of the chain, in one line."""
     told = [text for one in _chain(error) if (text := _told(one))]
     return printable(" ".join((told or [str(error)])[-1].split()))
 
 
 def _told(error: BaseException) -> str:
-    """What the system or HTTP says, empty for those that only wrap another error."""
+    """Return the text of an OS or HTTP error, empty for an error that only wraps another."""
     if isinstance(error, OSError):
         first = error.args[0] if error.args else None
         return error.strerror or (first if isinstance(first, str) else "")
@@ -276,7 +282,7 @@ def _told(error: BaseException) -> str:
 
 
 def _url(error: BaseException, default: str) -> str:
-    """The URL that was asked, which is the identity service's when that is what does not answer."""
+    """Return the URL that was requested: the identity service's if that one failed."""
     if isinstance(error, ksa.HttpError) and error.url:
         return str(error.url)
     requests = (getattr(one, "request", None) for one in _chain(error))
@@ -285,8 +291,8 @@ def _url(error: BaseException, default: str) -> str:
 
 
 def _fault(chain: Iterable[BaseException]) -> str:
-    """What is wrong with the form of an answer, in one line; empty if nothing is."""
-    # What http.client raises for too many headers has no class of its own.
+    """Return what is malformed in an answer, in one line; empty if nothing is."""
+    # http.client's exception for too many headers has no class of its own.
     found = [
         one
         for one in chain
@@ -301,8 +307,8 @@ def _fault(chain: Iterable[BaseException]) -> str:
 
 
 def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
-    """Who answered which call, and whether the call was one to ``url``, not to the identity
-    service.
+    """Return a text with the answering service and the call, and whether the call went to ``url``
+    and not to the identity service.
     """
     request = next(
         (found for one in chain if (found := getattr(one, "request", None)) is not None), None
@@ -321,8 +327,8 @@ def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
 def unreachable(
     error: Exception, url: str, region: str | None, interface: str | None, waited: str
 ) -> PlacementUnreachable:
-    """The one error that callers see for ``error``, raised by keystoneauth or what is below it on
-    the way to ``url``.
+    """Return the exception that callers see for ``error``, which keystoneauth or a library below
+    raised for a request to ``url``.
     """
     chain = [*_chain(error)]
     bound = next(
@@ -362,7 +368,7 @@ def unreachable(
 
 
 def _meaning(error: Exception) -> _Meaning:
-    # requests refuses a bundle that is not there before anything is sent.
+    # requests refuses a missing certificate bundle before it sends anything.
     kind = (
         ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
     )

@@ -1,8 +1,6 @@
-"""Operations on allocations: each a function of a client and what it is about, with a typed result
-and typed errors.
+"""Operations on allocations: functions that take a client and return a typed result.
 
-Whatever is wrong with the input is told before any request. Beside the errors that each function
-names, all of them raise
+Input is checked before any request. Besides the errors that each function names, all of them raise
 :class:`~agent.errors.PlacementRefused` and :class:`~agent.errors.PlacementUnreachable` as the
 client does.
 """

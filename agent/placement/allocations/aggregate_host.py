@@ -1,6 +1,4 @@
-"""Hosts in aggregates: a provider becomes a member of one, or is one no longer; other members and
-aggregates stay.
-"""
+"""Adding a host's provider to an aggregate and removing it; other members and aggregates stay."""
 
 from collections.abc import Callable
 
@@ -19,13 +17,13 @@ Aggregates = frozenset[str]
 def add_host(
     client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None
 ) -> bool:
-    """Put a host, by its name or its provider's uuid, into an aggregate. Returns whether it was not
-    in it before.
+    """Add a host, given by its name or its provider's uuid, to an aggregate. Return whether it was
+    not a member before.
 
     :raises ProviderNotFound: there is no such host.
-    :raises BadRequest: neither or both of host and provider are given, or they make no sense; it is
-        a ``ValueError`` too.
-    :raises OutOfRetries: somebody else was faster every time.
+    :raises BadRequest: neither or both of host and provider are given, or they are invalid; it is a
+        ``ValueError`` too.
+    :raises OutOfRetries: somebody else interfered with every attempt.
     """
     one = provider_uuid(aggregate, "aggregate")
     return _edited(client, _provider(client, host, provider), lambda present: present | {one})
@@ -34,7 +32,7 @@ def add_host(
 def remove_host(
     client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None
 ) -> bool:
-    """Take a host out of an aggregate. Returns whether it was in it.
+    """Remove a host from an aggregate. Return whether it was a member.
 
     :raises ProviderNotFound, BadRequest, OutOfRetries: as :func:`add_host`.
     """

@@ -1,4 +1,4 @@
-"""Candidates: the ways in which Placement could place a guest."""
+"""Allocation candidates: the query, its text form, and Placement's answer."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,11 +26,10 @@ POLICIES = ("none", "isolate")
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Amounts by class, and what the providers of them must be.
+    """One request group: amounts by class, and conditions on the providers of them.
 
-    ``suffix`` empty: the classes may come from several providers of one tree and from sharing ones;
-    else all from one. ``member_of``: of each set in it, a provider is in one aggregate at least;
-    ``not_member_of``: in none of these.
+    Without a ``suffix`` the classes may come from several providers of one tree and from sharing
+    providers; with one, all come from a single provider.
     """
 
     suffix: str = ""
@@ -38,11 +37,13 @@ class RequestGroup:
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
     member_of: Sequence[frozenset[str]] = ()
+    """Of each set, a provider is in at least one aggregate."""
     not_member_of: frozenset[str] = frozenset()
+    """A provider is in none of these aggregates."""
     in_tree: str | None = None
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the group by itself."""
+        """Yield the problems of the group by itself."""
         if self.suffix and not _SUFFIX.fullmatch(self.suffix):
             yield f"{quoted(self.suffix)} is no suffix of a request group"
         for name, amount in self.resources.items():
@@ -57,7 +58,7 @@ class RequestGroup:
             yield f"provider {quoted(self.in_tree)} is no uuid"
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """The group's part of the query."""
+        """Yield the group's part of the query, as keys and values."""
         if self.resources:
             yield (
                 f"resources{self.suffix}",
@@ -75,21 +76,19 @@ class RequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class CandidateQuery:
-    """All groups. ``policy`` says whether suffixed groups may share a provider; it has no default
-    where there are two.
-
-    ``same_subtree``: of each set of suffixes, one provider is at or above all others.
-    """
+    """A query for allocation candidates."""
 
     groups: Sequence[RequestGroup]
     policy: str | None = None
+    """Whether suffixed groups may share a provider; required if there are two such groups."""
     same_subtree: Sequence[frozenset[str]] = ()
+    """Of each set of suffixes, one provider is at or above all the others."""
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()
     limit: int | None = None
 
     def problems(self) -> Iterator[str]:
-        """Everything that Placement would refuse, and what can be told without it."""
+        """Yield the problems that Placement would refuse and that show without asking it."""
         suffixes = [group.suffix for group in self.groups]
         for group in self.groups:
             yield from group.problems()
@@ -118,7 +117,7 @@ class CandidateQuery:
             yield f"two request groups with suffixes need a group_policy, {' or '.join(POLICIES)}"
 
     def encoded(self) -> str:
-        """The query as it stands in the URL, sorted, so that one question has one form."""
+        """Return the query string, sorted, so that equal queries have equal texts."""
         pairs = [pair for group in self.groups for pair in group.pairs()]
         pairs += [("same_subtree", ",".join(sorted(some))) for some in self.same_subtree]
         if self.policy is not None:
@@ -131,7 +130,7 @@ class CandidateQuery:
 
 
 def trait_problems(required: Iterable[str], forbidden: Iterable[str]) -> Iterator[str]:
-    """What is wrong with traits that must and must not be there."""
+    """Yield the problems of required and forbidden traits."""
     for name in sorted({*required, *forbidden}):
         if not is_token(name):
             yield f"{quoted(name)} is no trait"
@@ -140,7 +139,7 @@ def trait_problems(required: Iterable[str], forbidden: Iterable[str]) -> Iterato
 
 
 def traits_text(required: Iterable[str], forbidden: Iterable[str]) -> str:
-    """Traits as a query has them."""
+    """Return traits in the form of a query."""
     return ",".join([*sorted(required), *(f"!{name}" for name in sorted(forbidden))])
 
 
@@ -153,25 +152,26 @@ _VERSION = re.compile(r"1\.[0-9]{1,4}")
 
 @dataclass(frozen=True, slots=True)
 class AllocationRequest:
-    """``body`` is the candidate as it was read, with at least ``allocations``; ``version`` the
-    microversion that it was read with.
+    """One allocation request of a candidate.
 
-    It is written back as it is and with that version, because an older one refuses its
+    It is written back unchanged and with its microversion, because an older one refuses its
     ``mappings``.
     """
 
     body: Mapping[str, Any]
+    """The candidate as it was read, with at least ``allocations``."""
     version: str
+    """The microversion that it was read with."""
 
     @property
     def resources(self) -> Holdings:
-        """What it asks for. Only of a request without :meth:`problems`."""
+        """The requested amounts. Valid only for a request without :meth:`problems`."""
         return normal_holdings(
             {uuid: entry["resources"] for uuid, entry in self.body["allocations"].items()}
         )
 
     def problems(self) -> Iterator[str]:
-        """Why it cannot be claimed."""
+        """Yield the reasons why the request cannot be claimed."""
         if not _VERSION.fullmatch(self.version):
             yield f"{self.version!r} is no microversion"
         elif _number(self.version) < _number(ALLOCATIONS):
@@ -191,7 +191,7 @@ class AllocationRequest:
 
     @property
     def needs_type(self) -> bool:
-        """Whether it can only be written with the type of its consumer."""
+        """Whether it can be written only with a consumer type."""
         return _number(self.version) >= _number(CONSUMER_TYPES)
 
 
@@ -201,10 +201,12 @@ def _number(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSummary:
-    """A provider of a tree that a candidate is in. ``capacity`` and ``used`` are by class."""
+    """A provider of a tree of which a candidate uses some provider."""
 
     capacity: Mapping[str, int]
+    """By class."""
     used: Mapping[str, int]
+    """By class."""
     traits: frozenset[str]
     parent_uuid: ProviderUuid | None
     root_uuid: ProviderUuid
@@ -212,7 +214,7 @@ class ProviderSummary:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The ways there are, none if no host fits; and every provider of their trees."""
+    """The answer to a query: candidates, none if no host fits, and all providers of their trees."""
 
     requests: Sequence[AllocationRequest]
     summaries: Mapping[ProviderUuid, ProviderSummary]
@@ -220,10 +222,10 @@ class Candidates:
 
 
 def candidates(client: PlacementClient, query: CandidateQuery) -> Candidates:
-    """What Placement answers to ``query``. That nothing fits is an answer too.
+    """Read the allocation candidates for ``query``; an empty answer is no error.
 
-    :raises BadRequest: the query makes no sense.
-    :raises CandidatesFailed: Placement refused it; an unknown class or trait, for example.
+    :raises BadRequest: the query is invalid.
+    :raises CandidatesFailed: Placement refused it, for example for an unknown class or trait.
     """
     refuse(query.problems())
     try:
@@ -255,9 +257,9 @@ KEYS = "resources, required, member_of, in_tree, group_policy, same_subtree, roo
 
 
 def parse_query(words: Iterable[str]) -> CandidateQuery:
-    """The query that ``key=value`` words make.
+    """Return the query given by words of the form ``key=value``.
 
-    :raises BadRequest: everything in them that makes no sense by itself.
+    :raises BadRequest: a word is invalid by itself; the message lists all of them.
     """
     reading = _QueryParser()
     for word in words:
@@ -272,7 +274,7 @@ def parse_query(words: Iterable[str]) -> CandidateQuery:
 
 @dataclass(slots=True)
 class _QueryParser:
-    """What the words so far came to."""
+    """The state of parsing ``key=value`` words."""
 
     query: CandidateQuery = field(default_factory=lambda: CandidateQuery(()))
     groups: dict[str, RequestGroup] = field(default_factory=dict)
@@ -280,7 +282,7 @@ class _QueryParser:
     wrong: list[str] = field(default_factory=list)
 
     def take(self, key: str, value: str) -> None:
-        """Take one pair in."""
+        """Add one pair."""
         if key in self.seen and not key.startswith(("member_of", "same_subtree")):
             self.wrong.append(f"{quoted(key)} is given twice")
         self.seen.add(key)
@@ -327,8 +329,8 @@ class _QueryParser:
         return amounts
 
     def _number(self, text: str, where: str) -> int:
-        # At most what Placement takes, because Python takes a number of any length and then its
-        # time.
+        # At most ten digits, the largest number of Placement, because Python spends long on
+        # converting a number with very many digits.
         if text.isascii() and text.isdigit() and len(text) <= 10:
             return int(text)
         self.wrong.append(f"{quoted(where[:80])} has no whole number")

@@ -1,5 +1,5 @@
-"""Changing what a consumer holds, by amounts or by providers: computed anew whenever somebody else
-was faster.
+"""Changing the allocations of a consumer by amounts or by providers; the result is computed again
+whenever somebody else changed the consumer meanwhile.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,24 +30,24 @@ from agent.placement.client import PlacementClient
 
 
 class Deleted(Enum):
-    """What became of a consumer that is gone now."""
+    """The result of deleting the allocations of a consumer."""
 
     DELETED = "deleted"
     ABSENT = "was absent"
 
 
 def delete(client: PlacementClient, consumer: str) -> Deleted:
-    """Take everything from a consumer.
+    """Delete all allocations of a consumer.
 
-    :raises ConsumerChanged: somebody else was faster every time.
-    :raises BadRequest: it is no uuid.
+    :raises ConsumerChanged: somebody else changed the consumer during every attempt.
+    :raises BadRequest: ``consumer`` is not a uuid.
     """
     uuid = consumer_uuid(consumer)
 
     def attempt() -> Deleted:
         held = client.allocation(uuid)
         if held is None:
-            # Nothing may be written: it would leave a consumer that nobody sees.
+            # Nothing may be written: it would create a consumer that no read shows.
             return Deleted.ABSENT
         write(client, replace(held, resources={}))
         return Deleted.DELETED
@@ -56,10 +56,11 @@ def delete(client: PlacementClient, consumer: str) -> Deleted:
 
 
 def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
-    """Take everything from a consumer without looking. No generation moves, so that no other client
-    notices.
+    """Delete all allocations of a consumer whatever its generation.
 
-    :raises BadRequest: it is no uuid.
+    No generation moves, so that no other client notices.
+
+    :raises BadRequest: ``consumer`` is not a uuid.
     """
     uuid = consumer_uuid(consumer)
     try:
@@ -68,7 +69,7 @@ def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
         if not codes.may_be_applied(error):
             raise
         client.delete_allocation(uuid)
-        # Whether it had anything when it was asked for first, nobody can say; now it has nothing.
+        # Whether the first request found allocations is unknown; now there are none.
         return Deleted.DELETED
     return Deleted.DELETED if had else Deleted.ABSENT
 
@@ -77,23 +78,20 @@ Amounts = dict[ProviderUuid, dict[str, int]]
 
 
 class Doubling(Enum):
-    """What a claim makes of a consumer that holds something already: its source of a move, beside
-    the destination.
-
-    ``MAXIMUM``: a provider on both sides is shared, and one copy is on it. ``SUM``: source and
-    destination both run on it. ``REFUSE``: nobody moves; whoever holds something is another
-    claim's.
-    """
+    """How a claim treats a consumer that has allocations already, those of a move's source."""
 
     REFUSE = "refuse"
+    """The claim is not for a move; existing allocations belong to another claim."""
     MAXIMUM = "maximum"
+    """A provider on both sides is shared and holds one copy: the larger amount is allocated."""
     SUM = "sum"
+    """Source and destination both run on the provider: the sum is allocated."""
 
 
 def doubled(source: Holdings, destination: Holdings, doubling: Doubling) -> Amounts:
-    """Source and destination of a move in one.
+    """Return the joined allocations of source and destination of a move.
 
-    :raises ValueError: they may not be joined.
+    :raises ValueError: ``doubling`` does not allow joining them.
     """
     if doubling is Doubling.MAXIMUM:
         return _joined(source, destination, max)
@@ -105,7 +103,7 @@ def doubled(source: Holdings, destination: Holdings, doubling: Doubling) -> Amou
 
 
 def added(held: Holdings, more: Holdings) -> Amounts:
-    """``held`` and ``more`` together."""
+    """Return the sum of ``held`` and ``more``."""
     return _joined(held, more, int.__add__)
 
 
@@ -119,10 +117,10 @@ def _joined(left: Holdings, right: Holdings, join: Callable[[int, int], int]) ->
 
 
 def subtracted(held: Holdings, less: Holdings, consumer: ConsumerUuid) -> Amounts:
-    """``held`` without ``less``; a class or provider of which nothing is left is not in it.
+    """Return ``held`` minus ``less``, without classes and providers of which nothing is left.
 
-    :raises NotAllocated: ``consumer`` has nothing of a provider or class.
-    :raises NegativeResult: it has less.
+    :raises NotAllocated: ``consumer`` has no allocation of a provider or class.
+    :raises NegativeResult: ``consumer`` has less than is to be removed.
     """
     for provider, resources in less.items():
         for name, amount in resources.items():
@@ -171,7 +169,7 @@ def _check(
 
 
 def without(held: Holdings, providers: Collection[ProviderUuid]) -> Amounts:
-    """``held`` but for ``providers``."""
+    """Return ``held`` without ``providers``."""
     return {
         provider: dict(resources)
         for provider, resources in held.items()
@@ -180,24 +178,25 @@ def without(held: Holdings, providers: Collection[ProviderUuid]) -> Amounts:
 
 
 def add_resources(client: PlacementClient, consumer: str, more: Holdings) -> None:
-    """Give a consumer ``more``, which may be nothing.
+    """Add ``more``, which may be empty, to the allocations of a consumer.
 
-    :raises ConsumerNotFound: it holds nothing, so that nobody knows its owner.
-    :raises NotEnoughRoom: there is no room for it.
-    :raises OutOfRetries: somebody else was faster every time.
-    :raises BadRequest: the input makes no sense.
+    :raises ConsumerNotFound: the consumer has no allocations, so that its owner is unknown.
+    :raises NotEnoughRoom: the providers lack capacity.
+    :raises OutOfRetries: somebody else interfered with every attempt.
+    :raises BadRequest: the input is invalid.
     """
     _changed(client, consumer, more, lambda held, amounts: added(held.resources, amounts))
 
 
 def remove_resources(client: PlacementClient, consumer: str, less: Holdings) -> None:
-    """Take ``less``, which may be nothing, from a consumer; one that is left with nothing is gone.
+    """Remove ``less``, which may be empty, from the allocations of a consumer; a consumer without
+    any left is deleted.
 
-    :raises ConsumerNotFound: it holds nothing.
-    :raises NotAllocated: it has nothing of a provider or class.
-    :raises NegativeResult: it has less of it.
-    :raises OutOfRetries: somebody else was faster every time.
-    :raises BadRequest: the input makes no sense.
+    :raises ConsumerNotFound: the consumer has no allocations.
+    :raises NotAllocated: the consumer has no allocation of a provider or class.
+    :raises NegativeResult: the consumer has less than is to be removed.
+    :raises OutOfRetries: somebody else interfered with every attempt.
+    :raises BadRequest: the input is invalid.
     """
     _changed(
         client,
@@ -227,23 +226,23 @@ def _changed(
 
 
 def remove_tree(client: PlacementClient, consumer: str, root: str) -> int:
-    """Take from a consumer all that it has at and below ``root``; what it has elsewhere, it keeps.
+    """Remove all allocations of a consumer on the tree at and below ``root``; others stay.
 
-    Returns on how many providers that was.
+    Return the number of providers that were affected.
 
-    :raises ConsumerNotFound: it holds nothing at all.
-    :raises OutOfRetries: somebody else was faster every time.
-    :raises BadRequest: the input makes no sense.
+    :raises ConsumerNotFound: the consumer has no allocations at all.
+    :raises OutOfRetries: somebody else interfered with every attempt.
+    :raises BadRequest: the input is invalid.
     """
     uuid, top = consumer_uuid(consumer), provider_uuid(root)
     return remove_from(client, uuid, lambda _held: members(client, top))
 
 
 def remove_from_one(client: PlacementClient, consumer: str, roots: Collection[str]) -> int:
-    """As :func:`remove_tree`, from that one of ``roots``, of which there may be many, that the
-    consumer holds something of.
+    """Remove all allocations of a consumer on the one tree of ``roots``, of which there may be
+    many, where it has any; see :func:`remove_tree`.
 
-    :raises SeveralTrees: it holds something of more than one.
+    :raises SeveralTrees: the consumer has allocations on more than one of these trees.
     """
     uuid, tops = consumer_uuid(consumer), frozenset(map(provider_uuid, roots))
 
@@ -265,7 +264,7 @@ def remove_from_one(client: PlacementClient, consumer: str, roots: Collection[st
 def _below(
     client: PlacementClient, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]
 ) -> Mapping[ProviderUuid, ProviderUuid]:
-    """Those of ``providers`` that are one of ``roots`` or below one, with that one."""
+    """Return the ``providers`` at or below one of ``roots``, each with that root."""
     parents: dict[ProviderUuid, ProviderUuid | None] = {}
     for one in providers:
         if one not in parents:
@@ -288,8 +287,10 @@ def remove_from(
     consumer: ConsumerUuid,
     providers: Callable[[Collection[ProviderUuid]], Collection[ProviderUuid]],
 ) -> int:
-    """As :func:`remove_tree`, from ``providers``: a function of those that the consumer has
-    something of, asked once it is known to.
+    """Remove all allocations of a consumer on some providers; see :func:`remove_tree`.
+
+    :param providers: a function of the providers on which the consumer has allocations; it is
+        called only if there are any.
     """
 
     def attempt() -> int:

@@ -1,5 +1,5 @@
-"""Input, checked before anything is sent: what is right comes back in its normal form, what is
-wrong all at once.
+"""Checks of input before anything is sent: valid input is returned in normal form, all problems
+are reported together.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,26 +23,26 @@ REMEDY = "correct what was asked for"
 
 
 def refuse(wrong: Iterable[str]) -> None:
-    """Refuse input with everything that is wrong with it.
+    """Refuse input if there are problems.
 
-    :raises BadRequest: there is something.
+    :raises BadRequest: ``wrong`` is not empty; the message lists everything in it.
     """
     if found := list(wrong):
         raise BadRequest("; ".join(found), REMEDY)
 
 
 def consumer_uuid(text: str, what: str = "consumer") -> ConsumerUuid:
-    """A consumer's uuid in its normal form.
+    """Return a consumer's uuid in normal form.
 
-    :raises BadRequest: it is none.
+    :raises BadRequest: ``text`` is not a uuid.
     """
     return ConsumerUuid(provider_uuid(text, what))
 
 
 def provider_uuid(text: str, what: str = "provider") -> ProviderUuid:
-    """A uuid in its normal form: Placement answers 404 to any other spelling.
+    """Return a uuid in normal form, because Placement answers 404 to any other spelling.
 
-    :raises BadRequest: it is none.
+    :raises BadRequest: ``text`` is not a uuid.
     """
     refuse(_uuid_problems(text, what))
     return normal_uuid(text)
@@ -54,9 +54,9 @@ def _uuid_problems(text: Any, what: str) -> Iterator[str]:
 
 
 def provider_name(name: str) -> str:
-    """A name that a provider may have.
+    """Return a valid name of a provider.
 
-    :raises BadRequest: it is empty or too long.
+    :raises BadRequest: the name is empty or too long.
     """
     if not 1 <= len(name) <= MAX_PROVIDER_NAME:
         raise BadRequest(
@@ -70,15 +70,15 @@ def provider_name(name: str) -> str:
 
 
 def owner_problems(project_id: Any, user_id: Any) -> Iterator[str]:
-    """What is wrong with the owner of a consumer."""
+    """Yield the problems of a consumer's owner."""
     for what, one in (("project", project_id), ("user", user_id)):
         if not isinstance(one, str) or not 1 <= len(one) <= LONGEST_OWNER:
             yield f"the {what}'s id {quoted(one)} has not 1 to {LONGEST_OWNER} characters"
 
 
 def holdings_problems(holdings: Any) -> Iterator[str]:
-    """What is wrong with amounts by provider and class: nothing may be empty, zero, negative or
-    huge.
+    """Yield the problems of amounts by provider and class: no mapping may be empty, no amount zero,
+    negative or too large.
     """
     if not isinstance(holdings, Mapping):
         yield "the amounts are no mapping of providers"
@@ -93,10 +93,10 @@ def holdings_problems(holdings: Any) -> Iterator[str]:
 
 
 def amount_problems(name: Any, amount: Any) -> Iterator[str]:
-    """What is wrong with an amount of one class."""
+    """Yield the problems of an amount of one class."""
     if not isinstance(name, str) or not is_token(name):
         yield f"{quoted(name)} is no resource class"
-    # A bool is an int, and none of Placement's.
+    # A bool is an int in Python, but not in Placement.
     if not isinstance(amount, int) or isinstance(amount, bool) or not 1 <= amount <= LARGEST:
         yield (
             f"the amount {quoted(amount)} of {quoted(name)} is no whole number from 1 to {LARGEST}"
@@ -104,8 +104,8 @@ def amount_problems(name: Any, amount: Any) -> Iterator[str]:
 
 
 def normal_holdings(holdings: Holdings) -> dict[ProviderUuid, dict[str, int]]:
-    """Right amounts with their providers in normal form; one that stands there in two spellings is
-    one.
+    """Return valid amounts with provider uuids in normal form; amounts of one provider in two
+    spellings are added.
     """
     normal: dict[ProviderUuid, dict[str, int]] = {}
     for provider, resources in holdings.items():
@@ -116,16 +116,16 @@ def normal_holdings(holdings: Holdings) -> dict[ProviderUuid, dict[str, int]]:
 
 
 def record_problems(record: Allocation) -> Iterator[str]:
-    """What is wrong with a consumer's whole record."""
+    """Yield the problems of a consumer's complete record."""
     yield from _uuid_problems(record.consumer, "consumer")
     yield from owner_problems(record.project_id, record.user_id)
     yield from holdings_problems(record.resources)
     if not record.resources and record.generation is None:
-        # It would leave a consumer that nobody sees and that refuses every first claim.
+        # It would create a consumer that no read shows and that refuses every first claim.
         yield f"consumer {quoted(record.consumer)} would be made with nothing"
 
 
 def quoted(value: Any) -> str:
-    """A value from outside as a message has it: short, and on one line."""
+    """Return a value from outside for a message: shortened, and on one line."""
     text = printable(str(value))
     return f"'{text if len(text) <= 60 else text[:60] + '...'}'"

@@ -1,5 +1,5 @@
-"""Claim: a consumer gets what one of several allocation requests names, or keeps its source beside
-it; and put.
+"""Claiming one of several allocation requests for a consumer, also beside its allocations on the
+source of a move; and writing a complete record.
 """
 
 import logging
@@ -27,16 +27,17 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a consumer is. ``consumer_type`` only where consumer types are in use."""
+    """The owner of a consumer."""
 
     project_id: str
     user_id: str
     consumer_type: str | None = None
+    """Set only where consumer types are in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What was claimed: by which of the requests, and all that the consumer holds now."""
+    """The request that was claimed, and all allocations of the consumer now."""
 
     request: AllocationRequest
     resources: Holdings
@@ -51,16 +52,16 @@ def claim(
     doubling: Doubling,
     generation: int | None = None,
 ) -> Claimed:
-    """Give ``consumer`` what the first of ``requests`` with room names. ``doubling``: what if it
-    holds something already.
+    """Allocate to ``consumer`` the first of ``requests`` for which there is capacity.
 
-    ``generation`` is the consumer's, if the caller decided at an earlier one than the present.
-    Claiming again what is claimed already sends nothing but a GET.
+    Repeating a claim that was done sends nothing but a GET.
 
+    :param doubling: how allocations that the consumer has already are treated.
+    :param generation: the consumer's generation at the caller's decision, if not the present one.
     :raises NotEnoughRoom: none of the requests fits.
-    :raises ConsumerChanged: the consumer holds something that the caller did not count on.
-    :raises OutOfRetries: providers were raced for all the time.
-    :raises BadRequest: the input makes no sense.
+    :raises ConsumerChanged: the consumer has allocations that the caller did not expect.
+    :raises OutOfRetries: providers changed during every attempt.
+    :raises BadRequest: the input is invalid.
     """
     uuid = consumer_uuid(consumer)
     refuse(_problems(requests, owner))
@@ -127,7 +128,7 @@ def _claim(
 def _wanted(
     consumer: ConsumerUuid, request: AllocationRequest, held: Allocation | None, doubling: Doubling
 ) -> tuple[Holdings, Mapping[str, Any]]:
-    """What the consumer is to hold, and what goes into the body as it was read."""
+    """Return the wanted allocations, and the fields of the request that go into the body."""
     if held is None or (doubling is Doubling.REFUSE and held.resources == request.resources):
         return request.resources, request.body
     if doubling is Doubling.REFUSE:
@@ -143,8 +144,10 @@ def _wanted(
 
 
 def _is_in(wanted: Holdings, held: Holdings) -> bool:
-    """Whether a move's destination is claimed already, beside the source: all of it is there, and a
-    part of it can be nothing else.
+    """Return whether a move's destination is claimed already beside the source.
+
+    That is so if all of it is allocated, other providers (the source) are too, and on at least one
+    provider exactly the destination's amounts are allocated.
     """
     whole = all(
         held.get(uuid, {}).get(name, 0) >= amount
@@ -159,7 +162,7 @@ def _is_in(wanted: Holdings, held: Holdings) -> bool:
 
 
 def put(client: PlacementClient, record: Allocation) -> None:
-    """Write all that a consumer holds, as the caller decided on the record with that generation.
+    """Write a complete record, as the caller decided for the consumer generation in it.
 
     :raises ConsumerChanged, OutOfRetries, NotEnoughRoom, BadRequest: as :func:`claim`.
     """

@@ -1,5 +1,6 @@
-"""Taking a node out of service: its consumers let go of it, its providers go. What cannot go is
-told, not forced.
+"""Taking a node out of service: removing its consumers' allocations and deleting its providers.
+
+What cannot be deleted is reported, not forced.
 """
 
 import logging
@@ -25,11 +26,12 @@ def delete_unused(
     owned: Collection[str] | None,
     staying: Mapping[ProviderUuid, Sequence[ConsumerUuid]],
 ) -> tuple[list[ProviderUuid], dict[ProviderUuid, PlacementError]]:
-    """Delete what can go, children first. Returns what is gone, in the order sent, and why the rest
-    is not.
+    """Delete the providers that can be deleted, children first. Return the deleted ones in the
+    order sent, and the reason for each of the others.
 
-    ``rows``: parents before their children. ``owned``: the providers that may be deleted, ``None``
-    for all; ``staying``: who uses each.
+    :param rows: the providers, parents before their children.
+    :param owned: the providers that may be deleted, ``None`` for all.
+    :param staying: the consumers that stay on each provider.
     """
     deleted, kept = list[ProviderUuid](), dict[ProviderUuid, PlacementError]()
     parents: set[ProviderUuid | None] = set()
@@ -48,7 +50,7 @@ def delete_unused(
 def _obstacle(
     row: Row, owned: Collection[str] | None, consumers: Sequence[ConsumerUuid], is_parent: bool
 ) -> PlacementError | None:
-    """Why the provider has to stay, ``None`` if nothing is known against it."""
+    """Return why the provider has to stay, ``None`` if no reason is known."""
     name = f"provider {printable(row.name)} ({row.uuid})"
     if owned is not None and row.uuid not in owned:
         return ForeignProvider(
@@ -71,7 +73,7 @@ def _obstacle(
 
 
 def _refusal(client: PlacementClient, row: Row) -> PlacementError | None:
-    """Delete the provider. ``None`` if it is gone, else why it is not."""
+    """Delete the provider. Return ``None`` if it is deleted, else the reason."""
     name = f"provider {printable(row.name)} ({row.uuid})"
     try:
         _delete(client, row.uuid)
@@ -99,43 +101,47 @@ def _delete(client: PlacementClient, uuid: ProviderUuid) -> None:
     except PlacementError as error:
         if not codes.may_be_applied(error):
             raise
-        # That it is gone by now is as good.
+        # A provider that is deleted by now is no error.
         client.delete_provider(uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What became of consumers: on how many providers each let go, and why some did not."""
+    """The result of removing consumers' allocations."""
 
     done: Mapping[ConsumerUuid, int]
+    """On how many providers the allocations of each consumer were removed."""
     failed: Mapping[ConsumerUuid, PlacementError]
+    """Why the allocations of the other consumers could not be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decommissioned:
-    """``deleted`` in the order sent; ``kept`` with the reason; ``unknown``: consumers there whom
-    nobody named, by provider.
-    """
+    """The result of decommissioning a node."""
 
     released: Released
     deleted: Sequence[ProviderUuid]
+    """In the order sent."""
     kept: Mapping[ProviderUuid, PlacementError]
+    """With the reason."""
     unknown: Mapping[ConsumerUuid, Sequence[ProviderUuid]]
+    """Consumers that are neither known nor evacuated, with the providers that they use."""
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left of the node."""
+        """Whether nothing of the node is left."""
         return not (self.released.failed or self.kept)
 
 
 def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[str]) -> Released:
-    """Have consumers that were evacuated away let go of the tree at and below ``root``; their new
-    hosts they keep.
+    """Remove the allocations of evacuated consumers on the tree at and below ``root``; those on
+    their new hosts stay.
 
-    They are those of a migration of type evacuation that is done, from this host and node, that do
-    not run here. One that cannot does not keep the others; one that holds nothing there is well.
+    The consumers are those of completed migrations of type evacuation from this host and node that
+    do not run here. A failure with one of them does not affect the others; a consumer without
+    allocations there is no failure.
 
-    :raises BadRequest: the input makes no sense.
+    :raises BadRequest: the input is invalid.
     """
     top, uuids = provider_uuid(root), [consumer_uuid(one) for one in consumers]
     return _released(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
@@ -167,13 +173,15 @@ def decommission(
     evacuated: Iterable[str] = (),
     owned: Collection[str] | None = None,
 ) -> Decommissioned:
-    """Delete the tree at and below ``root``. Once it is gone, the same again is a success.
+    """Delete the tree at and below ``root``. If it does not exist any more, that is a success.
 
-    ``known``: the consumers that belong to the node, and ``evacuated`` those that did; they keep
-    what they hold elsewhere. Any other is told, and stays. ``owned``: the providers that may be
-    deleted, ``None`` for all of them; above one that stays nothing is.
+    A provider above one that stays is not deleted either.
 
-    :raises BadRequest: the input makes no sense.
+    :param known: the consumers that belong to the node.
+    :param evacuated: the consumers that belonged to the node. Both keep their allocations
+        elsewhere; any other consumer is reported, and stays.
+    :param owned: the providers that may be deleted, ``None`` for all of them.
+    :raises BadRequest: the input is invalid.
     """
     top = provider_uuid(root)
     ours = [consumer_uuid(one) for some in (known, evacuated) for one in some]
@@ -199,20 +207,21 @@ def decommission(
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """``found``: all that were meant, parents before their children; ``deleted`` in the order sent;
-    ``kept`` with the reason.
-    """
+    """The result of deleting providers with a trait."""
 
     found: Sequence[Row]
+    """All providers that were selected, parents before their children."""
     deleted: Sequence[ProviderUuid]
+    """In the order sent."""
     kept: Mapping[ProviderUuid, PlacementError]
+    """With the reason."""
 
 
 def retire(
     client: PlacementClient, root: ProviderUuid, trait: str, named: Callable[[str], bool]
 ) -> Retired:
-    """Delete the providers below ``root`` that carry ``trait`` and whose name is ``named``, as far
-    as nobody uses them.
+    """Delete the providers at and below ``root`` that have ``trait`` and whose name satisfies
+    ``named``, as far as they are not in use.
     """
     rows = [row for row in below(client.tree(root), root) if named(row.name)]
     traits = client.exchange.each(lambda row: client.traits(row.uuid)[1], rows)

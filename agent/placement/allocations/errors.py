@@ -1,99 +1,99 @@
-"""What can go wrong with an operation on allocations, each kind a type of its own."""
+"""The errors of operations on allocations, one type for each kind."""
 
 from agent.errors import GenerationConflict, PlacementError
 
 
 class AllocationError(PlacementError):
-    """Base of what operations on allocations raise on purpose."""
+    """Base class of the errors of operations on allocations."""
 
     code = "allocation.failed"
 
 
 class BadRequest(AllocationError, ValueError):
-    """The input cannot be meant, or Placement refused it as such."""
+    """The input is invalid, or Placement refused it as invalid."""
 
     code = "allocation.bad-request"
 
 
 class NotEnoughRoom(AllocationError):
-    """The providers have no room for it. Asking again is useless before somebody makes some."""
+    """The providers lack capacity. A repetition is useless until somebody frees some."""
 
     code = "allocation.no-room"
 
 
 class ConsumerChanged(AllocationError):
-    """Somebody else changed the consumer; what was decided before has to be decided anew."""
+    """Somebody else changed the consumer, so that the caller has to decide again."""
 
     code = "allocation.consumer-changed"
 
 
 class OutOfRetries(GenerationConflict):
-    """Somebody else was in the way at every attempt."""
+    """A change by somebody else interfered with every attempt."""
 
     code = "allocation.out-of-retries"
 
 
 class ConsumerNotFound(AllocationError):
-    """The consumer holds nothing, so that Placement does not know it."""
+    """The consumer has no allocations, so that Placement does not know it."""
 
     code = "allocation.consumer-not-found"
 
 
 class NotAllocated(AllocationError):
-    """The consumer has nothing of a provider or class that is to be taken from it."""
+    """The consumer has no allocation of a provider or class that is to be removed."""
 
     code = "allocation.not-allocated"
 
 
 class NegativeResult(AllocationError):
-    """More is to be taken from a consumer than it has."""
+    """More is to be removed from a consumer than it has."""
 
     code = "allocation.negative-result"
 
 
 class SeveralTrees(AllocationError):
-    """A consumer holds something of several trees, and only one of them can be meant."""
+    """The consumer has allocations on several trees, but the operation is for one tree."""
 
     code = "allocation.several-trees"
 
 
 class NothingToMove(AllocationError):
-    """The source of a move holds nothing, and its target does not hold what was to arrive."""
+    """The source of a move has no allocations, and its target not the expected ones."""
 
     code = "allocation.nothing-to-move"
 
 
 class TargetBusy(AllocationError):
-    """The target of a move holds something already."""
+    """The target of a move has allocations already."""
 
     code = "allocation.target-busy"
 
 
 class CandidatesFailed(AllocationError):
-    """Placement refused a query for candidates."""
+    """Placement refused a query for allocation candidates."""
 
     code = "allocation.candidates-failed"
 
 
 class UsagesFailed(AllocationError):
-    """Placement refused to tell what a project or user has."""
+    """Placement refused to report the usages of a project or user."""
 
     code = "allocation.usages-failed"
 
 
 class ProviderNotFound(AllocationError):
-    """There is no such provider."""
+    """The provider does not exist."""
 
     code = "allocation.provider-not-found"
 
 
 class ProviderInUse(AllocationError):
-    """Allocations keep a provider alive."""
+    """Allocations or children prevent the deletion of a provider."""
 
     code = "allocation.provider-in-use"
 
 
 class ForeignProvider(AllocationError):
-    """A provider was made by somebody else, who has to take it away."""
+    """The provider was created by somebody else, who has to delete it."""
 
     code = "allocation.foreign-provider"

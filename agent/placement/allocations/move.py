@@ -1,4 +1,4 @@
-"""Move: all that one consumer holds becomes another's, in one atomic step."""
+"""Moving all allocations of one consumer to another in one atomic request."""
 
 from dataclasses import dataclass, replace
 
@@ -25,10 +25,11 @@ from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What the target holds now. ``already``: it did so before, and nothing was sent."""
+    """The result of a move: the allocations of the target."""
 
     resources: Holdings
     already: bool
+    """Whether the target had them before, so that nothing was sent."""
 
 
 def move(
@@ -42,17 +43,18 @@ def move(
     user_id: str | None = None,
     typed: bool = False,
 ) -> Moved:
-    """Give ``target`` all that ``source`` holds, and with it the owner, unless another is given.
+    """Move all allocations of ``source`` to ``target``, together with the owner unless another one
+    is given.
 
-    ``expected``: what the caller knows of it, by which a move that was done before is recognised.
-    ``overwrite`` takes away what the target holds. ``typed``: consumers have types here, and the
-    target gets that of the source.
-
-    :raises NothingToMove: the source holds nothing, and the target not what was expected.
-    :raises TargetBusy: the target holds something.
-    :raises ConsumerChanged: one of them changed meanwhile.
-    :raises NotEnoughRoom, OutOfRetries: as of every write.
-    :raises BadRequest: the input makes no sense.
+    :param expected: the allocations of the source as far as the caller knows them, by which an
+        earlier, completed move is recognized.
+    :param overwrite: whether existing allocations of the target are replaced.
+    :param typed: whether consumers have types here; then the target gets that of the source.
+    :raises NothingToMove: the source has no allocations, and the target not the expected ones.
+    :raises TargetBusy: the target has allocations.
+    :raises ConsumerChanged: one of the two changed meanwhile.
+    :raises NotEnoughRoom, OutOfRetries: as for every write of allocations.
+    :raises BadRequest: the input is invalid.
     """
     one, other = consumer_uuid(source, "source"), consumer_uuid(target, "target")
     wrong = [
@@ -75,7 +77,7 @@ def move(
 
 
 class _Move:
-    """One move, over its attempts."""
+    """One move, with the state kept over its attempts."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Providers by name, names by uuid, and the providers that share through aggregates."""
+"""Reading consumers and providers: by name or uuid, by provider or tree, and by aggregate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,17 +15,17 @@ from agent.placement.mirror import below
 
 
 def read_consumer(client: PlacementClient, consumer: str) -> Allocation | None:
-    """All that a consumer holds, ``None`` if it holds nothing.
+    """Return all allocations of a consumer, ``None`` if it has none.
 
-    :raises BadRequest: it is no uuid.
+    :raises BadRequest: ``consumer`` is not a uuid.
     """
     return client.allocation(consumer_uuid(consumer))
 
 
 def existing(client: PlacementClient, consumer: ConsumerUuid) -> Allocation:
-    """All that a consumer holds.
+    """Return all allocations of a consumer.
 
-    :raises ConsumerNotFound: it holds nothing.
+    :raises ConsumerNotFound: the consumer has none.
     """
     held = client.allocation(consumer)
     if held is None:
@@ -36,10 +36,10 @@ def existing(client: PlacementClient, consumer: ConsumerUuid) -> Allocation:
 
 
 def of_provider(client: PlacementClient, provider: str) -> Mapping[ConsumerUuid, ProviderHolding]:
-    """What each consumer holds on one provider.
+    """Return the allocation of each consumer on one provider.
 
     :raises ProviderNotFound: there is no such provider.
-    :raises BadRequest: it is no uuid.
+    :raises BadRequest: ``provider`` is not a uuid.
     """
     uuid = provider_uuid(provider)
     held = client.holdings(uuid)
@@ -49,26 +49,26 @@ def of_provider(client: PlacementClient, provider: str) -> Mapping[ConsumerUuid,
 
 
 def of_tree(client: PlacementClient, root: str) -> Mapping[ConsumerUuid, Allocation]:
-    """Every consumer with something on the tree at and below ``root``, with its complete record.
+    """Return every consumer with an allocation at and below ``root``, with all its allocations.
 
-    :raises BadRequest: it is no uuid.
+    :raises BadRequest: ``root`` is not a uuid.
     """
     return holders(client, members(client, provider_uuid(root)))
 
 
 def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:
-    """The providers at and below ``root``, parents first; none if there is no such provider.
+    """Return the providers at and below ``root``, parents first; none if it does not exist.
 
-    What stands above it belongs to somebody else's nodes too.
+    Ancestors of ``root`` are excluded, because they may hold nodes of others too.
     """
     return [row.uuid for row in below(client.tree(root), root)]
 
 
 def provider_by_name(client: PlacementClient, name: str) -> Row:
-    """The provider that is called exactly ``name``.
+    """Return the provider that is called exactly ``name``.
 
-    :raises ProviderNotFound: none is.
-    :raises BadRequest: no provider can be.
+    :raises ProviderNotFound: there is none.
+    :raises BadRequest: the name is not valid for a provider.
     """
     found = client.providers_named(provider_name(name))
     if len(found) > 1:
@@ -81,10 +81,10 @@ def provider_by_name(client: PlacementClient, name: str) -> Row:
 
 
 def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:
-    """The provider that a person means.
+    """Return the provider with a given name or uuid.
 
     :raises ProviderNotFound: there is none.
-    :raises BadRequest: there can be none.
+    :raises BadRequest: the name is not valid for a provider.
     """
     if not is_uuid(name_or_uuid):
         return provider_by_name(client, name_or_uuid)
@@ -95,10 +95,10 @@ def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:
 
 
 def provider_name_of(client: PlacementClient, uuid: str, tree: ProviderTree | None = None) -> str:
-    """A provider's name, from ``tree`` if that has it.
+    """Return a provider's name, from ``tree`` if the provider is in it.
 
     :raises ProviderNotFound: there is no such provider.
-    :raises BadRequest: it is no uuid.
+    :raises BadRequest: ``uuid`` is not a uuid.
     """
     wanted = provider_uuid(uuid)
     if tree is not None and tree.exists(wanted):
@@ -114,9 +114,9 @@ def _unknown(uuid: ProviderUuid) -> ProviderNotFound:
 
 
 def sharing_providers(client: PlacementClient, aggregates: Iterable[str]) -> Sequence[Row]:
-    """The providers that share through any of ``aggregates``, each once. Without aggregates nothing
-    is asked.
+    """Return the sharing providers in any of ``aggregates``, each once. Without aggregates no
+    request is sent.
 
-    :raises BadRequest: one of them is no uuid.
+    :raises BadRequest: one of them is not a uuid.
     """
     return client.sharing({provider_uuid(one, "aggregate") for one in aggregates})

@@ -1,4 +1,4 @@
-"""What projects and users have allocated, for limits and for quota."""
+"""Usages of projects and users, for limits and for quota."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,15 +11,17 @@ from agent.placement.client import PlacementClient
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """``cores``: CPUs, shared and dedicated; ``ram`` in MiB."""
+    """The usage that counts for quota."""
 
     cores: int
+    """Shared and dedicated CPUs."""
     ram: int
+    """In MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsages:
-    """Of a project, and of a user in it if one was asked for. The two are not of one moment."""
+    """The usage of a project, and of a user in it if one was given, read one after the other."""
 
     project: QuotaUsage
     user: QuotaUsage | None
@@ -28,11 +30,11 @@ class QuotaUsages:
 def usages_for_limits(
     client: PlacementClient, project_id: str, user_id: str | None = None
 ) -> Mapping[str, int]:
-    """How much of each class is allocated; a class that is not in it is not used.
+    """Return the allocated amount of each class; a class without usage is missing.
 
-    :raises UsagesFailed: Placement does not say.
+    :raises UsagesFailed: Placement refused the request.
     :raises PlacementUnreachable: no answer came, four times.
-    :raises BadRequest: the input makes no sense.
+    :raises BadRequest: the input is invalid.
     """
     refuse(_problems(project_id, user_id))
     try:
@@ -44,7 +46,7 @@ def usages_for_limits(
 def usages_for_quota(
     client: PlacementClient, project_id: str, user_id: str | None = None
 ) -> QuotaUsages:
-    """The same as quota counts.
+    """Return the usages in the units of quota.
 
     :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.
     """
@@ -57,7 +59,7 @@ def usages_for_quota(
 
 
 def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:
-    """Amounts by class as cores and memory."""
+    """Return amounts by class as cores and memory."""
     return QuotaUsage(usages.get("VCPU", 0) + usages.get("PCPU", 0), usages.get("MEMORY_MB", 0))
 
 

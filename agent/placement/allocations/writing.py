@@ -1,8 +1,8 @@
-"""Writing what consumers hold: one request, what its answer means, and how often it is worth
-another.
+"""Writing allocations of consumers: sending a request, interpreting its answer, and repeating it.
 
-Placement has one code for a provider that was raced for and a consumer that changed; only reading
-the consumer again tells them apart. An answer that was lost is looked for in the same way.
+Placement has one error code for a provider whose generation moved and for a consumer that changed;
+only reading the consumer again tells them apart. That read also shows whether a write whose answer
+was lost has been applied.
 """
 
 import logging
@@ -25,8 +25,8 @@ from agent.placement.retry import MAX_ATTEMPTS, conflict_policy
 
 LOG = logging.getLogger(__name__)
 NOTHING: Mapping[str, Any] = {}
-# The generation of a consumer that was made with nothing: no reader sees it, and a first claim is
-# refused.
+# The generation of a consumer that was created without allocations: no read shows the consumer, and
+# a first claim for it is refused.
 PHANTOM = 0
 
 Result = TypeVar("Result")
@@ -38,9 +38,9 @@ def repeated(
     about: str,
     exhausted: type[PlacementError] = OutOfRetries,
 ) -> Result:
-    """``attempt``, again after a wait for as long as it raises :class:`GenerationConflict`.
+    """Call ``attempt``, and repeat it after a wait while it raises :class:`GenerationConflict`.
 
-    :raises OutOfRetries: it did so at every attempt; or ``exhausted`` instead.
+    :raises OutOfRetries: every attempt raised it; or the error type ``exhausted`` instead.
     """
     try:
         result: Result = conflict_policy(client.exchange.transport.cancelled).call(attempt)
@@ -57,14 +57,13 @@ def write(
     version: str = "",
     extra: Mapping[str, Any] = NOTHING,
 ) -> None:
-    """Write all that a consumer holds, guarded by its generation. ``extra`` goes into the body
-    beside it, or instead.
+    """Write all allocations of a consumer, guarded by the consumer generation.
 
-    ``version`` is the one that the body is made for, if not the usual one.
-
-    :raises GenerationConflict: the consumer, or a provider, changed.
-    :raises NotEnoughRoom: it does not fit.
-    :raises BadRequest: Placement cannot make sense of it.
+    :param version: the microversion of the body, if not the usual one.
+    :param extra: fields that are added to the body, or replace some of it.
+    :raises GenerationConflict: the consumer or a provider changed.
+    :raises NotEnoughRoom: the providers lack capacity.
+    :raises BadRequest: Placement refused the body as invalid.
     """
     send(
         lambda: client.set_allocation(
@@ -76,7 +75,7 @@ def write(
 
 
 def send(request: Callable[[], None], applied: Callable[[], bool], about: str) -> None:
-    """Send a write, and if its answer was lost, ask whether it was ``applied``.
+    """Send a write; if its answer was lost, call ``applied`` to find out whether it was applied.
 
     :raises GenerationConflict, NotEnoughRoom, BadRequest: as :func:`write`.
     """
@@ -99,7 +98,7 @@ def _applied(applied: Callable[[], bool]) -> bool:
 
 
 def _meaning(error: PlacementError, about: str) -> PlacementError:
-    """What a refused write of allocations means, as an exception."""
+    """Return the exception for a refused write of allocations."""
     if not isinstance(error, PlacementRefused):
         return error
     if codes.is_conflict(error):
@@ -115,7 +114,7 @@ def _meaning(error: PlacementError, about: str) -> PlacementError:
 
 
 def holds(found: Allocation | None, wanted: Allocation) -> bool:
-    """Whether a consumer holds exactly what is ``wanted``, for the same owner."""
+    """Return whether a consumer has exactly the ``wanted`` allocations and the same owner."""
     if found is None:
         return not wanted.resources
     return (found.resources, found.project_id, found.user_id) == (
@@ -131,11 +130,12 @@ def write_decided(
     version: str = "",
     extra: Mapping[str, Any] = NOTHING,
 ) -> None:
-    """Write what a caller has decided: the same body again while providers are raced for, and
-    nothing once the consumer changed.
+    """Write allocations that the caller decided on.
 
-    :raises ConsumerChanged: it holds something else than when the caller decided.
-    :raises OutOfRetries: providers were raced for at every attempt.
+    The same body is sent again while only providers change, and not if the consumer changed.
+
+    :raises ConsumerChanged: the consumer is not in the state for which the caller decided.
+    :raises OutOfRetries: providers changed during every attempt.
     :raises NotEnoughRoom, BadRequest: as :func:`write`.
     """
     guard = Guard(record.generation)
@@ -156,16 +156,17 @@ def write_decided(
 
 
 def version_of(record: Allocation) -> str:
-    """The microversion to write a record with: one that has a type needs another."""
+    """Return the microversion to write a record with: a later one if it has a consumer type."""
     return CONSUMER_TYPES if record.consumer_type else ALLOCATIONS
 
 
 class Guard:
-    """The generation to write a consumer with, at each attempt of one operation.
+    """The consumer generation to write with, for each attempt of one operation.
 
-    A consumer that should not exist, and that nobody sees, but with which a write is refused may be
-    a phantom: that is tried once, by the generation that phantoms have. One that is none refuses
-    it, and nothing has happened.
+    If the write of a consumer that should not exist, and that no read shows, is refused, the
+    consumer may have been created without allocations (a phantom). The second attempt therefore
+    uses the generation that phantoms have. If there is no phantom, that attempt is refused without
+    effect.
     """
 
     def __init__(self, expected: int | None) -> None:
@@ -173,16 +174,16 @@ class Guard:
         self._attempts = 0
 
     def next(self) -> int | None:
-        """The generation for the next attempt."""
+        """Return the generation for the next attempt."""
         self._attempts += 1
         return PHANTOM if self.expected is None and self._attempts == 2 else self.expected
 
     def check(
         self, consumer: ConsumerUuid, found: Allocation | None, cause: Exception | None = None
     ) -> None:
-        """Look at what was read after a refusal.
+        """Check the consumer that was read after a refusal.
 
-        :raises ConsumerChanged: it is not what the guard expects.
+        :raises ConsumerChanged: the generation is not the expected one.
         """
         if generation_of(found) != self.expected:
             became = "has gone" if found is None else "holds something else"
@@ -194,7 +195,7 @@ class Guard:
 
     @staticmethod
     def told(consumer: ConsumerUuid, generation: int | None) -> None:
-        """Tell of a phantom that was written with ``generation``."""
+        """Log a phantom, if the consumer was written with the generation of phantoms."""
         if generation == PHANTOM:
             LOG.warning(
                 "consumer %s had a record without allocations, which another client left behind",
@@ -203,5 +204,5 @@ class Guard:
 
 
 def generation_of(found: Allocation | None) -> int | None:
-    """A consumer's generation, ``None`` if it does not exist."""
+    """Return a consumer's generation, ``None`` if it does not exist."""
     return None if found is None else found.generation

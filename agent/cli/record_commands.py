@@ -2,10 +2,8 @@
 
 from agent.cli.command import Argument, Command
 
-LISTS = "agent.cli.commands.records.claims"
 CLAIM = "agent.cli.commands.records.claims"
 GUESTS = "agent.cli.commands.records.guests"
-MIGRATE = "agent.cli.commands.records.claims"
 OFFLINE = frozenset({"offline"})
 # Of nothing that there is, for examples.
 A_UUID = "4f8f1f5e-3c54-4c3a-8f55-0b9a5c4b1d2e"
@@ -30,7 +28,7 @@ RECORD_COMMANDS = (
     Command(
         ("claims",),
         "show the claims that count",
-        f"{LISTS}:claims",
+        f"{CLAIM}:list_claims",
         OFFLINE,
         (Argument("--instance", "only those of this instance", "UUID"),),
         ("agent claims", f"agent claims --instance {A_UUID}"),
@@ -38,7 +36,7 @@ RECORD_COMMANDS = (
     Command(
         ("migrations",),
         "show the migrations that are not over",
-        f"{LISTS}:migrations",
+        f"{CLAIM}:list_migrations",
         OFFLINE,
         (Argument("--all", "those that are over too", "", switch=True),),
         ("agent migrations", "agent migrations --all --format json"),
@@ -75,21 +73,21 @@ RECORD_COMMANDS = (
     Command(
         ("claim", "create"),
         "promise a new guest its room",
-        f"{CLAIM}:create",
+        f"{CLAIM}:create_claim",
         arguments=(DOCUMENT,),
         examples=("agent claim create claim.json",),
     ),
     Command(
         ("claim", "abort"),
         "give a claim back",
-        f"{CLAIM}:abort",
+        f"{CLAIM}:abort_claim",
         arguments=CLAIM_ID,
         examples=(f"agent claim abort {A_UUID}",),
     ),
     Command(
         ("claim", "show"),
         "show a claim, given back or not",
-        f"{CLAIM}:show",
+        f"{CLAIM}:show_claim",
         OFFLINE,
         CLAIM_ID,
         (f"agent claim show {A_UUID}",),
@@ -97,35 +95,35 @@ RECORD_COMMANDS = (
     Command(
         ("migrate", "claim"),
         "promise a guest that moves, or is resized, its room",
-        f"{MIGRATE}:claim",
+        f"{CLAIM}:claim_move",
         arguments=(DOCUMENT,),
         examples=("agent migrate claim move.json",),
     ),
     Command(
         ("migrate", "finish"),
         "the guest runs at the destination",
-        f"{MIGRATE}:step",
+        f"{CLAIM}:advance_move",
         arguments=MOVE_ID,
         examples=(f"agent migrate finish {A_UUID}",),
     ),
     Command(
         ("migrate", "confirm"),
         "the guest stays; what it had before is given back",
-        f"{MIGRATE}:step",
+        f"{CLAIM}:advance_move",
         arguments=MOVE_ID,
         examples=(f"agent migrate confirm {A_UUID}",),
     ),
     Command(
         ("migrate", "revert"),
         "the guest goes back; what it was to get is given back",
-        f"{MIGRATE}:step",
+        f"{CLAIM}:advance_move",
         arguments=MOVE_ID,
         examples=(f"agent migrate revert {A_UUID}",),
     ),
     Command(
         ("migrate", "abort"),
         "the move does not take place",
-        f"{MIGRATE}:step",
+        f"{CLAIM}:advance_move",
         arguments=MOVE_ID,
         examples=(f"agent migrate abort {A_UUID}",),
     ),

@@ -12,7 +12,8 @@ from agent.errors import StoreError
 from agent.store.engines import BUSY_SECONDS, writer
 from agent.store.failure import damaged
 from agent.store.location import Location
-from agent.store.schema import APPLICATION_ID, METADATA, VERSION, VERSION_TABLE, VERSIONS
+from agent.store.metadata import METADATA
+from agent.store.schema import APPLICATION_ID, VERSION, VERSION_TABLE, VERSIONS
 
 if TYPE_CHECKING:
     from alembic.config import Config

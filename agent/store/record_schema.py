@@ -28,7 +28,7 @@ from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
 from agent.model.devices import DEVICE_STATES, DEVICE_TYPES, SERVES
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.migration import ENDED, STATUSES, TYPES
-from agent.store.schema import METADATA, OUTSIDE_TEXT
+from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
 
 def _quoted(words: Iterable[str]) -> str:

@@ -4,13 +4,10 @@ together.
 Lists and mappings are JSON text with sorted names, so that equal contents are equal texts.
 """
 
-import re
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Dialect,
     Double,
     ForeignKey,
     Integer,
@@ -21,42 +18,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
-from sqlalchemy.types import TypeDecorator
 
 from agent.store import record_schema  # noqa: F401
-
-_ESCAPED = re.compile(r"\\(.)")
-
-
-class _WithoutNul(TypeDecorator[str]):
-    """Text that may hold the character NUL, which PostgreSQL's cannot."""
-
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else value.replace("\\", r"\\").replace("\0", r"\0")
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return (
-            None
-            if value is None
-            else _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], value)
-        )
-
-
-OUTSIDE_TEXT = Text().with_variant(_WithoutNul(), "postgresql")
-
-
-METADATA = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
+from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
 VERSION = "0014"

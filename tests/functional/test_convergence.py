@@ -178,7 +178,7 @@ def converges(
 ) -> None:
     placement.reset()
     with host(placement) as agent:
-        agent.driver.interface.script = shape_of(first)
+        agent.driver.script = shape_of(first)
         # Each kind in its turn, early enough that every run comes to it: dice alone would leave
         # some out.
         kind = KINDS[hits.total() % len(KINDS)]
@@ -186,7 +186,7 @@ def converges(
             agent.report()
         assert [agent.once().state for _ in range(3)][-1] == "in-sync"
         others = Others(placement, first, meddling)
-        agent.driver.interface.script = shape_of(second)
+        agent.driver.script = shape_of(second)
         for disturbance in disturbing[1:]:
             with disturbed(placement, disturbance, hits):
                 agent.report()

@@ -224,7 +224,7 @@ def test_the_largest_tree_costs_no_more_after_its_first_pass(
         placement.clear()
         assert following().state == "in-sync"
         assert placement.count() == 1
-    agent.driver.interface.script = shape_of(LARGEST, {LARGEST.last: grown(LARGEST)})
+    agent.driver.script = shape_of(LARGEST, {LARGEST.last: grown(LARGEST)})
     placement.clear()
     assert agent.cycle().state == "changed"
     assert placement.count() == 2
@@ -253,7 +253,7 @@ def test_a_restart_without_the_saved_mirror_reads_everything_once(
 def test_one_changed_inventory_is_two_requests(
     agent: AgentUnderTest, placement: PlacementServer, size: Size
 ) -> None:
-    agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
+    agent.driver.script = shape_of(size, {size.last: grown(size)})
     assert agent.cycle().state == "changed"
     assert placement.count() == 2
 
@@ -263,7 +263,7 @@ def test_one_changed_set_of_traits_is_two_requests(
 ) -> None:
     # The first time costs one list more, because this Placement was never asked for that name.
     for supported, requests in ((True, 3), (False, 2), (True, 2)):
-        agent.driver.interface.capabilities = {"COMPUTE_TRUSTED_CERTS": supported}
+        agent.driver.capabilities = {"COMPUTE_TRUSTED_CERTS": supported}
         placement.clear()
         assert agent.cycle().state == "changed"
         assert placement.count() == requests
@@ -277,7 +277,7 @@ def test_a_conflict_costs_one_structure_and_the_reading_of_what_moved(
             uuid_of(size.last), placement.other.traits(uuid_of(size.last)) | {"CUSTOM_SOMEBODY"}
         )
 
-    agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
+    agent.driver.script = shape_of(size, {size.last: grown(size)})
     placement.faults.add(faults.before(meddle), method="PUT", path="/inventories$")
     report = agent.cycle()
     assert (report.state, report.attempts) == ("changed", 2)
@@ -482,7 +482,7 @@ def test_something_held_is_one_request_more(
 ) -> None:
     *rest, gone = inventories(size)[size.last].items()
     placement.other.claim({uuid_of(size.last): {gone[0]: 1}})
-    agent.driver.interface.script = shape_of(size, {size.last: dict(rest)})
+    agent.driver.script = shape_of(size, {size.last: dict(rest)})
     assert [one.kind for one in agent.cycle().drift] == ["held-device"]
     for following in (agent.cycle, agent.once):
         placement.clear()
@@ -524,8 +524,8 @@ class Splitting(ScriptedDriver):
 def test_a_reshape_from_the_root_to_two_cells(
     agent: AgentUnderTest, placement: PlacementServer, size: Size, consumers: int
 ) -> None:
-    agent.driver.interface = Splitting()
-    agent.driver.interface.drops = size.last if size.providers > 1 else None
+    agent.driver = Splitting()
+    agent.driver.drops = size.last if size.providers > 1 else None
     report = agent.once()
     assert (report.state, report.attempts, report.errors) == ("changed", 1, ())
     stocked, made, dropped = size.providers, 2, int(size.providers > 1)

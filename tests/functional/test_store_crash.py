@@ -72,7 +72,7 @@ from collections import deque
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from agent.model.node_records import Changes
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance
@@ -88,14 +88,14 @@ with open_store(Path(sys.argv[1]), sys.argv[2] or None) as store:
             if free is not None:
                 made = claim(guest, found.node, created_at=float(found.node.version))
                 space = next(one for one in found.units if one.holder is None)
-                transaction.write(Changes(
+                transaction.write(RecordChanges(
                     nodes=(replace(found.node, failed_builds=found.node.failed_builds + 1),), instances=(guest,), claims=(made,),
                     devices=(replace(free, holder=made.id, state="claimed"),), units=(replace(space, holder=made.id),),
                 ))
             else:
                 over = found.claims[0]
                 devices, units = transaction.held_by([over.id])
-                transaction.write(Changes(
+                transaction.write(RecordChanges(
                     nodes=(replace(found.node, failed_builds=found.node.failed_builds + 1),), claims=(replace(over, state="released"),),
                     devices=tuple(replace(one, holder=None, state="available") for one in devices),
                     units=tuple(replace(one, holder=None) for one in units),

@@ -17,8 +17,8 @@ from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings
+from agent.store.metadata import METADATA
 from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, UNIT
-from agent.store.schema import METADATA
 from agent.store.store import open_store
 from agent.tree.policy import Layout, Policy
 from tests.support.agent import AgentUnderTest, ScriptedDriver

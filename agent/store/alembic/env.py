@@ -4,7 +4,8 @@ transaction.
 
 from alembic import context
 
-from agent.store.schema import METADATA, VERSION_TABLE
+from agent.store.metadata import METADATA
+from agent.store.schema import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -97,8 +97,8 @@ def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(
     agent = agent_of(ironic, placement, tmp_path)
     agent.run()
     asked: list[str] = []
-    facts = agent.driver.interface.facts
-    agent.driver.interface.facts = lambda name: asked.append(name) or facts(name)  # type: ignore[method-assign,func-returns-value]
+    facts = agent.driver.facts
+    agent.driver.facts = lambda name: asked.append(name) or facts(name)  # type: ignore[method-assign,func-returns-value]
     for number in (1, 2, 3):
         ironic.nodes[node_uuid(number)]["traits"].append("CUSTOM_NEW")
     agent.run()

@@ -115,7 +115,7 @@ def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(
         ironic.credentials(between.url), scope={"api_max_retries": 60, "api_retry_interval": 60}
     )
     with between.down():
-        threading.Timer(0.5, agent.driver.interface.stop).start()
+        threading.Timer(0.5, agent.driver.stop).start()
         begun = time.monotonic()
         with pytest.raises(NotReady):
             agent.start()
@@ -169,8 +169,8 @@ def tokens(keystone: Keystone) -> Iterator[Keystone]:
 
 
 def token(agent: MetalAgent) -> str:
-    assert agent.driver.interface._api is not None
-    return str(agent.driver.interface._api._adapter.get_token())
+    assert agent.driver._api is not None
+    return str(agent.driver._api._adapter.get_token())
 
 
 def test_a_token_that_has_expired_is_replaced_once_and_nobody_notices(

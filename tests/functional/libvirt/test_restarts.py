@@ -50,7 +50,7 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
     )
     idle = Counter(threads()), descriptors()
     with started(libvirtd.uri) as driver:
-        agent.driver.interface = driver
+        agent.driver = driver
         agent.stop()
         agent.cycle(start=True)
         placement.clear()

@@ -112,7 +112,7 @@ def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
     agent.once()
     placement.other.claim({ROOT: {"VCPU": 2}}, C)
     before = placement.dump()
-    agent.driver.interface.script = shaped(WANTED)
+    agent.driver.script = shaped(WANTED)
     for following in (agent.once, agent.cycle):
         placement.clear()
         report = following()
@@ -152,7 +152,7 @@ def test_an_adopted_tree_stays_adopted(
     agent = host(shaped(WANTED, {"N0": (NAME, CELL), "N1": (NAME, CELL)}))
     agent.once(adopt=True)
     before = placement.dump()
-    agent.driver.interface.script = shaped(WANTED, {"N0": (NAME, CELL)})
+    agent.driver.script = shaped(WANTED, {"N0": (NAME, CELL)})
     report = agent.once()
     assert drifts(report) == []
     settled(agent, placement, agent_log, {}, before=before, gone={"N1"})
@@ -169,7 +169,7 @@ def test_an_adoption_that_has_nothing_to_write_is_remembered(
     assert agent.once(adopt=True).state == "in-sync"
     assert placement.writes() == []
     before = placement.dump()
-    agent.driver.interface.script = shaped(WANTED)
+    agent.driver.script = shaped(WANTED)
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, {}, before=before, gone={"N0"})
 
@@ -202,9 +202,7 @@ def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
     before = placement.dump()
     agent.stop()
     shutil.rmtree(agent.folder)
-    agent.driver.interface.script = shaped(
-        WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]}
-    )
+    agent.driver.script = shaped(WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]})
     report = agent.once()
     # N1, too: nobody but the agent makes a uuid of the root's and the name.
     assert (report.state, report.owned) == ("in-sync", set(before["providers"]))
@@ -222,7 +220,7 @@ def test_a_foreign_provider_that_a_later_pass_names_is_taken_over_only_by_adopti
 ) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once(adopt=True)
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         WANTED, {"N0": (NAME, CELL), "PF9": (NAME, {"CUSTOM_PCI": total(2)})}
     )
     before = placement.dump()

@@ -74,10 +74,10 @@ def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(ROOT_INVENTORY))
-    agent.driver.interface.managed = {ROOT: NAME, N0: "node-b"}
+    agent.driver.managed = {ROOT: NAME, N0: "node-b"}
     agent.period(start=True)
     before = placement.dump()
-    agent.driver.interface.managed = {ROOT: NAME}
+    agent.driver.managed = {ROOT: NAME}
     placement.faults.add(faults.answer(404), method="DELETE")
     agent.period()
     agent.period()

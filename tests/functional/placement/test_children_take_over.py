@@ -32,8 +32,8 @@ def grown(host: Host, placement: PlacementServer) -> Any:
         agent.once()
         for consumer, resources in consumers.items():
             placement.other.claim({ROOT: resources}, consumer)
-        agent.driver.interface.script = lambda _tree: None
-        agent.driver.interface.facts_of = facts
+        agent.driver.script = lambda _tree: None
+        agent.driver.facts_of = facts
         return agent
 
     return agent
@@ -200,7 +200,7 @@ def test_a_tree_that_is_not_adopted_keeps_its_vgpus_on_the_root(
     placement.other.create_provider(NAME, ROOT)
     placement.other.set_inventory(ROOT, {"VGPU": 8, "VCPU": 4})
     placement.other.claim({ROOT: {"VGPU": 1}}, A)
-    agent.driver.interface.facts_of = host_of(parent(P06, {T1: 8}, [A]))
+    agent.driver.facts_of = host_of(parent(P06, {T1: 8}, [A]))
     report = agent.once()
     assert "adoption-needed" in {one.kind for one in report.drift}
     assert set(counted(placement, "VGPU")) == {NAME}

@@ -32,7 +32,7 @@ def dirty(agent: AgentUnderTest) -> bool:
 
 def conflicting(agent: AgentUnderTest, placement: PlacementServer, times: int | None) -> None:
     """The node has changed, and writing that meets so many conflicts."""
-    agent.driver.interface.script = shaped({"VCPU": total(8), "MEMORY_MB": total(16384)})
+    agent.driver.script = shaped({"VCPU": total(8), "MEMORY_MB": total(16384)})
     placement.faults.add(
         faults.answer(409, "placement.concurrent_update"),
         method="PUT",
@@ -97,7 +97,7 @@ def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(
     agent = host(driver=Splitting(shaped({"VCPU": total(16)})))
     assert agent.cycle(start=True).state == "changed"
     claim(agent, "i1")
-    agent.driver.interface.split = True
+    agent.driver.split = True
     placement.clear()
     report = agent.cycle()
     assert (report.state, [one.code for one in report.errors], placement.writes()) == (
@@ -107,6 +107,6 @@ def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(
     )
     assert report.usage.claims == 1
     claim(agent, "i2")
-    agent.driver.interface.split = False
+    agent.driver.split = False
     assert agent.cycle().usage.claims == 2
     assert placement.dump()["providers"][ROOT]["name"] == NAME

@@ -90,7 +90,7 @@ def disguised(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent = host(shaped(HAS), freshness=Freshness(reread=86400))
     agent.cycle(start=True)
     backup, generation = placement.snapshot(), placement.other.generation(ROOT)
-    agent.driver.interface.script = shaped(MORE)
+    agent.driver.script = shaped(MORE)
     agent.cycle()
     placement.restore(backup)
     assert (
@@ -294,7 +294,7 @@ def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     assert (drift.kind, drift.severity, drift.provider) == ("identity", "warning", PF0)
     assert "1.37" in drift.remedy
     # What it has is kept up to date all the same.
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", {"SRIOV_NET_VF": total(4)})}
     )
     old.clear()

@@ -211,7 +211,7 @@ def test_s_51a_a_lost_answer_beside_deletes_that_were_done(
 ) -> None:
     agent = host(shaped(ROOT_INVENTORY, {f"PF{n}": (NAME, VF) for n in range(3)}))
     agent.cycle(start=True)
-    agent.driver.interface.script = shaped(ROOT_INVENTORY)
+    agent.driver.script = shaped(ROOT_INVENTORY)
     placement.faults.add(faults.read_timeout(applied=True), method="DELETE", skip=1)
     before = placement.dump()
     assert agent.cycle().state == "degraded"

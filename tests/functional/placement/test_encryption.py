@@ -22,7 +22,7 @@ OPEN = {"sev": 15, "sev_es": 100}
 def made(host: Host) -> Any:
     def agent(contexts: Any, guests: int | None = None, **sections: Any) -> AgentUnderTest:
         agent = host(policy=Policy(encryption=EncryptionPolicy(guests)))
-        agent.driver.interface.facts_of = host_of(contexts=contexts, **sections)
+        agent.driver.facts_of = host_of(contexts=contexts, **sections)
         return agent
 
     return agent

@@ -16,7 +16,7 @@ A, B = {"CUSTOM_A": total(2)}, {"CUSTOM_B": total(3)}
 
 
 def wants(agent: AgentUnderTest, *records: dict) -> None:
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         ROOT_HAS, {"PF0": (NAME, {name: one for record in records for name, one in record.items()})}
     )
 
@@ -67,15 +67,15 @@ def test_what_the_agent_reserved_while_it_was_held_is_not_kept_for_a_driver_that
     agent = host(driver=sparse(VCPU=16, CUSTOM_A=4))
     agent.once()
     consumer = placement.other.claim({ROOT: {"CUSTOM_A": 1}})
-    agent.driver.interface = sparse(VCPU=16)
+    agent.driver = sparse(VCPU=16)
     agent.once()
     assert placement.other.inventory(ROOT)["CUSTOM_A"]["reserved"] == 4
-    agent.driver.interface = sparse(VCPU=16, CUSTOM_A=4)
+    agent.driver = sparse(VCPU=16, CUSTOM_A=4)
     for _ in range(2):
         agent.once()
         assert placement.other.inventory(ROOT)["CUSTOM_A"]["reserved"] == 0
     # Held again, and gone with its consumer.
-    agent.driver.interface = sparse(VCPU=16)
+    agent.driver = sparse(VCPU=16)
     agent.once()
     placement.other.release(consumer)
     agent.once()

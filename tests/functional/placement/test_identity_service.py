@@ -166,12 +166,12 @@ def test_s_93_a_write_is_repeated_with_the_new_token_as_well(
         keystone.invalidate_tokens()
         shaped(more)(tree)
 
-    agent.driver.interface.script = shape
+    agent.driver.script = shape
     assert agent.cycle().state == "changed"
     assert [
         line.partition(" ")[0] + line.rpartition(" ")[2] for line in keystone_placement.lines()
     ][-2:] == ["PUT401", "PUT200"]
-    agent.driver.interface.script = shaped(more)
+    agent.driver.script = shaped(more)
     settled(agent, keystone_placement, agent_log, {NAME: node(more)})
 
 

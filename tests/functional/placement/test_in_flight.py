@@ -69,7 +69,7 @@ def test_the_final_state_is_that_of_one_request_at_a_time(
         )
         first = agent.cycle(start=True)
         assert (first.state, first.attempts, first.errors) == ("changed", 1, ())
-        agent.driver.interface.script = host_shape(BETTER, list(DEVICES)[:32])
+        agent.driver.script = host_shape(BETTER, list(DEVICES)[:32])
         second = agent.cycle()
         assert (second.state, second.attempts, second.errors) == ("changed", 1, ())
         left[max_in_flight], sent[max_in_flight] = (
@@ -94,7 +94,7 @@ def test_a_conflict_in_the_middle_of_a_wave_costs_one_write_more(
         host_shape(), placement=http_placement, url=proxy.url, max_in_flight=4, roles="admin"
     )
     assert agent.cycle(start=True).state == "changed"
-    agent.driver.interface.script = host_shape(BETTER)
+    agent.driver.script = host_shape(BETTER)
     victim, other = child_uuid(ROOT, "D33"), http_placement.other
     placed = faults.before(lambda _: other.set_traits(victim, {"CUSTOM_RACK7"}))
     rule = proxy.faults.add(placed, method="PUT", path=f"{victim}/inventories$")

@@ -46,7 +46,7 @@ def told(log: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 def saved_contents(agent: AgentUnderTest, root: str) -> object:
     """What the agent keeps of a node: every provider, and when each was last read."""
-    server = agent.audit.fleet.context.server
+    server = agent.fleet.context.server
     view = server.storage.view(server.transport.endpoint, ProviderUuid(root))
     assert view is not None
     return list(view.tree.providers()), view.read_at
@@ -77,7 +77,7 @@ def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
     agent = host(shaped(stored))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.interface.script = shaped({"VCPU": {"total": 16}})
+    agent.driver.script = shaped({"VCPU": {"total": 16}})
     assert agent.cycle().state == "in-sync"
     assert seen(placement) == [ASK]
     settled(agent, placement, agent_log, {NAME: node(stored)})
@@ -89,7 +89,7 @@ def test_s_17_a_field_that_the_driver_adds_is_a_change(
     agent = host(shaped({"VCPU": {"total": 16, "max_unit": 16}}))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.interface.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
+    agent.driver.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
     assert agent.cycle().state == "changed"
     # What is used is asked for whenever less can be allocated than before: the server accepts that
     # without a word.
@@ -113,7 +113,7 @@ def test_s_19_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
     agent = host(shaped({"VCPU": total(16, allocation_ratio=4.0, reserved=1)}))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.interface.script = shaped({"VCPU": {"total": 17}})
+    agent.driver.script = shaped({"VCPU": {"total": 17}})
     assert agent.cycle().state == "changed"
     # max_unit stays as well, because the server's value stands in for each field that the driver
     # does not give.
@@ -354,7 +354,7 @@ def test_s_29_only_the_provider_that_was_written_is_read_again(
     agent = host(shaped(GIVEN, {"PF0": (NAME, child)}))
     agent.cycle(start=True)
     wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.interface.script = shaped(wanted, {"PF0": (NAME, child)})
+    agent.driver.script = shaped(wanted, {"PF0": (NAME, child)})
     placement.faults.add(faults.answer(503), **PUT_INVENTORY)
     agent.cycle()
     placement.clear()
@@ -388,9 +388,7 @@ def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(
     before = placement.dump()
     saved = saved_contents(agent, other_root)
     wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.interface.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(
-        tree
-    )
+    agent.driver.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(tree)
     placement.faults.add(claim_on_root(placement), method="PUT", path=f"{ROOT}/inventories$")
     placement.clear()
     reports = {one.name: one for one in agent.period().nodes}

@@ -41,7 +41,7 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
     tried = []
     for minute in range(125):
         clock.now = 60.0 * minute
-        agent.driver.interface.script = shaped(VCPU, grown(2 + minute))
+        agent.driver.script = shaped(VCPU, grown(2 + minute))
         placement.clear()
         assert agent.cycle(start=True).state == "changed"
         tried += [minute] if reshapes(placement) else []
@@ -49,7 +49,7 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
     agent.stop()
     # Somebody gave the account the role, and the agent was started again.
     agent.roles = "admin,service"
-    agent.driver.interface.script = shaped(VCPU, grown(500))
+    agent.driver.script = shaped(VCPU, grown(500))
     placement.clear()
     assert agent.cycle(start=True).state == "changed"
     assert (reshapes(placement), placement.count("PUT")) == (1, 0)
@@ -61,11 +61,9 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     agent.once()
     assert agent.cycle(start=True).state == "in-sync"
-    server = agent.audit.fleet.context.server
+    server = agent.fleet.context.server
     server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
-    agent.driver.interface.script = shaped(
-        VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})}
-    )
+    agent.driver.script = shaped(VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})})
     # Not asked yet by this process, because nothing waited for it.
     placement.max_version = "1.36"
     placement.clear()
@@ -92,7 +90,7 @@ def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(
 ) -> None:
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     assert agent.cycle(start=True).state == "changed"
-    server = agent.audit.fleet.context.server
+    server = agent.fleet.context.server
     server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
     agent.stop()
     placement.clear()

@@ -70,7 +70,7 @@ def two_thousand(host: Host, placement: PlacementServer) -> AgentUnderTest:
     assert agent.once().state == "changed"
     in_placement(placement)
     in_store(agent)
-    agent.driver.interface.managed = {
+    agent.driver.managed = {
         ROOT: NAME,
         **{
             f"00000000-0000-4000-8000-{number:012}": f"{NAME}-{number}"

@@ -31,7 +31,7 @@ def made(host: Host) -> Any:
 
     def agent(facts: Any, *types: MdevType, layout: Any = "flat", **options: Any) -> AgentUnderTest:
         agent = host(policy=Policy(mdev=MdevPolicy(types), layout=layout), **options)
-        agent.driver.interface.facts_of = facts
+        agent.driver.facts_of = facts
         return agent
 
     return agent
@@ -53,7 +53,7 @@ def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(
     assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (16, 0, 16)}}
     assert places(placement) == {CHILD_06: NAME}
     # One more is made for a guest: nothing changes.
-    agent.driver.interface.facts_of = host_of(parent(P06, {T1: 13}, [None, None, None]))
+    agent.driver.facts_of = host_of(parent(P06, {T1: 13}, [None, None, None]))
     assert agent.once().state == "in-sync"
 
 
@@ -93,7 +93,7 @@ def test_s_11_a_parent_that_is_gone_goes_and_one_in_use_is_held(
     agent = made(host_of(parent(P06, {T1: 16}), parent(P07, {T1: 16})), MdevType(T1))
     used = agent.cycle(start=True).tree.data(CHILD_07).uuid
     consumer = placement.other.claim({used: {"VGPU": 3}})
-    agent.driver.interface.facts_of = host_of()
+    agent.driver.facts_of = host_of()
     report = agent.cycle()
     # Not a total of what is used, as it is written there: whatever is gone and in use keeps its
     # total, and all of it is reserved.
@@ -126,7 +126,7 @@ def test_parents_that_could_not_be_listed_stay_as_they_were(
     agent.cycle(start=True)
     before = placement.dump()
     for parents in ((parent(P06, {T1: 3}),), ()):
-        agent.driver.interface.facts_of = host_of(*parents, incomplete=["mdev", "units"])
+        agent.driver.facts_of = host_of(*parents, incomplete=["mdev", "units"])
         agent.cycle()
         assert placement.dump() == before
 
@@ -183,7 +183,7 @@ def test_the_providers_that_nova_made_are_taken_over_by_their_names(
     made: Any, placement: PlacementServer
 ) -> None:
     agent = made(host_of(parent(P06, {T1: 12}, [None, None])), MdevType(T1))
-    root = placement.other.create_provider(NAME, next(iter(agent.driver.interface.nodes())))
+    root = placement.other.create_provider(NAME, next(iter(agent.driver.nodes())))
     child = placement.other.create_provider(CHILD_06, parent=root)
     placement.other.set_inventory(child, {"VGPU": {"total": 16, "max_unit": 16}})
     placement.other.claim({child: {"VGPU": 2}})
@@ -198,7 +198,7 @@ def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_take
     used: int, made: Any, placement: PlacementServer
 ) -> None:
     agent = made(host_of(parent(P07, {T1: 16})), MdevType(T1))
-    root = placement.other.create_provider(NAME, next(iter(agent.driver.interface.nodes())))
+    root = placement.other.create_provider(NAME, next(iter(agent.driver.nodes())))
     children = [
         placement.other.create_provider(name, parent=root)
         for name in (CHILD_06, f"{NAME}_amd_sev", f"{NAME}_pci_of_somebody_else")

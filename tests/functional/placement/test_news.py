@@ -62,7 +62,7 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_is_an_error(
     agent = host(driver=NovaStyleDriver())
     teller = Teller(agent, agent_log)
     assert teller.period(0, start=True) == []
-    agent.driver.interface.split = True
+    agent.driver.split = True
     ((level, line),) = teller.period(60)
     assert level == "ERROR"
     assert NAME in line
@@ -75,7 +75,7 @@ def test_a_node_whose_reshape_is_refused_is_critical_with_the_ids_of_all_concern
     agent = host(driver=NovaStyleDriver(), roles="admin")
     agent.once()
     placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}}, C)
-    agent.driver.interface.split = True
+    agent.driver.split = True
     teller = Teller(agent, agent_log)
     ((level, line),) = teller.period(0, start=True)
     assert level == "CRITICAL"
@@ -91,7 +91,7 @@ def test_of_many_concerned_a_few_are_named(
     agent.once()
     for _ in range(20):
         placement.other.claim({ROOT: {"VCPU": 2}}, new_uuid())
-    agent.driver.interface.split = True
+    agent.driver.split = True
     ((level, line),) = Teller(agent, agent_log).period(0, start=True)
     assert level == "CRITICAL"
     assert "and 17 more" in line

@@ -241,7 +241,7 @@ def test_none_as_an_inventory_means_empty(
     driver = Sparse(VCPU=16)
     agent = host(driver=driver)
     agent.once()
-    agent.driver.interface = Empty()
+    agent.driver = Empty()
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, {NAME: node({})})
 
@@ -255,7 +255,7 @@ def test_numbers_compare_by_value(
 
     agent = host(driver=NovaStyleDriver())
     agent.once()
-    agent.driver.interface = Whole()
+    agent.driver = Whole()
     placement.clear()
     assert agent.once().state == "in-sync"
     assert placement.writes() == []

@@ -45,9 +45,7 @@ def test_a_child_whose_name_is_taken_does_not_stop_the_others(
     agent = host(shaped(VCPU))
     agent.once()
     holder = placement.other.create_provider("N0")
-    agent.driver.interface.script = shaped(
-        {"VCPU": total(18)}, CHILDREN, traits={"N1": ["HW_NUMA_ROOT"]}
-    )
+    agent.driver.script = shaped({"VCPU": total(18)}, CHILDREN, traits={"N1": ["HW_NUMA_ROOT"]})
     if dry_run_first:
         placement.clear()
         planned = agent.once(dry_run=True)
@@ -103,7 +101,7 @@ def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(
     assert refusing.hits == 0
     # The first of the two is refused for what it is.
     placement.faults.add(faults.answer(400), method="POST", path="^/resource_providers$")
-    agent.driver.interface.script = shaped({"VCPU": total(18)}, CHILDREN)
+    agent.driver.script = shaped({"VCPU": total(18)}, CHILDREN)
     first = agent.cycle()
     assert (first.state, first.attempts) == ("degraded", 1)
     assert statuses(first)["set-inventory", NAME] == "done"
@@ -112,7 +110,7 @@ def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(
         for (op, name), status in statuses(first).items()
         if op == "create-provider" and status == "failed"
     }
-    agent.driver.interface.script = shaped({"VCPU": total(20)}, CHILDREN)
+    agent.driver.script = shaped({"VCPU": total(20)}, CHILDREN)
     second = agent.cycle()
     assert [one for one in second.errors if one.code == "agent.bug"] == []
     assert (has(placement, NAME), second.state) == ({"VCPU": total(20)}, "degraded")
@@ -125,7 +123,7 @@ def test_a_name_that_placement_refuses_stops_only_what_has_it(
     agent = host(shaped(VCPU))
     agent.once()
     placement.faults.add(faults.answer(400), method="PUT", path="^/traits/CUSTOM_ODD", times=None)
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         {"VCPU": total(18)}, CHILDREN, traits={"N1": ["CUSTOM_ODD"], "N0": ["CUSTOM_EVEN"]}
     )
     report = agent.once()
@@ -143,7 +141,7 @@ def test_a_child_that_cannot_be_renamed_back_does_not_stop_the_others(
     placement.other.rename(N1, "N1-renamed")
     holder = placement.other.create_provider("N1")
     grown = {**CHILDREN, "N0": (NAME, {"VGPU": total(3)})}
-    agent.driver.interface.script = shaped(VCPU, grown)
+    agent.driver.script = shaped(VCPU, grown)
     report = agent.once()
     assert (report.state, report.attempts, [one.code for one in report.errors]) == (
         "degraded",
@@ -171,9 +169,7 @@ def test_a_child_that_cannot_be_moved_does_not_stop_the_others(
     placement.faults.add(
         faults.answer(400), method="PUT", path=f"^/resource_providers/{PF0}$", times=None
     )
-    agent.driver.interface.script = shaped(
-        {"VCPU": total(18)}, {"N1": (NAME, GPU), "PF0": ("N1", VF)}
-    )
+    agent.driver.script = shaped({"VCPU": total(18)}, {"N1": (NAME, GPU), "PF0": ("N1", VF)})
     report = agent.once()
     assert (report.state, report.attempts) == ("degraded", 1)
     assert has(placement, NAME) == {"VCPU": total(18)}
@@ -350,11 +346,11 @@ def test_a_foreign_provider_that_a_driver_writes_back_unchanged_is_neither_told_
     theirs = placement.other.create_provider("BW", parent=ROOT)
     placement.other.set_inventory(theirs, {"NET_BW_EGR_KILOBIT_PER_SEC": 1000})
     placement.other.set_traits(theirs, ["CUSTOM_PHYSNET_A"])
-    agent.driver.interface.script = written_back
+    agent.driver.script = written_back
     report = agent.once(adopt=adopt)
     assert [(one.kind, one.severity) for one in report.drift] == [("foreign-provider", "info")]
     assert report.owned == {ROOT}
-    agent.driver.interface.script = shaped(VCPU)
+    agent.driver.script = shaped(VCPU)
     assert agent.once().state == "in-sync"
     assert theirs in placement.dump()["providers"]
 
@@ -384,7 +380,7 @@ def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(
         assert exit_code([report], detailed=True) == CHANGED
         assert placement.count() == 1
     # What the node has goes on being told.
-    agent.driver.interface.script = shaped({"VCPU": total(18)}, CHILDREN)
+    agent.driver.script = shaped({"VCPU": total(18)}, CHILDREN)
     assert agent.once().state == "changed"
     placement.other.reparent(ROOT, None)
     assert (agent.once().drift, agent.once().state) == ((), "in-sync")
@@ -395,9 +391,9 @@ def test_a_settled_node_whose_root_was_moved_is_audited(
 ) -> None:
     agent = host(shaped(VCPU))
     agent.cycle(start=True)
-    (audit,) = agent.audit.fleet._audits.values()
+    (audit,) = agent.fleet._audits.values()
     rack = placement.other.create_provider("rack")
-    row = agent.audit.fleet.context.server.client().provider(ROOT)
+    row = agent.fleet.context.server.client().provider(ROOT)
     assert audit.unmoved(row)
     placement.other.reparent(ROOT, rack)
-    assert not audit.unmoved(agent.audit.fleet.context.server.client().provider(ROOT))
+    assert not audit.unmoved(agent.fleet.context.server.client().provider(ROOT))

@@ -52,7 +52,7 @@ def seen(placement: PlacementServer) -> list[str]:
 
 
 def client_of(agent: AgentUnderTest) -> PlacementClient:
-    return agent.audit.fleet.context.server.client()
+    return agent.fleet.context.server.client()
 
 
 @pytest.mark.usefixtures("short_waits")
@@ -96,7 +96,7 @@ def test_an_outage_of_a_host_with_many_nodes_costs_one_request_and_one_repetitio
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(HAS))
-    agent.driver.interface.managed = {new_uuid(): f"node-{number}" for number in range(20)}
+    agent.driver.managed = {new_uuid(): f"node-{number}" for number in range(20)}
     agent.period(start=True)
     placement.faults.add(faults.answer(503), times=None)
     placement.clear()
@@ -387,7 +387,7 @@ def test_what_nobody_thought_of_in_a_pass_is_in_its_report(
     def broken() -> float:
         raise ZeroDivisionError("not a clock")
 
-    agent.audit.fleet.context.records.audits._clock = broken  # type: ignore[union-attr]
+    agent.fleet.context.records.audits._clock = broken  # type: ignore[union-attr]
     report = agent.period()
     assert [
         one.code

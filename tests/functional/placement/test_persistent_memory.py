@@ -43,10 +43,10 @@ def test_s_14_each_label_counts_its_namespaces(
     host: Host, placement: PlacementServer, ndctl: Path
 ) -> None:
     agent = host()
-    agent.driver.interface.facts_of = host_of(units=read_units(configured(["a:ns0|ns1", "b:ns2"])))
+    agent.driver.facts_of = host_of(units=read_units(configured(["a:ns0|ns1", "b:ns2"])))
     agent.once()
     assert counted(placement, A, B) == {NAME: {A: (2, 0, 2), B: (1, 0, 1)}}
-    agent.driver.interface.facts_of = host_of(units=read_units(configured(["a:ns0"])))
+    agent.driver.facts_of = host_of(units=read_units(configured(["a:ns0"])))
     agent.once()
     assert counted(placement, A, B) == {NAME: {A: (1, 0, 1)}}
 

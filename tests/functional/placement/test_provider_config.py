@@ -134,9 +134,9 @@ def test_s_07_and_s_110_an_absent_provider_is_told_once_and_again_after_it_was_t
     (line,) = warnings(agent_log)
     assert f"name gpu-0 ({file}:" in line
     assert line.endswith(f"Known here: {NAME}, {DEVICE}")
-    agent.driver.interface.script = shaped(HAS, {"gpu-0": (NAME, {})})
+    agent.driver.script = shaped(HAS, {"gpu-0": (NAME, {})})
     assert "CUSTOM_A" in agent.cycle().tree.provider("gpu-0").traits
-    agent.driver.interface.script = HOST
+    agent.driver.script = HOST
     for _ in range(3):
         agent.cycle()
     assert len(warnings(agent_log)) == 2
@@ -217,7 +217,7 @@ def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stay
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_GPU={"total": 9}))
     agent.once()
     gpu = {**HAS, "CUSTOM_GPU": total(4)}
-    agent.driver.interface.script = shaped(gpu)
+    agent.driver.script = shaped(gpu)
     assert agent.once().state == "degraded"
     settled(agent, placement, agent_log, {NAME: node(gpu, "CUSTOM_A")}, state="degraded")
 
@@ -317,17 +317,17 @@ def test_s_23_after_a_conflict_the_entries_are_applied_anew(
     agent.once()
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
     agent.stop()
-    fleet_run = agent.driver.interface.script
+    fleet_run = agent.driver.script
 
     def disturbed(tree: Any) -> None:
-        if agent.driver.interface.calls == before + 1:
+        if agent.driver.calls == before + 1:
             placement.other.set_traits(ROOT, {*placement.other.traits(ROOT), "CUSTOM_Z"})
         fleet_run(tree)
 
-    before, agent.driver.interface.script = agent.driver.interface.calls, disturbed
+    before, agent.driver.script = agent.driver.calls, disturbed
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 2)
-    agent.driver.interface.script = fleet_run
+    agent.driver.script = fleet_run
     settled(agent, placement, agent_log, wanted("CUSTOM_A", "CUSTOM_Z", CUSTOM_L=licence(20)))
 
 
@@ -336,9 +336,7 @@ def test_s_25_a_child_that_appears_later_gets_its_entry_in_that_pass(
 ) -> None:
     files.write("a.yaml", by_name("gpu-0", "CUSTOM_GOLD", CUSTOM_SLOTS={"total": 2}))
     agent.cycle(start=True)
-    agent.driver.interface.script = shaped(
-        HAS, {DEVICE: (NAME, PCI), "gpu-0": (NAME, {"PGPU": total(1)})}
-    )
+    agent.driver.script = shaped(HAS, {DEVICE: (NAME, PCI), "gpu-0": (NAME, {"PGPU": total(1)})})
     assert agent.cycle().state == "changed"
     gpu = Want({"PGPU": total(1), "CUSTOM_SLOTS": licence(2)}, NAME, {"CUSTOM_GOLD", "OWNER_NOVA"})
     settled(agent, placement, agent_log, {**BOTH, "gpu-0": gpu})
@@ -349,7 +347,7 @@ def test_a_provider_that_goes_takes_what_the_file_gave_along(
 ) -> None:
     files.write("a.yaml", by_name(DEVICE, "CUSTOM_A"))
     agent.cycle(start=True)
-    agent.driver.interface.script = shaped(HAS)
+    agent.driver.script = shaped(HAS)
     agent.cycle()
     settled(agent, placement, agent_log, {NAME: node(HAS)}, gone={DEVICE})
 
@@ -407,7 +405,7 @@ def test_what_a_file_gave_a_cell_is_not_taken_for_the_nodes_own_while_facts_are_
         disk_gib=10,
         numa=cells,
     )
-    agent.driver.interface.facts_of = lambda _name: replace(facts, taken_at=time.time())
+    agent.driver.facts_of = lambda _name: replace(facts, taken_at=time.time())
     given = {"total": 4, "max_unit": 4}
     files.write(
         "cell.yaml",
@@ -416,7 +414,7 @@ def test_what_a_file_gave_a_cell_is_not_taken_for_the_nodes_own_while_facts_are_
     )
     agent.once()
     before = placement.dump()
-    agent.driver.interface.facts_of = lambda _name: replace(
+    agent.driver.facts_of = lambda _name: replace(
         facts, taken_at=time.time(), incomplete={incomplete: "nobody answers"}, **{incomplete: None}
     )
     report = agent.once()

@@ -138,14 +138,14 @@ def test_s_19_what_is_used_is_held_and_goes_when_it_is_free(
 def test_s_107_a_class_of_the_driver_s_is_an_error_in_every_run(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
-    update = agent.driver.interface.update
+    update = agent.driver.update
 
     def with_gpu(tree: Any, name: str) -> None:
         update(tree, name)
         if "CUSTOM_GPU" not in tree.data(name).inventory:
             tree.update_inventory(name, {**tree.data(name).inventory, "CUSTOM_GPU": total(4)})
 
-    agent.driver.interface.update = with_gpu
+    agent.driver.update = with_gpu
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_GPU={"total": 9}), ENTRIES[1])
     for run in (agent.once, agent.once):
         report = run()

@@ -73,8 +73,8 @@ def given(host: Host, placement: PlacementServer) -> Given:
         agent.once()
         for consumer, held in consumers.items():
             placement.other.claim(held, consumer)
-        agent.driver.interface.split = True
-        agent.driver.interface.calls.clear()
+        agent.driver.split = True
+        agent.driver.calls.clear()
         placement.clear()
         return agent
 
@@ -105,7 +105,7 @@ def test_s_52_vcpu_moves_from_the_root_to_two_cells(
     before = placement.dump()
     g = before["providers"][ROOT]["generation"]
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+    assert (report.state, report.attempts, agent.driver.calls) == (
         "changed",
         1,
         [False, True],
@@ -251,9 +251,9 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
-    agent.driver.interface.split = False
+    agent.driver.split = False
     agent.cycle(start=True)
-    agent.driver.interface.split = True
+    agent.driver.split = True
     before = placement.dump()
     placement.clear()
     for start in (False, True):
@@ -261,7 +261,7 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
         assert report.state == "failed"
         assert [one.code for one in report.errors] == ["reshape.needed"]
         assert placement.writes() == []
-    agent.driver.interface.split = False
+    agent.driver.split = False
     settled(agent, placement, agent_log, {NAME: node(FLAT)}, before=before)
 
 
@@ -325,7 +325,7 @@ def test_s_55_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_at
         path="^/reshaper",
     )
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+    assert (report.state, report.attempts, agent.driver.calls) == (
         "changed",
         2,
         [False, True, False, True],
@@ -426,7 +426,7 @@ def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(
     before = placement.dump()
     placement.faults.add(faults.read_timeout(applied=True), method="POST", path="^/reshaper")
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+    assert (report.state, report.attempts, agent.driver.calls) == (
         "changed",
         2,
         [False, True, False],
@@ -567,7 +567,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(
     placement.clear()
     assert (agent.cycle(start=True).state, placement.requests) == ("refused", [])
     # A reload that keeps the configuration reads everything again with the same fleet.
-    (node,) = agent.audit.fleet.run(AuditOptions(start=True, reread=True)).nodes
+    (node,) = agent.fleet.run(AuditOptions(start=True, reread=True)).nodes
     assert node.state == "changed"
 
 

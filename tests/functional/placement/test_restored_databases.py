@@ -52,7 +52,7 @@ def agent(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent = host(much)
     assert agent.cycle(start=True).state == "changed"
     backup = placement.snapshot()
-    agent.driver.interface.script = little
+    agent.driver.script = little
     assert agent.cycle().state == "changed"
     assert not placement.other.call("GET", f"/resource_providers/{CARD}", expect=(404,)).ok
     placement.restore(backup)
@@ -132,10 +132,10 @@ def test_what_others_put_beside_what_came_back_stays(
 def test_what_the_node_has_again_by_then_is_kept(
     agent: AgentUnderTest, placement: PlacementServer
 ) -> None:
-    agent.driver.interface.script = much
+    agent.driver.script = much
     assert agent.cycle().state == "in-sync"
     assert len(placement.other.tree(ROOT)) == 4
-    agent.driver.interface.script = little
+    agent.driver.script = little
     assert agent.cycle().state == "changed"
     assert is_little(placement)
 
@@ -165,10 +165,10 @@ def test_a_driver_that_is_shown_everything_is_not_shown_what_it_had_removed(
     host: Host, placement: PlacementServer
 ) -> None:
     agent = host(None)
-    agent.driver.interface = NovaStyle()
+    agent.driver = NovaStyle()
     assert agent.cycle(start=True).state == "changed"
     backup = placement.snapshot()
-    agent.driver.interface.has = False
+    agent.driver.has = False
     assert agent.cycle().state == "changed"
     assert is_little(placement)
     placement.restore(backup)
@@ -183,7 +183,7 @@ def test_a_child_whose_uuid_only_the_agent_gives_is_its_own_even_without_a_tombs
     monkeypatch.setattr(clock, "now", lambda: now + 2 * tombstones.AGE)
     # The tombstones are too old, and go with the next change.
     monkeypatch.setattr(tombstones, "NUMBER", 0)
-    agent.driver.interface.script = shaped(HAS | {"VGPU": total(1)})
+    agent.driver.script = shaped(HAS | {"VGPU": total(1)})
     agent.stop()
     agent.cycle()
     assert CARD not in {one["uuid"] for one in placement.other.tree(ROOT)}
@@ -213,7 +213,7 @@ def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(
 
     agent = host(grouped)
     agent.cycle(start=True)
-    agent.driver.interface.script = shaped(HAS, {"card": (NAME, {"CUSTOM_CARD": total(1)})})
+    agent.driver.script = shaped(HAS, {"card": (NAME, {"CUSTOM_CARD": total(1)})})
     agent.cycle()
     for one in (ROOT, CARD):
         assert placement.other.aggregates(one) == set()
@@ -230,11 +230,11 @@ def test_what_was_never_written_is_not_taken_from_who_makes_it_later(
 ) -> None:
     agent = host(little)
     agent.cycle(start=True)
-    agent.driver.interface.script = much
+    agent.driver.script = much
     placement.faults.add(faults.answer(503), method="PUT")
     assert agent.cycle().state == "degraded"
     placement.faults.clear()
-    agent.driver.interface.script = little
+    agent.driver.script = little
     agent.cycle()
     # The operator does by hand what the agent never came to.
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"HW_CPU_X86_AVX2"})
@@ -248,7 +248,7 @@ def test_an_operators_own_trait_that_had_been_the_agents_does_not_go_without_a_w
 ) -> None:
     agent = host(much)
     agent.cycle(start=True)
-    agent.driver.interface.script = little
+    agent.driver.script = little
     agent.cycle()
     agent_log.clear()
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"CUSTOM_GOLD"})

@@ -111,7 +111,7 @@ def test_what_is_changed_back_keeps_nothing_else_from_being_written(
         placement.other.set_inventory(ROOT, THEIRS)
         report = agent.cycle()
     assert len(told(report)) == 1
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         {**VCPU, "MEMORY_MB": total(2048)},
         {"N0": (NAME, {"VGPU": total(3)})},
         traits={NAME: ["CUSTOM_OURS", "CUSTOM_MORE"]},
@@ -123,7 +123,7 @@ def test_what_is_changed_back_keeps_nothing_else_from_being_written(
     assert placement.other.inventory(N0)["VGPU"]["total"] == 3
     assert "CUSTOM_MORE" in placement.other.traits(ROOT)
     # What the node itself has otherwise by now is nobody's rivalry.
-    agent.driver.interface.script = shaped(
+    agent.driver.script = shaped(
         {"VCPU": total(20), "MEMORY_MB": total(2048)}, CHILD, traits={NAME: ["CUSTOM_OURS"]}
     )
     report = agent.cycle()
@@ -147,7 +147,7 @@ def test_a_device_that_comes_and_goes_is_no_rival(
     for minute in range(1, 9):
         clock.now = 60.0 * minute
         there = minute % 2 == 0
-        agent.driver.interface.script = shaped(
+        agent.driver.script = shaped(
             VCPU,
             {"N0": (NAME, {"VGPU": total(2)})} if there else {},
             traits={NAME: ["CUSTOM_OURS"]},
@@ -177,9 +177,9 @@ def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_els
     """Tombstones are bounded in number, so that nothing that is still there may need one."""
     monkeypatch.setattr(tombstones, "NUMBER", 2)
     ours = {"CUSTOM_A", "CUSTOM_B"}
-    agent.driver.interface.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
+    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
     assert agent.cycle().state == "changed"
-    agent.driver.interface.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C"]})
+    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C"]})
     agent.cycle()
     for minute in (1, 2):
         clock.now = 60.0 * minute
@@ -187,7 +187,7 @@ def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_els
         report = agent.cycle()
     assert ours < placement.other.traits(ROOT)
     assert len(told(report)) == 1
-    agent.driver.interface.script = shaped(VCPU, CHILD)
+    agent.driver.script = shaped(VCPU, CHILD)
     clock.now = 180.0
     agent.cycle()
     assert "CUSTOM_C" not in placement.other.traits(ROOT)

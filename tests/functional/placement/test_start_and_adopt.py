@@ -250,7 +250,7 @@ def test_s_09_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_t
     agent = host(driver=NovaStyle())
     agent.cycle(start=True)
     before = placement.dump()
-    agent.driver.interface.looks = False
+    agent.driver.looks = False
     placement.clear()
     report = agent.cycle()
     # No POST and no 409, because the driver's own tree refuses the second provider of a name.
@@ -268,7 +268,7 @@ def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(
     agent.cycle(start=True)
     placement.clear()
     vf, memory = {"SRIOV_NET_VF": total(4)}, {"MEMORY_MB": total(1024)}
-    agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, memory), "PF0": ("N0", vf)})
+    agent.driver.script = shaped(VCPU, {"N0": (NAME, memory), "PF0": ("N0", vf)})
     assert agent.cycle().state == "changed"
     assert seen(placement) == [
         "GET in_tree=R -> 200",
@@ -294,7 +294,7 @@ def test_s_11_a_parent_that_goes_away_is_created_again(
     agent.cycle(start=True)
     placement.clear()
     child = {"MEMORY_MB": total(1024)}
-    agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, child)})
+    agent.driver.script = shaped(VCPU, {"N0": (NAME, child)})
     placement.faults.add(
         faults.before(lambda _: placement.other.delete_provider(ROOT)),
         method="POST",
@@ -353,7 +353,7 @@ def test_s_13_without_the_role_service_a_cycle_without_reshape_works(
     assert [str(one.status) for one in placement.requests if one.path == "/reshaper"] == ["403"]
     for amount, following, asked in ((6, agent.cycle, []), (8, agent.once, ["POST/reshaper"])):
         placement.clear()
-        agent.driver.interface.script = shaped(
+        agent.driver.script = shaped(
             VCPU, {name: (NAME, {"PCPU": total(amount)}) for name in cells}
         )
         assert following().state == "changed"
@@ -379,7 +379,7 @@ def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
     report = agent.cycle(start=True)
     assert holder in report.errors[0].message
     assert placement.requests[-1].query == "name=rack+7%2Fa%26b%23c%2Bd"
-    server: Server = agent.audit.fleet.context.server
+    server: Server = agent.fleet.context.server
     found = server.client().provider_named(name)
     assert found is not None
     assert (found.uuid, found.name) == (holder, name)

@@ -31,8 +31,8 @@ def say(agent: AgentUnderTest, **changes: Any) -> None:
         "disk_gib": 1000,
     }
     # A clock of its own, because every facts are newer than those before.
-    agent.driver.interface.facts_of = lambda name: HostFacts(
-        name, agent.driver.interface.calls + 1.0, "test", **{**whole, **changes}
+    agent.driver.facts_of = lambda name: HostFacts(
+        name, agent.driver.calls + 1.0, "test", **{**whole, **changes}
     )
 
 

@@ -55,14 +55,14 @@ def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_
 ) -> None:
     tracker = agent.tracking.tracker
     claim(agent, B, "i1")
-    agent.driver.interface.list({A: "node-a"})
+    agent.driver.list({A: "node-a"})
     agent.period()
-    assert agent.driver.interface.asked == ["node-b"]
+    assert agent.driver.asked == ["node-b"]
     assert set(tracker.nodes()) == {A, B}
     assert tracker.view(B).used.memory_mb == 2048
     with pytest.raises(NodeUnavailable):
         claim(agent, B, "i2")
-    agent.driver.interface.list(BOTH)
+    agent.driver.list(BOTH)
     agent.period()
     claim(agent, B, "i2")
     assert tracker.view(B).used.memory_mb == 4096
@@ -70,8 +70,8 @@ def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_
 
 def test_s_91_a_node_that_the_backend_says_is_deleted_is_forgotten(agent: AgentUnderTest) -> None:
     tracker = agent.tracking.tracker
-    agent.driver.interface.list({A: "node-a"})
-    agent.driver.interface.deleted.add("node-b")
+    agent.driver.list({A: "node-a"})
+    agent.driver.deleted.add("node-b")
     agent.period()
     assert tracker.nodes() == [A]
     with pytest.raises(UnknownNode):

@@ -38,7 +38,7 @@ def two(
 
 
 def offers(agent: AgentUnderTest, name: str) -> None:
-    agent.driver.interface.script = shaped({f"CUSTOM_{name}": total(1)})
+    agent.driver.script = shaped({f"CUSTOM_{name}": total(1)})
 
 
 def unheard(first: AgentUnderTest, second: AgentUnderTest, time: Time) -> None:

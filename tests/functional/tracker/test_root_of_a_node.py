@@ -32,9 +32,9 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
         for one in agents:
             one.stop()
         agent = AgentUnderTest(placement, tmp_path / "state", policy=Policy(**policy))
-        agent.driver.interface.facts_of = lambda name: HostFacts(
+        agent.driver.facts_of = lambda name: HostFacts(
             name,
-            agent.driver.interface.calls + 1.0,
+            agent.driver.calls + 1.0,
             "test",
             cpu=CpuFacts(frozenset(range(4))),
             memory_mib=4096,
@@ -67,10 +67,10 @@ def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(
     agent = made()
     agent.cycle(start=True)
     add_trait(placement, RACK)
-    agent.driver.interface.capabilities = {MULTI_ATTACH: True}
+    agent.driver.capabilities = {MULTI_ATTACH: True}
     agent.cycle()
     assert {MULTI_ATTACH, RACK} <= placement.other.traits(ROOT)
-    agent.driver.interface.capabilities = {MULTI_ATTACH: False}
+    agent.driver.capabilities = {MULTI_ATTACH: False}
     agent.cycle()
     assert MULTI_ATTACH not in placement.other.traits(ROOT)
     assert RACK in placement.other.traits(ROOT)
@@ -113,7 +113,7 @@ def test_s_104_what_the_driver_reserves_is_never_overridden(
         )
 
     agent = made(reserved_disk_mib=2048)
-    agent.driver.interface.script = seven
+    agent.driver.script = seven
     for start in (True, False):
         agent.cycle(start=start)
         assert reserved_disk(placement) == 7

@@ -665,7 +665,7 @@ def _devices(types: tuple[str, ...]) -> tuple[DeviceRequest, ...]:
 
 
 def _audit(node: ProviderUuid, *, start: bool = False) -> Real:
-    return lambda agent: agent.audit.node_audit(node, start=start)
+    return lambda agent: agent.audit(node, start=start)
 
 
 def _error(action: Callable[[], object]) -> BaseException | None:

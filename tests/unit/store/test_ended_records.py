@@ -5,9 +5,9 @@ from dataclasses import replace
 from agent.model.compute_node import Lease
 from agent.model.journal import Journal, Ownership
 from agent.model.node_records import RecordChanges
+from agent.store.metadata import METADATA
 from agent.store.record_schema import CLAIM, INSTANCE, MIGRATION
 from agent.store.records import Records
-from agent.store.schema import METADATA
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, instance, migration, node, write
 from tests.unit.store.trees import ENDPOINT, node_view

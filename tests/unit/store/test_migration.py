@@ -17,9 +17,10 @@ from sqlalchemy import Engine, inspect
 from agent.errors import StoreError
 from agent.model.journal import Journal, Ownership
 from agent.model.node_records import RecordChanges
+from agent.store.metadata import METADATA
 from agent.store.migration import config, upgrade
 from agent.store.records import Records
-from agent.store.schema import METADATA, VERSION, VERSION_TABLE
+from agent.store.schema import VERSION, VERSION_TABLE
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import device, grown, node, one_of_each, write

@@ -18,7 +18,8 @@ from agent.errors import StoreError
 from agent.model.journal import Journal
 from agent.model.mirror import ServerCapabilities
 from agent.store import migration
-from agent.store.schema import METADATA, VERSION_TABLE
+from agent.store.metadata import METADATA
+from agent.store.schema import VERSION_TABLE
 from agent.store.store import Store, open_read_only, open_store
 from tests.support.service_manager import until
 from tests.support.store_place import Place

@@ -26,7 +26,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from agent.errors import RecordConflict
-from agent.model.node_records import Changes
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance
@@ -43,7 +43,7 @@ with open_store(Path(sys.argv[1]), sys.argv[2]) as store:
             if free is None:
                 break
             held = claim(guest, found.node)
-            transaction.write(Changes(instances=(guest,), claims=(held,), devices=(replace(free, holder=held.id, state="claimed"),)))
+            transaction.write(RecordChanges(instances=(guest,), claims=(held,), devices=(replace(free, holder=held.id, state="claimed"),)))
         print("took", free.address, held.id, flush=True)
 """
 

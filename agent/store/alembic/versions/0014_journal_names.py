@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from agent.store.schema import OUTSIDE_TEXT
+from agent.store.metadata import OUTSIDE_TEXT
 
 revision = "0014"
 down_revision = "0013"

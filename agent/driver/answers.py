@@ -1,5 +1,5 @@
-"""What a driver answers, looked at before anybody builds on it: which nodes it has, and what they
-are like.
+"""Checks the answers of a driver before they are used: which nodes it has, and the facts and
+capabilities of a node.
 """
 
 import math
@@ -21,7 +21,8 @@ from agent.model.facts import HostFacts
 from agent.model.names import is_uuid, normal_uuid, printable
 
 SHOWN = 10
-# How many faults of one answer are told.
+"""How many nodes a message names."""
+# How many faults of one answer a message names.
 FAULTS = 3
 
 Nodes = Mapping[str, str]
@@ -31,9 +32,9 @@ Nodes = Mapping[str, str]
 def managed_nodes(
     driver: Driver, worker: DriverWorker, called: str, deadline: float, *, refresh: bool = True
 ) -> Nodes:
-    """The nodes that the driver called ``called`` manages now.
+    """Return the nodes that the driver called ``called`` manages now.
 
-    :raises DriverError: the backend does not answer, or the answer makes no sense.
+    :raises DriverError: the backend does not answer, or the answer is invalid.
     """
     found = worker.call(driver.nodes, refresh, deadline=deadline)
     if not isinstance(found, Mapping) or not all(
@@ -49,8 +50,8 @@ def managed_nodes(
 def chosen_nodes(
     found: Nodes, wanted: Sequence[str], called: str
 ) -> tuple[Nodes, list[ConfigError]]:
-    """Those of ``found`` that ``--node`` means, by name, pattern or uuid, all if there is none; and
-    an error for each that means nothing.
+    """Return the nodes of ``found`` that ``--node`` selects by name, pattern or uuid, all without
+    ``--node``; and an error for each value that selects none.
     """
     chosen = {
         uuid: name
@@ -71,9 +72,9 @@ def chosen_nodes(
 def node_facts(
     driver: Driver, worker: DriverWorker, called: str, node: str, deadline: float
 ) -> HostFacts:
-    """What the driver called ``called`` says of the node.
+    """Return the facts of the node from the driver called ``called``.
 
-    :raises DriverError: the backend does not answer, or the answer makes no sense.
+    :raises DriverError: the backend does not answer, or the answer is invalid.
     """
     facts = worker.call(driver.facts, node, deadline=deadline, node=node)
     if not isinstance(facts, HostFacts):
@@ -97,7 +98,8 @@ def node_facts(
             DRIVER_FAULT,
         )
     if forgotten := facts.forgotten:
-        # Taken for a node that has none, the inventory would go; so the last good one stays.
+        # Taken for a node without these resources, the inventory would be removed; with an error
+        # the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
     return facts
 
@@ -109,9 +111,9 @@ def _is_called(wanted: str, uuid: str, name: str) -> bool:
 def node_capabilities(
     driver: ReportsCapabilities, worker: DriverWorker, called: str, node: str, deadline: float
 ) -> Mapping[str, bool]:
-    """The traits of capabilities that the driver called ``called`` reports.
+    """Return the capabilities that the driver called ``called`` reports, by trait.
 
-    :raises DriverError: it fails, or the answer makes no sense.
+    :raises DriverError: it fails, or the answer is invalid.
     """
     found = worker.call(driver.capabilities_as_traits, deadline=deadline, node=node)
     kind = Mapping[str, bool]
@@ -140,8 +142,8 @@ _WORDS = {
 
 
 def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, str]]:
-    """What in ``value`` is not as its type ``kind`` says: where, what is there, and what is wrong
-    with it.
+    """Yield what in ``value`` is not of type ``kind``: where, which value, and what is wrong with
+    it.
     """
     if _check(kind)(value):
         return
@@ -175,7 +177,9 @@ def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, 
 
 
 def _plain(kind: Any, value: object) -> Any:
-    """``kind`` without aliases; of several kinds the one that is most likely meant by ``value``."""
+    """Return ``kind`` without aliases; for a union the member that ``value`` most likely was meant
+    as.
+    """
     kind = getattr(kind, "__supertype__", kind)
     if get_origin(kind) not in (Union, UnionType):
         return kind
@@ -193,8 +197,8 @@ def _plain(kind: Any, value: object) -> Any:
 
 @cache
 def _check(kind: Any) -> Callable[[Any], bool]:
-    """A function that says whether a value is of ``kind``, all that it contains included. Made once
-    a type, because hosts have thousands of devices.
+    """Return a function that checks whether a value, with all that it contains, is of ``kind``.
+    Built once a type, because hosts have thousands of devices.
     """
     kind = getattr(kind, "__supertype__", kind)
     outer: Any = get_origin(kind) or kind
@@ -211,14 +215,14 @@ def _check(kind: Any) -> Callable[[Any], bool]:
 
 
 def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
-    # None first, because most of what may be missing is.
+    # None first, because most optional values are None.
     checks = sorted(checks, key=lambda one: one is not _SIMPLE[NoneType])
     return lambda value: any(check(value) for check in checks)
 
 
 def _dataclass(kind: type) -> Callable[[Any], bool]:
     found = _fields(kind)
-    # A value that is None or a text needs no more than a look at its type, and nearly all are.
+    # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
     rules = [
         (
             frozenset(one for one in _alternatives(hint) if one in (NoneType, str, bool)),
@@ -226,7 +230,7 @@ def _dataclass(kind: type) -> Callable[[Any], bool]:
         )
         for _name, hint in found
     ]
-    # The second name so that there are always several.
+    # With a second name, so that attrgetter always returns a tuple.
     values = attrgetter(*(name for name, _hint in found), "__class__")
     rules.append((frozenset(), lambda _kind: True))
 
@@ -258,8 +262,8 @@ def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
 
 @cache
 def _fields(kind: type) -> Sequence[tuple[str, Any]]:
-    """The fields of a dataclass with their types. What a guest was made from is its maker's word,
-    and not what the driver found.
+    """Return the fields of a dataclass with their types, without a guest's origin: the driver
+    copies it unchecked from nova's metadata.
     """
     hints = get_type_hints(kind)
     return [(one.name, hints[one.name]) for one in fields(kind) if hints[one.name] != Origin | None]

@@ -1,4 +1,4 @@
-"""The size of the file system that a folder is in."""
+"""The size of the file system that contains a folder."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ GIB = 1024**3
 
 
 def read_total_gib(folder: Path) -> int:
-    """Size in GiB, rounded down, of the file system of ``folder``, or of its nearest parent that
-    exists.
+    """Return the size in GiB, rounded down, of the file system of ``folder``, or of its nearest
+    parent that exists.
 
-    The parent stands in because the folder is made with the first guest.
+    The parent stands in because the folder is created with the first guest.
 
     :raises DriverError: the file system does not answer.
     """

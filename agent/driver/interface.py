@@ -1,8 +1,8 @@
 """The driver interface and the loading of drivers.
 
-A driver is a class that takes the configuration and implements :class:`Driver`; whatever else it
-can do, it says by implementing one of the small protocols below it. Drivers are found by the entry
-points of ``NAMESPACE``.
+A driver is a class that takes the configuration and implements :class:`Driver`; further abilities
+are declared by implementing the small protocols below it. Drivers are found by the entry points of
+``NAMESPACE``.
 """
 
 import logging
@@ -24,7 +24,7 @@ LOG = logging.getLogger(__name__)
 
 NAMESPACE = "compute_node_agent.drivers"
 
-# The spellings of an existing nova.conf that mean one of ours.
+# The names in an existing nova.conf that stand for one of our drivers.
 NOVA_SPELLINGS: Mapping[str, str] = {
     "libvirt.LibvirtDriver": "libvirt",
     "ironic.IronicDriver": "ironic",
@@ -45,46 +45,46 @@ NOVA_SPELLINGS: Mapping[str, str] = {
 }
 
 Allocations = MutableMapping[str, dict[str, Any]]
+"""Allocations by consumer, as Placement's API has them; a driver edits them in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """What a driver may know of the process it runs in.
-
-    ``name`` is ``[DEFAULT] host``; ``identity`` the uuid of this host's only node, for drivers that
-    have just one; ``state_path`` the folder of the store, where a driver may write files of its own
-    unless ``read_only``.
-    """
+    """What a driver may know of the process it runs in."""
 
     name: str
+    """``[DEFAULT] host``."""
     identity: str
+    """The uuid of this host's only node, for drivers that have just one."""
     state_path: Path
+    """The folder of the store, where a driver may write files of its own."""
     read_only: bool = False
+    """The driver must not write files."""
 
 
 @runtime_checkable
 class Driver(Protocol):
-    """What every driver does. Every call may block; callers give each a deadline."""
+    """What every driver implements. Every call may block; callers give each a deadline."""
 
     def start(self, host: HostContext) -> None:
         """Connect and check versions, within 60 s.
 
-        :raises NotReady: the backend does not answer yet; it is asked again.
-        :raises ConfigError: it never will, as configured.
+        :raises NotReady: the backend does not answer yet; the start is tried again.
+        :raises ConfigError: it cannot be started as configured.
         """
 
     def stop(self) -> None:
-        """Close everything, within 15 s. Harmless when not started."""
+        """Close everything, within 15 s. Does nothing when not started."""
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        """All nodes managed now, uuid to name. Never empty because of an error.
+        """Return all nodes managed now, uuid to name. Never empty because of an error.
 
         :raises NotReady: the backend does not answer.
         """
 
     def facts(self, name: str) -> HostFacts:
-        """One snapshot of the node. What could not be read is named in ``incomplete``, not left
-        out.
+        """Return one snapshot of the node. Sections that could not be read are named in
+        ``incomplete``, not left out.
 
         :raises NotReady: the backend does not answer.
         """
@@ -95,10 +95,10 @@ class Driver(Protocol):
 
 @runtime_checkable
 class ChecksConfiguration(Protocol):
-    """A driver that can tell whether it could be started as configured."""
+    """A driver that can check whether it could be started as configured."""
 
     def check(self, host: str) -> None:
-        """Look at options, and at the files that they name, for the host of that name; connect to
+        """Check the options, and the files that they name, for the host of that name; connect to
         nothing, change nothing.
 
         :raises ConfigError: it could not be started.
@@ -107,32 +107,28 @@ class ChecksConfiguration(Protocol):
 
 @runtime_checkable
 class WarnsOfOptions(Protocol):
-    """A driver that can tell which of its options can be used, but do something else than they look
-    like.
-    """
+    """A driver that can warn of options that are valid but do something else than they seem to."""
 
     def option_warnings(self) -> Sequence[str]:
-        """One line each, from the options alone; before ``start`` too."""
+        """Return one line for each warning, from the options alone; works before ``start`` too."""
 
 
 @runtime_checkable
 class ShapesTree(Protocol):
-    """A driver with providers or inventories beyond what the core makes of its facts."""
+    """A driver with providers or inventories beyond what the core derives from its facts."""
 
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:
         """Edit the node's private ``tree`` in place, from ``facts`` alone: no I/O.
 
-        The tree holds what the core shaped and what belongs to others; the driver adds its own each
-        time anew. With ``allocations`` None and allocated inventory to move, raise
+        The tree holds what the core shaped and what belongs to others; the driver adds its own part
+        each time anew. With ``allocations`` None and allocated inventory to move, raise
         :class:`agent.errors.ReshapeNeeded`.
         """
 
 
 @runtime_checkable
 class UpdatesProviderTree(Protocol):
-    """A driver in nova's style: it shapes the whole of its tree itself, and may do I/O while it
-    does.
-    """
+    """A driver in nova's style: it shapes its whole tree itself, and may do I/O meanwhile."""
 
     def update_provider_tree(
         self, provider_tree: ProviderTree, nodename: str, allocations: Allocations | None = None
@@ -145,56 +141,52 @@ class ReportsCapabilities(Protocol):
     """A driver that knows capabilities of the compute service."""
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """Standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are left
-        alone.
+        """Return standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are
+        left alone.
         """
 
 
 @runtime_checkable
 class TellsOfChanges(Protocol):
-    """A driver that notices by itself when something of a node is different."""
+    """A driver that notices changes of a node by itself."""
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Call ``changed`` with the name of a node of which new facts would differ. After
-        ``start``; from any thread, holding no lock.
+        """Call ``changed`` with the name of a node whose facts have changed. After ``start``; from
+        any thread, holding no lock.
 
-        ``changed`` returns at once, and may be called often: the core gathers what comes in one
-        moment.
+        ``changed`` returns at once, and may be called often: the core gathers calls that come close
+        together.
         """
 
 
 @runtime_checkable
 class CountsHangingCalls(Protocol):
-    """A driver that makes calls of its own with a deadline, and leaves to themselves those that
-    pass it.
-    """
+    """A driver that makes calls of its own with a deadline, and abandons calls that pass it."""
 
     @property
     def hanging(self) -> int:
-        """How many of those have not come back yet."""
+        """How many abandoned calls have not returned yet."""
 
 
 @runtime_checkable
 class MarksNodes(Protocol):
-    """A driver of many nodes that can tell, without asking anybody, which of them are
-    as they were.
-    """
+    """A driver of many nodes that can tell without I/O which of them are unchanged."""
 
     def mark(self, name: str) -> Hashable:
-        """What is equal for as long as the node would come to the same tree; as the last ``nodes``
-        found it, with no I/O.
+        """Return a value that stays equal as long as the node leads to the same tree, as the last
+        ``nodes`` found it; no I/O.
         """
 
 
 @runtime_checkable
 class NeedsLease(Protocol):
-    """A driver whose nodes other agents see too. Only the one that has the lease manages them; the
-    others stand by.
+    """A driver whose nodes other agents see too. Only the agent that holds the lease manages them;
+    the others stand by.
     """
 
     def lease(self) -> str:
-        """The name of the lease. Any text that is the same for all agents that would manage the
-        same nodes.
+        """Return the name of the lease: a text that is the same for all agents that would manage
+        the same nodes.
         """
 
 
@@ -202,10 +194,10 @@ class Instances(Protocol):
     """What the records know of instances."""
 
     def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
-        """Those of ``instances``, by uuid, that are another host's."""
+        """Return those of ``instances``, by uuid, that are on another host."""
 
     def nodes(self) -> frozenset[str]:
-        """The uuids of the nodes on which this host has instances."""
+        """Return the uuids of the nodes on which this host has instances."""
 
 
 @runtime_checkable
@@ -219,14 +211,15 @@ class LooksAtInstances(Protocol):
 
 
 def canonical_name(name: str) -> str:
-    """The driver's own name for one of nova's spellings; other names as they are."""
+    """Return the driver's own name for one of nova's names; other names as they are."""
     return NOVA_SPELLINGS.get(name, name)
 
 
 def load(name: str, conf: cfg.ConfigOpts) -> Driver:
-    """Make the driver called ``name``.
+    """Load and construct the driver called ``name``.
 
-    :raises ConfigError: there is no such driver, its libraries are missing, or it cannot be made.
+    :raises ConfigError: there is no such driver, its libraries are missing, or its construction
+        fails.
     """
     option, failure = printable(f"[DEFAULT] compute_driver = {name}"), None
     try:
@@ -246,7 +239,8 @@ def load(name: str, conf: cfg.ConfigOpts) -> Driver:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's driver raises
         failure = error
     if failure is not None:
-        # Out here, because oslo.log adds the exception that is being handled to the line, as it is.
+        # Outside of the except block, because oslo.log adds the exception being handled to the
+        # line, unescaped.
         what = f"it failed with {type(failure).__name__}"
         LOG.error("%s: %s:\n%s", option, what, printable_traceback(failure))
         raise ConfigError(f"{option}: {what}: {printable(str(failure))}", DRIVER_FAULT) from failure
@@ -267,7 +261,7 @@ def _lacks(candidate: object) -> list[str]:
 
 
 def available() -> set[str]:
-    """The names of all installed drivers."""
+    """Return the names of all installed drivers."""
     from importlib.metadata import entry_points
 
     return {entry.name for entry in entry_points(group=NAMESPACE)}

@@ -1,5 +1,5 @@
 """Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging
-backend stops nobody.
+backend does not block its callers.
 """
 
 import threading
@@ -16,27 +16,28 @@ from agent.model.names import printable, printable_traceback
 
 LOG = logging.getLogger(__name__)
 
-# How long a caller that waits may miss that the agent is stopping, in seconds.
+# Seconds until a waiting caller notices that the agent is stopping.
 CANCEL_POLL = 0.2
-# How many kinds of exceptions are remembered, so that each is told with its traceback only once.
+# How many kinds of exceptions are remembered, so that each is logged with its traceback only once.
 KINDS = 1000
 
 Outcome = Literal["done", "failed", "abandoned"]
+"""How a call ended."""
 
 T = TypeVar("T")
 
 
 class DriverWorker:
-    """The calls of one driver. Any number of threads may call at the same time.
+    """Makes the calls of one driver. Any number of threads may call at the same time.
 
     :param driver: the driver's name, for messages.
-    :param max_stuck: as many abandoned calls may be still under way; from then on further calls are
+    :param max_stuck: how many abandoned calls may be under way; from then on further calls are
         refused at once, because each would only cost one more thread.
-    :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new
+    :param cancelled: once set, waiting calls are abandoned within ``CANCEL_POLL`` seconds and new
         ones refused.
-    :param kind: what it is, for messages, if it is a plug-in of another kind.
-    :param late: what to do about a call that does not come back in time, if its deadline is no
-        option of ``[compute]``.
+    :param kind: the kind of plug-in, for messages.
+    :param late: the remedy for a call that does not return in time, if its deadline is no option of
+        ``[compute]``.
     """
 
     def __init__(
@@ -57,14 +58,14 @@ class DriverWorker:
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
         self._stuck = 0
-        # Called with the name of each call, what became of it, and the seconds that it took.
+        # Called with the name of each call, how it ended, and the seconds that it took.
         self.observe: Callable[[str, Outcome, float], None] = lambda _call, _outcome, _seconds: None
-        # What was raised, and where.
+        # Exceptions that were logged: type, file and line.
         self._told: set[tuple[str, str, int | None]] = set()
 
     @property
     def stuck(self) -> int:
-        """How many abandoned calls have not come back yet."""
+        """How many abandoned calls have not returned yet."""
         return self._stuck
 
     @property
@@ -73,16 +74,16 @@ class DriverWorker:
         return self._stuck >= self._max_stuck
 
     def call(self, function: Callable[..., T], *args: object, deadline: float, node: str = "") -> T:
-        """What ``function(*args)`` returns, a method of the driver.
+        """Return what ``function(*args)``, a method of the driver, returns.
 
         :param deadline: seconds to wait for it.
         :param node: the name of the node that it is about, for messages.
-        :raises DriverTimeout: it did not return in time and was left to itself; or, with
-            ``critical`` true in the error's data, it was not even called because ``max_stuck``
-            others hang.
+        :raises DriverTimeout: it did not return in time and was abandoned; or, with ``critical``
+            true in the error's data, it was not even called because ``max_stuck`` other calls hang.
         :raises DriverCancelled: the agent is stopping.
-        :raises AgentError: what the driver itself raised.
-        :raises DriverError: the driver raised something else, which is the cause.
+        :raises AgentError: the error that the driver itself raised.
+        :raises DriverError: the driver raised something else, which is the cause; or no thread
+            could be started.
         """
         call = _Call(lambda: function(*args), self._describe(function, node))
         data: dict[str, Any] = {
@@ -132,7 +133,9 @@ class DriverWorker:
             ) from error
 
     def _wait(self, call: "_Call[T]", deadline: float) -> bool:
-        """Whether the call came back in time and nobody told the agent to stop."""
+        """Return whether the call returned before the deadline and before the agent was told to
+        stop.
+        """
         end = time.monotonic() + deadline
         while (left := end - time.monotonic()) > 0 and not self._cancelled.is_set():
             if call.done.wait(min(left, CANCEL_POLL)):
@@ -140,7 +143,7 @@ class DriverWorker:
         return call.done.is_set()
 
     def _abandon(self, call: "_Call[T]") -> bool:
-        """Leave the call to itself. False: it came back at the last moment."""
+        """Abandon the call. Return False if it returned at the last moment."""
         with self._lock:
             if call.done.is_set():
                 return False
@@ -156,8 +159,8 @@ class DriverWorker:
                 LOG.info("%s came back after it had been abandoned", call.title)
 
     def _tell(self, title: str, error: BaseException) -> None:
-        """Log an exception with its traceback, the first time that one of its kind comes from that
-        place; whoever reports the error has the one line.
+        """Log an exception with its traceback, the first time that one of its type comes from that
+        place. The error that callers report has the one-line message.
         """
         frames = traceback.extract_tb(error.__traceback__)
         kind = (
@@ -183,7 +186,7 @@ class DriverWorker:
 
 
 class _Call(Generic[T]):
-    """One call on its way."""
+    """One call under way."""
 
     def __init__(self, function: Callable[[], T], title: str) -> None:
         self.title = title
@@ -202,18 +205,18 @@ class _Call(Generic[T]):
 
     @property
     def failed(self) -> bool:
-        """Whether it came back with an exception."""
+        """Whether it returned with an exception."""
         return self._future.exception() is not None
 
     def result(self, tell: Callable[[str, BaseException], None]) -> T:
-        """What came of it. ``tell``: called with an exception that nobody has foreseen."""
+        """Return or raise the call's result. ``tell``: called with an unexpected exception."""
         error = self._future.exception()
         if error is None:
             return self._future.result()
         if isinstance(error, AgentError):
             raise error
-        # Not where it is handled, because there oslo.log adds it to the line as it is. Of an exit
-        # too, because it ended the call's own thread only.
+        # Not in an except block, because there oslo.log adds the exception to the line unescaped.
+        # SystemExit too, because it ended the call's own thread only.
         tell(self.title, error)
         raise DriverError(
             f"{self.title} raised {type(error).__name__}: {printable(str(error))}",

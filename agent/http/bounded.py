@@ -1,5 +1,5 @@
-"""HTTP for keystoneauth sessions with bounds: on the size of an answer, on the time it may take as
-a whole, and on whom a token is shown.
+"""HTTP for keystoneauth sessions with limits: on the size of an answer, on its total time, and on
+where a token is sent.
 """
 
 import http.client
@@ -19,6 +19,7 @@ from agent.deadline import left
 
 MIB = 1024 * 1024
 MAX_ANSWER = 64 * MIB
+"""Bytes."""
 _PIECE = 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
 
@@ -28,12 +29,12 @@ class AnswerTooLong(requests.exceptions.RequestException):
 
 
 class Redirected(requests.exceptions.RequestException):
-    """A server sent the client elsewhere, and what was asked may be known to that server only."""
+    """A server redirected the client, and the request must not be sent elsewhere."""
 
 
 class _UntilDeadline(io.RawIOBase):
-    """What comes from a socket, until a point in time; ``socket`` gets what is left of the time
-    before each wait.
+    """Reads from a socket until a deadline; before each wait ``socket`` gets the remaining time as
+    its timeout.
     """
 
     def __init__(self, raw: io.RawIOBase, socket: Any, seconds: float) -> None:
@@ -57,8 +58,8 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """An answer that has to be there, head and body, within the time that its socket waits for one
-    piece.
+    """A response whose head and body have to arrive together within the socket's timeout for one
+    read.
     """
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
@@ -97,12 +98,12 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         super().__init__(**options)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
-        """Make the pools that hold connections."""
+        """Create the connection pools."""
         super().init_poolmanager(*args, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
 
     def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
-        """The pools that hold connections through a proxy."""
+        """Return the connection pools for a proxy."""
         manager = super().proxy_manager_for(*args, **options)
         manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
         return manager
@@ -113,7 +114,7 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         """Send ``request`` and read the answer.
 
         :raises AnswerTooLong: its body is longer than it may be.
-        :raises Redirected: the server sends the client where the request must not go.
+        :raises Redirected: the server redirects the request, and it must not follow.
         """
         answer = super().send(
             request,
@@ -158,8 +159,10 @@ class BoundedAdapter(TCPKeepAliveAdapter):
 
 
 def _in_time(timeout: Any, request: requests.PreparedRequest) -> Any:
-    """The times to wait for a connection and for an answer, and no longer than the present thread
-    may.
+    """Return the timeouts for a connection and for an answer, bounded by the present thread's
+    deadline.
+
+    :raises requests.exceptions.ConnectTimeout: no time is left.
     """
     seconds = left()
     if seconds == math.inf:
@@ -176,6 +179,7 @@ def _in_time(timeout: Any, request: requests.PreparedRequest) -> Any:
 
 
 def _refuse_redirect(request: requests.PreparedRequest, answer: requests.Response) -> None:
+    """Raise :class:`Redirected` if the answer is a redirect that must not be followed."""
     target = answer.headers.get("Location")
     if answer.status_code not in _REDIRECTS or target is None:
         return
@@ -184,7 +188,7 @@ def _refuse_redirect(request: requests.PreparedRequest, answer: requests.Respons
         goes_to = urljoin(came_from, target)
         stays = _origin(came_from) == _origin(goes_to)
     except ValueError:
-        # It is no URL.
+        # The target is no URL.
         goes_to, stays = target, False
     if "X-Auth-Token" in request.headers or not stays:
         shown = goes_to.partition("?")[0]
@@ -199,8 +203,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 def bounded_session(
     max_answer: int = MAX_ANSWER, limits: Mapping[str, Any] | None = None
 ) -> requests.Session:
-    """What a keystoneauth session sends through; ``limits`` are further arguments of its adapter
-    (``tls_ciphers``, ``tls_min_version``).
+    """Return the session that a keystoneauth session sends through; ``limits`` are further
+    arguments of its adapter (``tls_ciphers``, ``tls_min_version``).
     """
     session = requests.Session()
     adapter = BoundedAdapter(max_answer, **(limits or {}))

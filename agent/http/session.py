@@ -1,5 +1,5 @@
-"""From a section of keystoneauth options to an adapter for the service that it describes; and what
-is wrong with TLS, and its remedy.
+"""Builds the adapter for a service from its section of keystoneauth options, and explains problems
+of TLS: what is wrong, and the remedy.
 """
 
 import ssl
@@ -16,7 +16,7 @@ from oslo_config import cfg
 from agent.errors import ConfigError, ConfigErrors
 from agent.http.bounded import MAX_ANSWER, bounded_session
 
-# The codes of OpenSSL's verification (X509_V_ERR_...), and what is to be done.
+# Codes of OpenSSL's verification (X509_V_ERR_...), by remedy.
 _EXPIRED = frozenset({9, 10})
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 _WRONG_NAME = frozenset({62, 63, 64})
@@ -25,8 +25,8 @@ _WRONG_NAME = frozenset({62, 63, 64})
 def service_adapter(
     conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSWER
 ) -> ksa_adapter.Adapter:
-    """An adapter for the service that the section ``group`` describes; no answer to it is longer
-    than ``max_answer`` bytes. Sends nothing.
+    """Return an adapter for the service that the section ``group`` describes; no answer to it is
+    longer than ``max_answer`` bytes. Sends nothing.
 
     :raises ConfigErrors: everything that is wrong with the plugin, its options and its
         certificates.
@@ -84,7 +84,7 @@ def _section_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """The files of a section, as far as it names any."""
+    """The certificate files that a section names."""
 
     cafile: str | None
     certfile: str | None
@@ -92,7 +92,7 @@ class CertificateFiles:
 
     @classmethod
     def of_session(cls, session: Session) -> "CertificateFiles":
-        """Those that a session uses."""
+        """Return the files that a session uses."""
         pair = (
             (session.cert, None)
             if isinstance(session.cert, str)
@@ -102,7 +102,7 @@ class CertificateFiles:
 
 
 def certificate_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]:
-    """What keeps the files of certificates of a section from being used."""
+    """Yield what is wrong with the certificate files of a section."""
     section = conf[group]
     yield from file_problems(
         CertificateFiles(section.cafile, section.certfile, section.keyfile), group
@@ -110,7 +110,7 @@ def certificate_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigErr
 
 
 def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError]:
-    """What keeps the files from being used."""
+    """Yield what is wrong with the files."""
     readable = True
     for name in ("cafile", "certfile", "keyfile"):
         path = getattr(section, name)
@@ -172,7 +172,7 @@ def _reason(error: Exception) -> str:
 
 
 def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
-    """What ends a failure of TLS, by its innermost cause."""
+    """Return the remedy for a failure of TLS, from the innermost of its causes that is known."""
     for one in causes:
         if isinstance(one, ssl.SSLCertVerificationError):
             return _verification_remedy(one, group)

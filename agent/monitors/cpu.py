@@ -1,4 +1,4 @@
-"""The host's processors: frequency, and what their time is spent on."""
+"""Monitor of the host's processors: frequency, and what their time is spent on."""
 
 import time
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ GUESTS = ("guest", "guest_nice")
 
 
 class CpuMonitor:
-    """Times are those of all CPUs since the host started; percentages are those since the last
-    reading, none in the first.
+    """Measures the CPUs. Times are those of all CPUs since the host started; percentages are those
+    since the last measurement, and missing in the first.
     """
 
     type = "cpu"
@@ -22,16 +22,16 @@ class CpuMonitor:
         self._last: Mapping[str, float] | None = None
 
     def unsupported(self) -> str | None:
-        """Every host has processors."""
+        """Return None: every host has processors."""
         return None
 
     def metrics(self) -> list[Metric]:
-        """Frequency, where the host tells it, times and percentages."""
+        """Return the times and percentages, and the frequency where the host reports it."""
         now, times = time.time(), _times()
         last, self._last = self._last, times
         figures = [(f"cpu.{kind}.time", times[kind], "seconds") for kind in times if kind != "all"]
         if last is not None and (elapsed := times["all"] - last["all"]) > 0:
-            # A counter may go back a little on some kernels.
+            # On some kernels a counter may go back a little.
             figures += [
                 (
                     f"cpu.{kind}.percent",
@@ -48,7 +48,7 @@ class CpuMonitor:
 
 
 def _times() -> Mapping[str, float]:
-    """Seconds by what they were spent on, and in all."""
+    """Return the seconds by kind, and their sum."""
     found = psutil.cpu_times()
     every = {
         kind: float(seconds) for kind, seconds in found._asdict().items() if kind not in GUESTS

@@ -1,4 +1,4 @@
-"""The host's memory."""
+"""Monitor of the host's memory."""
 
 import time
 
@@ -10,16 +10,16 @@ MIB = 1024 * 1024
 
 
 class MemoryMonitor:
-    """What the kernel says of memory as a whole, huge pages among what is used."""
+    """Measures the memory as the kernel reports it; huge pages count as used."""
 
     type = "memory"
 
     def unsupported(self) -> str | None:
-        """Every host has memory."""
+        """Return None: every host has memory."""
         return None
 
     def metrics(self) -> list[Metric]:
-        """In all, what could still be had, and how much of it is used."""
+        """Return the total, what is available, and the percentage that is used."""
         now, memory = time.time(), psutil.virtual_memory()
         figures = (
             ("memory.total", memory.total / MIB, "mebibytes"),

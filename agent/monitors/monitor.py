@@ -1,4 +1,4 @@
-"""What a monitor is, and what comes of asking it. Monitors are found by the entry points of
+"""The interface of monitors, and their measurements. Monitors are found by the entry points of
 ``NAMESPACE``.
 """
 
@@ -13,21 +13,23 @@ Status = Literal["ok", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure: ``name`` as ``cpu.user.percent``, its ``unit`` in words, who measured it, and
-    when, in seconds since the epoch.
-    """
+    """One figure that a monitor measured."""
 
     name: str
+    """Such as ``cpu.user.percent``."""
     value: float
     unit: str
+    """In words."""
     source: str
+    """What measured it, such as ``psutil``."""
     taken_at: float
+    """Seconds since the epoch."""
 
 
 @runtime_checkable
 class Monitor(Protocol):
-    """A plug-in: a class that takes nothing. ``type`` says what it measures; of a type there is one
-    on a host.
+    """A plug-in that measures one thing: a class whose constructor takes no arguments. A host has
+    one monitor of a type.
     """
 
     @property
@@ -35,20 +37,21 @@ class Monitor(Protocol):
         """What is measured: ``cpu``, ``memory``."""
 
     def unsupported(self) -> str | None:
-        """Why there is nothing to measure on this host; None if there is."""
+        """Return why there is nothing to measure on this host; None if there is."""
 
     def metrics(self) -> Sequence[Metric]:
-        """All figures of now. May block; an error loses this monitor's figures and no other's."""
+        """Return all figures as of now. May block; an error loses only this monitor's figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one monitor said at ``taken_at`` (seconds since the epoch): ``metrics`` if ok, else
-    ``text`` says why there are none.
-    """
+    """The answer of one monitor."""
 
     monitor: str
     status: Status
     taken_at: float
+    """Seconds since the epoch."""
     metrics: tuple[Metric, ...] = ()
+    """Empty unless the status is ok."""
     text: str = ""
+    """Why there are no metrics; empty if there are."""

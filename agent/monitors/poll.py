@@ -1,4 +1,4 @@
-"""Asks all monitors; one that fails or hangs hides no other."""
+"""Loads and polls the monitors; one that fails or hangs does not affect the others."""
 
 import math
 import time
@@ -19,7 +19,7 @@ REMEDY = "leave it out, or install what it needs"
 
 
 def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
-    """The monitors that ``[compute] monitors`` names, by name.
+    """Return the monitors that ``[compute] monitors`` names, by name.
 
     :raises ConfigErrors: everything that is wrong with them.
     """
@@ -38,6 +38,7 @@ def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
 
 
 def _made(name: str, installed: Mapping[str, EntryPoint]) -> Monitor:
+    """Load and construct one monitor."""
     option = f"[compute] monitors: {printable(name)}"
     if name not in installed:
         raise ConfigError(
@@ -58,6 +59,7 @@ def _made(name: str, installed: Mapping[str, EntryPoint]) -> Monitor:
 
 
 def _rivals(names: list[str], monitors: Mapping[str, Monitor]) -> Iterator[ConfigError]:
+    """Yield an error for each monitor of a type that another one measures already."""
     first: dict[str, str] = {}
     for name in names:
         if name not in monitors:
@@ -77,6 +79,8 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _PendingMeasurement:
+    """A monitor and the worker that calls it."""
+
     monitor: Monitor
     worker: DriverWorker
 
@@ -84,9 +88,9 @@ class _PendingMeasurement:
 class Monitors:
     """The monitors of a host, by name. Polled by one thread at a time, which holds no lock.
 
-    :param deadline: seconds that each may take. One that hangs is not asked again before it has
-        come back.
-    :param cancelled: once set, nobody is waited for.
+    :param deadline: seconds that each may take. One that hangs is not asked again before its call
+        has returned.
+    :param cancelled: once set, no call is waited for.
     """
 
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
@@ -98,7 +102,7 @@ class Monitors:
         self._told: dict[str, str] = {}
 
     def poll(self) -> tuple[Measurement, ...]:
-        """What each of them says now."""
+        """Return the measurement of each monitor as of now."""
         return tuple(self._reading(name, one) for name, one in self._asked.items())
 
     def _reading(self, name: str, asked: _PendingMeasurement) -> Measurement:
@@ -124,9 +128,9 @@ class Monitors:
 
 
 def metrics(monitor: Monitor) -> tuple[Metric, ...] | str:
-    """The monitor's metrics, or why it has none.
+    """Return the monitor's metrics, or the reason why it has none.
 
-    :raises DriverError: what it gives are no metrics.
+    :raises DriverError: it returns something else than metrics.
     """
     why = monitor.unsupported()
     if why is not None:

@@ -170,7 +170,7 @@ def desired_tree(
         if journal.adopted:
             take_trait_off_root(tree, root)
         count_on_root(tree, root, policy.on_root)
-        # After the driver's part, because that may have the providers that count the units.
+        # After the driver's part, because the driver may create the providers that count the units.
         put_units(tree, present, root, driver_report.facts)
         # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
         if journal.adopted:

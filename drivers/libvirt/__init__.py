@@ -1,4 +1,4 @@
-"""A hypervisor managed by libvirt: QEMU guests, with what libvirtd says of the host and of them."""
+"""A hypervisor managed by libvirt: QEMU guests, and the host as libvirtd reports it."""
 
 from drivers.libvirt.driver import LibvirtDriver
 

@@ -1,4 +1,6 @@
-"""The Python binding of libvirt, an extra of this package, and the errors that come out of it."""
+"""The Python binding of libvirt, an extra of this package: its import, its errors and its event
+loop.
+"""
 
 import logging
 import time
@@ -32,7 +34,8 @@ class ConnectionLost(NotReady):
 
 
 def binding() -> ModuleType:
-    """The module ``libvirt``. Here, because the rest of this package can be used without it.
+    """Return the module ``libvirt``, imported here because the rest of this package can be used
+    without it.
 
     :raises ConfigError: it is not installed.
     """
@@ -51,7 +54,7 @@ def binding() -> ModuleType:
 
 
 def translated(what: str, error: Any) -> DriverError:
-    """One of libvirt's errors as one of ours. ``what`` was being done."""
+    """Return an error of libvirt as a :class:`DriverError`. ``what``: describes the call."""
     libvirt = binding()
     number, domain = error.get_error_code(), error.get_error_domain()
     message = printable(f"{what}: {error.get_error_message() or 'libvirt gives no reason'}")
@@ -68,7 +71,7 @@ def translated(what: str, error: Any) -> DriverError:
 
 LOG = logging.getLogger(__name__)
 
-# After a failure, in seconds.
+# Seconds to wait after a failure.
 PAUSE = 1.0
 
 _lock = Lock()
@@ -76,8 +79,8 @@ _running = False
 
 
 def ensure_event_loop() -> None:
-    """Start the loop if it does not run yet. Before the first connection: one that is older has
-    neither keep-alive nor events.
+    """Start the event loop if it is not running. To be called before the first connection: an older
+    one has neither keep-alive nor events.
 
     It is never stopped, because libvirt has only one and cannot be given another.
     """
@@ -86,7 +89,7 @@ def ensure_event_loop() -> None:
     with _lock:
         if _running:
             return
-        # By default libvirt prints every error on stderr, also those that are raised.
+        # By default libvirt prints every error to stderr, raised ones too.
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
         libvirt.virEventRegisterDefaultImpl()
         Thread(target=_run, name="libvirt events", daemon=True).start()
@@ -99,7 +102,8 @@ def _run() -> None:
         try:
             libvirt.virEventRunDefaultImpl()
         except Exception as error:
-            # Without the loop no connection would be seen to break, and no change of a guest.
+            # Without the loop, neither a broken connection nor a change of a guest would be
+            # noticed.
             if (now := repr(error)) != told:
                 LOG.exception("libvirt's event loop")
                 told = now

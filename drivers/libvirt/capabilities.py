@@ -1,4 +1,4 @@
-"""The capabilities of the host: what its CPUs are, and its NUMA cells."""
+"""The host's part of libvirt's capabilities: its CPUs and its NUMA cells."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from drivers.libvirt.xml import Element, NumberLists, fault, integer, natural, p
 
 WHAT = "capabilities"
 
-# More than Linux has; a document with more was made to harm.
+# More than Linux supports; a document with more is malicious.
 MOST_CELLS, MOST_CPUS = 4096, 65536
 # No Linux that runs guests has larger ordinary pages.
 LARGEST_ORDINARY_KIB = 64
@@ -18,26 +18,27 @@ LARGEST_ORDINARY_KIB = 64
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """``features``: the names of what the CPU has beyond its model, in libvirt's words.
-    ``topology``: None where the host has no NUMA topology.
-    """
+    """The host's CPUs and cells."""
 
     architecture: str
     model: str
     vendor: str
     features: frozenset[str]
+    """The features of the CPU beyond its model, in libvirt's words."""
     topology: PartialRead[Topology | None]
+    """None where the host has no NUMA topology."""
     online: frozenset[int]
+    """The CPUs that are online."""
 
 
 def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
-    """What the text of ``getCapabilities`` says of the host. A cell that cannot be understood is
-    set aside; the others stay.
+    """Parse the host's part of ``getCapabilities``. A cell that cannot be parsed becomes a fault;
+    the others stay.
 
-    ``online``: the CPUs that run; None: those of which it tells where they are, as it does not of
-    those that do not run.
+    ``online``: the CPUs that are online; None: those whose socket the text names, as it does for
+    online CPUs only.
 
-    :raises DriverError: nothing of it can be understood.
+    :raises DriverError: nothing of it can be parsed.
     """
     root = parse(xml, WHAT, "capabilities")
     host = root.find("host")
@@ -107,7 +108,7 @@ def _cell(element: Element, what: str, online: frozenset[int], lists: NumberList
 
 
 def _memory_mib(element: Element, what: str) -> int:
-    """libvirt gives KiB. A cell without memory has none listed, or 0."""
+    """Return MiB; libvirt gives KiB. A cell without memory has none listed, or 0."""
     memory = element.find("memory")
     if memory is None:
         return 0
@@ -124,8 +125,8 @@ def _distances(element: Element, what: str) -> dict[int, int]:
 
 
 def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
-    """The pools, smallest pages first, without the ordinary pages of the host: libvirt lists them
-    first among them, and they are no pool.
+    """Return the pools, smallest pages first, without the host's ordinary pages: libvirt lists
+    these first, and they are no pool.
     """
     pools = dict(
         sorted(
@@ -144,8 +145,8 @@ def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
 def _cores(
     running: dict[int, Element], what: str, lists: NumberLists
 ) -> tuple[frozenset[int], ...]:
-    """The cores of the online CPUs, by their lowest. A CPU of which libvirt tells no siblings
-    (older ones never do) is a core of its own.
+    """Return the cores of the online CPUs, ordered by their lowest CPU. A CPU for which libvirt
+    lists no siblings (older ones never do) is a core of its own.
     """
     cores: list[frozenset[int]] = []
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""All that is asked of libvirt and the kernel for one snapshot of the host."""
+"""Collects the raw answers of libvirt and the kernel for one snapshot of the host."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -24,39 +24,42 @@ DEVICES: tuple[Section, ...] = ("pci", "mdev")
 T = TypeVar("T")
 Faults = dict[Section, tuple[str, ...]]
 Listed = tuple[tuple[Any, ...], tuple[str, ...]]
-"""What was listed, and what could not be read of it."""
+"""The objects listed, and the faults of those that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basics:
-    """What costs libvirtd nothing to tell; None what it cannot make out on this kernel."""
+    """Answers that cost libvirtd nothing. For fields see :class:`RawCapabilities`."""
 
     libvirt_version: int
     hypervisor_version: int
     hypervisor_type: str
     hostname: str
     info: tuple[str, int, int, int, int, int, int, int] | None
+    """None if libvirt cannot find this out on this kernel."""
     online: frozenset[int] | None
+    """None if libvirt cannot find this out on this kernel."""
     present: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What changes only with libvirt, QEMU or the CPU: expanded CPUs, and domain capabilities by
-    architecture and machine.
-    """
+    """Answers that change only with libvirt, QEMU or the CPU."""
 
     expanded: tuple[str, ...] = ()
+    """Expanded CPUs."""
     domain_capabilities: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By architecture and machine."""
 
 
 Key = tuple[int, int, str]
-"""libvirt's version, the hypervisor's, and what the capabilities come to."""
+"""The version of libvirt, that of the hypervisor, and a hash of the capabilities."""
 
 
 class Collector:
-    """Asks. ``disk``: the worker that the disk is asked in, which is not libvirt's and may hang by
-    itself.
+    """Queries libvirt and the kernel.
+
+    ``disk``: the worker that reads the disk; apart from libvirt's, because either may hang alone.
     """
 
     def __init__(self, settings: LibvirtSettings, disk: DriverWorker) -> None:
@@ -65,10 +68,10 @@ class Collector:
         self._known: tuple[Session, Key, Abilities] | None = None
 
     def ask(self, session: Session) -> RawCapabilities:
-        """All answers. What cannot be asked is among the faults.
+        """Return all answers. What cannot be asked is among the faults.
 
         :raises NotReady: the connection is broken.
-        :raises DriverError: not even the essential can be asked.
+        :raises DriverError: not even the essential answers can be had.
         """
         faults: Faults = {}
         basics = session.ask("asking for versions, memory and CPUs", ask_basics, CHEAP)
@@ -96,7 +99,7 @@ class Collector:
             else None
         )
         kernel = _tried(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
-        # libvirt writes this text, and writes it so.
+        # libvirt writes this text itself, always in this form.
         without_cells = "<cell id=" not in capabilities
         cpus = (
             ask_cpus(self._settings.sysfs)
@@ -127,7 +130,9 @@ class Collector:
     def _abilities(
         self, session: Session, basics: Basics, capabilities: str, faults: Faults
     ) -> Abilities:
-        """From what is known of this connection, if nothing of it has changed."""
+        """Return the abilities; without queries if nothing has changed since this connection last
+        gave them.
+        """
         key = (
             basics.libvirt_version,
             basics.hypervisor_version,
@@ -147,7 +152,8 @@ class Collector:
 
 
 def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
-    """The operator's CPU models as libvirt writes them, which may be in upper or lower case.
+    """Return the operator's CPU models as libvirt writes them; the option may have them in upper or
+    lower case.
 
     :raises ConfigError: libvirt knows no such model.
     """
@@ -163,7 +169,7 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
         lambda handle: tuple(map(str, handle.getCPUModelNames(architecture))),
     )
     if not known:
-        # Of an architecture without such a list any model may be right.
+        # For an architecture without such a list any model may be right.
         return settings.cpu_models
     names = {one.lower(): one for one in known}
     if unknown := [one for one in settings.cpu_models if one.lower() not in names]:
@@ -211,7 +217,7 @@ def _description(session: Session, machine: EmulatedMachine, virt_type: str) -> 
 
 
 def _supported(what: str, session: Session, question: Callable[[Handle], T]) -> T | None:
-    """The answer; None from a backend that has none."""
+    """Return the answer; None from a backend that does not support the query."""
     try:
         return session.ask(what, question, CAPABILITIES)
     except LibvirtRefused as error:
@@ -221,9 +227,9 @@ def _supported(what: str, session: Session, question: Callable[[Handle], T]) -> 
 
 
 def _tried(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
-    """The answer; None if there is none, and then the reason is a fault of the section.
+    """Return the answer; None if there is none, with the reason as a fault of the section.
 
-    :raises NotReady: libvirtd is gone, so that asking further is of no use.
+    :raises NotReady: libvirtd is gone, so further queries are useless.
     """
     try:
         return ask()
@@ -237,7 +243,7 @@ def _tried(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
 def _listed(
     faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Listed]
 ) -> tuple[Any, ...] | None:
-    """What was listed; None if nothing could be, or the backend has no such things."""
+    """Return what was listed; None if the listing failed, or the backend has no such objects."""
     try:
         found, set_aside = ask()
     except NotReady:
@@ -252,11 +258,11 @@ def _listed(
     return found
 
 
-# --- questions, asked in a worker -----------------------------------------------------------------
+# --- queries, run in a worker ---------------------------------------------------------------------
 
 
 def ask_basics(handle: Handle) -> Basics:
-    """Versions, name, memory and which CPUs run."""
+    """Return versions, name, memory and which CPUs are online."""
     info, running = _if_it_can(handle.getInfo), _if_it_can(handle.getCPUMap)
     return Basics(
         libvirt_version=handle.getLibVersion(),
@@ -281,7 +287,7 @@ def _if_it_can(question: Callable[[], T]) -> T | None:
 
 
 def list_devices(handle: Handle) -> Listed:
-    """All node devices that matter, in one listing."""
+    """Return all node devices of the relevant kinds, in one listing."""
     libvirt = binding()
     kinds = (
         libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
@@ -291,12 +297,12 @@ def list_devices(handle: Handle) -> Listed:
         | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
     )
     try:
-        # A mediated device can be defined and not be there.
+        # Only active ones, because a mediated device can be defined and not exist.
         devices = handle.listAllDevices(kinds | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE)
     except libvirt.libvirtError as error:
         if error.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
             raise
-        # libvirt's test backend does not know the difference.
+        # libvirt's test backend does not know this flag.
         devices = handle.listAllDevices(kinds)
     return _each(
         devices,
@@ -307,7 +313,7 @@ def list_devices(handle: Handle) -> Listed:
 
 
 def list_domains(handle: Handle) -> Listed:
-    """All guests, those that are off too."""
+    """Return all guests, stopped ones too."""
     libvirt = binding()
     states = _states()
 
@@ -323,7 +329,9 @@ def list_domains(handle: Handle) -> Listed:
 
 
 def _states() -> Mapping[int, DomainState]:
-    """All but those of a guest that runs, is blocked, or is on its way down."""
+    """Return the states other than running; blocked guests and those shutting down count as
+    running.
+    """
     libvirt = binding()
     return {
         libvirt.VIR_DOMAIN_PAUSED: "paused",
@@ -334,8 +342,8 @@ def _states() -> Mapping[int, DomainState]:
 
 
 def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: int) -> Listed:
-    """The answer for each object. One that has gone since it was listed is left out; another that
-    cannot be read is set aside, and named.
+    """Return the answer for each object. An object that has gone since the listing is left out; any
+    other that cannot be read is a fault that names it.
 
     :raises libvirtError: the connection is broken.
     """
@@ -350,7 +358,7 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
             if error.get_error_code() != gone:
                 faults.append(failure.message)
         except UnicodeDecodeError as error:
-            # The binding takes only UTF-8, and a card's own data are whatever its maker wrote.
+            # The binding takes only UTF-8, and the vital product data of a card may be any bytes.
             faults.append(
                 printable(
                     f"{kind} {one.name()}: its XML is not UTF-8: {error.reason} at {error.start}"

@@ -1,5 +1,5 @@
-"""The one connection to libvirtd that all share: opened when it is first needed, and again, not too
-often, when it was lost.
+"""The shared connection to libvirtd: opened when it is first needed, and reopened, with pauses,
+after it was lost.
 """
 
 import time
@@ -18,17 +18,20 @@ from drivers.libvirt.session import CHEAP, Session, Subscribe
 LOG = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
+"""Seconds."""
 
 Verify = Callable[[Session], None]
-"""Looks at a new connection.
+"""Checks a new connection.
 
-:raises AgentError: it will not do.
+:raises AgentError: it cannot be used.
 """
 
 
 class LibvirtConnection:
-    """The connection to ``uri``. ``changed`` is called, holding no lock, when it was lost and when
-    libvirtd, which hung, is back.
+    """The connection to ``uri``.
+
+    ``changed`` is called, holding no lock, when the connection was lost and when a libvirtd that
+    hung answers again.
     """
 
     def __init__(
@@ -47,24 +50,27 @@ class LibvirtConnection:
             verify,
             changed,
         )
-        # Held while it is opened, so that many who need it open it once.
+        # Held while the connection is opened, so that many callers open it once.
         self._opening = Lock()
-        # Held for a moment, by whoever shares or closes it.
+        # Held for a moment, to share or close the session.
         self._lock = Lock()
         self._session: Session | None = None
         self._failures, self._not_before, self._why = 0, 0.0, ""
+        """``_not_before``: when to connect again at the earliest, in seconds of the monotonic
+        clock. ``_why``: the message of the last failure.
+        """
         self._closed = False
 
     def session(self) -> Session:
-        """The open connection, seen to be alive just now.
+        """Return an open session that has just answered.
 
         :raises NotReady: libvirtd does not answer, or did not a moment ago.
         :raises ConfigError: it is too old.
         """
         # Each step under the lock has a deadline.
         with self._opening:
-            # Not shared until it is seen to be alive: who asks here learns of its loss anyway, and
-            # need not be told of it.
+            # Not shared until it has answered: this caller notices its loss anyway, and needs no
+            # notification of it.
             session, self._session = self._session, None
             if session is not None and self._alive(session):
                 return self._shared(session)
@@ -82,7 +88,7 @@ class LibvirtConnection:
             return self._shared(session)
 
     def close(self) -> None:
-        """Close it for good, without waiting for libvirtd, nor for anybody who does."""
+        """Close the connection for good, without waiting for libvirtd or for callers that do."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
@@ -90,6 +96,7 @@ class LibvirtConnection:
             session.give_up()
 
     def _shared(self, session: Session) -> Session:
+        """Make the session the shared one, unless the connection was closed meanwhile."""
         with self._lock:
             closed = self._closed
             self._session = None if closed else session
@@ -99,6 +106,10 @@ class LibvirtConnection:
         return session
 
     def _alive(self, session: Session) -> bool:
+        """Return whether the session answers.
+
+        :raises NotReady: it did not answer in time.
+        """
         if not session.usable:
             session.give_up()
             return False
@@ -107,7 +118,7 @@ class LibvirtConnection:
         except NotReady:
             return False
         except LibvirtRefused:
-            # It answers.
+            # An error is an answer.
             return True
         except DriverTimeout as error:
             self._failed(error)
@@ -115,6 +126,7 @@ class LibvirtConnection:
         return True
 
     def _opened(self) -> Session:
+        """Open and check a new session."""
         late = Event()
 
         def open_connection() -> Session:
@@ -155,7 +167,7 @@ class LibvirtConnection:
             self._changed()
 
     def _answers_again(self) -> None:
-        """What nobody waited for any more came to an end after all."""
+        """A call that was abandoned has ended after all, so libvirtd answers again."""
         self._failures, self._not_before = 0, 0.0
         if not self._closed:
             self._changed()

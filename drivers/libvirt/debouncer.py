@@ -1,4 +1,4 @@
-"""Things that are told later, unless something else comes first."""
+"""Delayed notifications that can be cancelled."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Debouncer:
-    """Calls ``tell`` once for all that was put ``seconds`` ago and not cancelled since. ``tell`` is
+    """Calls ``tell`` for each key that was put ``seconds`` ago and not cancelled since. ``tell`` is
     called holding no lock.
     """
 
@@ -21,11 +21,11 @@ class Debouncer:
         self._thread: Thread | None = None
 
     def put(self, key: str) -> None:
-        """Tell of it later; anew if it waits already."""
+        """Notify of ``key`` later; restarts the delay if it waits already."""
         with self._changed:
             if self._closed:
                 return
-            # Behind the others, so that the first is always the next.
+            # Put last, so that the first key is always the next one due.
             self._due.pop(key, None)
             self._due[key] = time.monotonic() + self._seconds
             if self._thread is None:
@@ -34,12 +34,12 @@ class Debouncer:
             self._changed.notify()
 
     def cancel(self, key: str) -> None:
-        """Do not tell of it."""
+        """Drop the notification of ``key``."""
         with self._changed:
             self._due.pop(key, None)
 
     def close(self) -> None:
-        """Tell of nothing any more, and end."""
+        """Drop all notifications and end the thread."""
         with self._changed:
             self._closed = True
             self._due.clear()
@@ -52,11 +52,11 @@ class Debouncer:
             try:
                 self._tell()
             except Exception:
-                # Of the others is told all the same.
+                # The other notifications are made all the same.
                 LOG.exception("telling of a guest that has stopped")
 
     def _next(self) -> bool:
-        """Wait until something is due; False at the end."""
+        """Wait until a key is due; False when closed."""
         with self._changed:
             while not self._closed:
                 first = next(iter(self._due.items()), None)

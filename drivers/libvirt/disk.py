@@ -1,4 +1,4 @@
-"""How much disk there is for guests: of a file system, an LVM volume group or a Ceph pool."""
+"""The size of the disk for guests: a file system, an LVM volume group or a Ceph pool."""
 
 import json
 import os
@@ -12,10 +12,12 @@ from agent.model.names import printable
 from drivers.libvirt.settings import DiskSettings
 
 DEADLINE = 30.0
+"""Seconds."""
 
 
 def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
-    """What the command prints. In a worker, because one that cannot be killed is waited for.
+    """Return what the command prints. To be called in a worker, because a process that cannot be
+    killed is waited for.
 
     :raises DriverError: it is not installed, fails, or takes longer than ``deadline`` seconds.
     """
@@ -40,14 +42,15 @@ def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
     return done.stdout.decode(errors="replace")
 
 
-# In which the kernel counts what a file occupies, whatever the file system.
+# The unit of st_blocks, in bytes, whatever the file system.
 SECTOR = 512
 
 
 def read_disk_gib(settings: DiskSettings) -> int:
-    """GiB, rounded down. In a worker: a network's file system or Ceph may not answer.
+    """Return the size in GiB, rounded down. To be called in a worker: a network file system or Ceph
+    may not answer.
 
-    :raises DriverError: it cannot be told.
+    :raises DriverError: the size cannot be read.
     """
     if settings.kind == "lvm":
         return _volume_group(settings.volume_group) // GIB
@@ -57,8 +60,8 @@ def read_disk_gib(settings: DiskSettings) -> int:
 
 
 def read_image_cache_gib(settings: DiskSettings) -> int:
-    """GiB, rounded up, that cached images take of the disk for guests; 0 if they are on another
-    file system, or there are none yet.
+    """Return the GiB, rounded up, that cached images take of the disk for guests; 0 if they are on
+    another file system, or there are none yet.
 
     :raises DriverError: the file system does not answer.
     """
@@ -69,7 +72,7 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
         if cache.stat().st_dev != settings.folder.stat().st_dev:
             return 0
         with os.scandir(cache) as entries:
-            # What they occupy, because they do not grow to their virtual size.
+            # Their allocated size, because they do not grow to their virtual size.
             taken = sum(_occupied(one) for one in entries)
     except (FileNotFoundError, NotADirectoryError):
         return 0
@@ -82,7 +85,7 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
 
 
 def _occupied(entry: "os.DirEntry[str]") -> int:
-    """Bytes of a file, 0 of one that was removed since it was listed."""
+    """Return the allocated bytes of a file, 0 of one that was removed since the listing."""
     try:
         return entry.stat().st_blocks * SECTOR if entry.is_file() else 0
     except FileNotFoundError:
@@ -117,8 +120,8 @@ def _pool(settings: DiskSettings) -> int:
 
 
 def _bytes(stats: Mapping[str, Any]) -> int:
-    """What can still be written and what was, both without the replicas: those are in
-    ``bytes_used`` where there is ``stored``.
+    """Return what can still be written plus what is stored, both without replicas: ``bytes_used``
+    includes replicas where there is ``stored``.
     """
     return int(stats["max_avail"]) + int(
         stats["stored"] if "stored" in stats else stats["bytes_used"]

@@ -1,4 +1,4 @@
-"""The guests as libvirt shows them."""
+"""The guests as libvirt shows them, with the origin that nova wrote into their metadata."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from drivers.libvirt.guest_devices import Ways, mediated_devices_of, pci_devices
 from drivers.libvirt.raw_capabilities import DomainAnswer
 from drivers.libvirt.xml import Element, child, fault, kib_of, mib_up, natural, parse
 
-# A version is behind it: 1.0 with older novas, 1.1 with newer ones.
+# The version follows: 1.0 in older novas, 1.1 in newer ones.
 _NAMESPACE = "{http://openstack.org/xmlns/libvirt/nova/"
 
 
 def origin_of(domain: Element, what: str) -> Origin | None:
-    """What the domain was made from and for whom; None if nova did not say both.
+    """Return the flavor, project and user that nova wrote down; None if one is missing.
 
-    :raises DriverError: it is garbled.
+    :raises DriverError: the metadata are garbled.
     """
     instance = next(
         (
@@ -44,7 +44,7 @@ def origin_of(domain: Element, what: str) -> Origin | None:
         flavor=_flavor(flavor, space, f"{what}: flavor in the metadata"),
         project_id=project.get("uuid", ""),
         user_id=user.get("uuid", ""),
-        # For a root disk of its own nova names the image.
+        # nova names the image only for a root disk that is not a volume.
         volume_backed=root is None or root.get("type") != "image" or not root.get("uuid"),
     )
 
@@ -67,7 +67,7 @@ def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:
         for field in ("vcpus", "memory")
     )
     return Flavor(
-        # Older novas write only the name, which tells flavors apart as well.
+        # Older novas write only the name, which identifies flavors as well.
         id=element.get("id") or name,
         name=name,
         vcpus=vcpus,
@@ -84,17 +84,16 @@ EMULATOR_POLICY = "hw:emulator_threads_policy"
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """All guests that could be understood, by uuid. ``owners``: the guest that has each mediated
-    device, by the device's uuid.
-    """
+    """All guests that could be parsed, ordered by uuid."""
 
     value: tuple[Domain, ...]
     owners: Mapping[str, ConsumerUuid]
+    """The guest of each mediated device, by the device's uuid."""
     faults: tuple[str, ...] = ()
 
 
 def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology | None) -> Domains:
-    """One that cannot be understood is set aside; the others stay."""
+    """Parse all guests. A guest that cannot be parsed becomes a fault; the others stay."""
     found: dict[str, tuple[Domain, tuple[str, ...]]] = {}
     faults: list[str] = []
     for answer in answers:
@@ -106,7 +105,7 @@ def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology
         except DriverError as error:
             faults.append(error.message)
     in_order = [found[uuid] for uuid in sorted(found)]
-    # A guest that is off may name a device that another has now.
+    # Stopped guests first, because a stopped guest may name a device that another guest has now.
     by_claim = sorted(in_order, key=lambda one: one[0].state != "stopped")
     owners = {mdev: domain.uuid for domain, mdevs in by_claim for mdev in mdevs}
     return Domains(tuple(domain for domain, _ in in_order), owners, tuple(faults))

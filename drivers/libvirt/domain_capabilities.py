@@ -1,4 +1,4 @@
-"""What an emulator can give guests: the enumerations of its domain capabilities."""
+"""What each emulator can give guests: the enumerations of its domain capabilities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from agent.errors import DriverError
 from agent.model.facts import PartialRead
 from drivers.libvirt.xml import Element, natural, parse, text_of
 
-# The enumerations that become traits, by what the traits begin with.
+# The enumerations that become traits, by the prefix of these traits.
 _ENUMERATIONS: Mapping[str, tuple[str, str]] = {
     "COMPUTE_STORAGE_BUS_": ("disk", "bus"),
     "COMPUTE_GRAPHICS_MODEL_": ("video", "modelType"),
@@ -21,35 +21,36 @@ _TPM_VERSIONS = frozenset({"1.2", "2.0"})
 
 @dataclass(frozen=True, slots=True)
 class Sev:
-    """How many guests SEV can have, and how many SEV-ES and SEV-SNP share; None if libvirt does not
-    say.
-    """
+    """How many guests can use SEV."""
 
     guests: int | None
+    """None if libvirt does not report it."""
     es_guests: int | None
+    """Shared by SEV-ES and SEV-SNP; None if libvirt does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulator:
-    """One emulator with one machine type.
-
-    ``offers``: the words of each enumeration, by what its traits begin with; none for one that this
-    libvirt does not have. ``tpm_models``, ``tpm_versions``: of the emulated TPM. ``sev``: None if
-    guests cannot have it. ``launch_security``: by what guests can be protected; None if this
-    libvirt does not list it.
-    """
+    """One emulator with one machine type."""
 
     architecture: str
     offers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The words of each enumeration, by the prefix of its traits; without enumerations that this
+    libvirt does not have.
+    """
     tpm_models: frozenset[str] = frozenset()
+    """Of the emulated TPM."""
     tpm_versions: frozenset[str] = frozenset()
+    """Of the emulated TPM."""
     sev: Sev | None = None
+    """None if guests cannot have it."""
     launch_security: frozenset[str] | None = None
+    """The launch security types; None if this libvirt does not list them."""
 
 
 def read_emulators(answers: Mapping[tuple[str, str], str]) -> PartialRead[tuple[Emulator, ...]]:
-    """All emulators, by architecture and machine. One that cannot be understood is set aside; the
-    others stay.
+    """Parse all emulators, ordered by architecture and machine. An emulator that cannot be parsed
+    becomes a fault; the others stay.
     """
     emulators: list[Emulator] = []
     faults: list[str] = []
@@ -86,8 +87,8 @@ def _emulator(xml: str, what: str) -> Emulator:
 
 
 def _words(parent: Element, name: str, enumeration: str) -> frozenset[str] | None:
-    """The values of an enumeration; none of a device that is not supported, None where libvirt does
-    not know it.
+    """Return the values of an enumeration; empty for a device that is not supported, None where
+    libvirt does not list the device or its enumeration.
     """
     device = parent.find(name)
     if device is None:

@@ -26,17 +26,19 @@ from drivers.libvirt.sleeping import remember, remembered, same_cores
 from drivers.libvirt.traits import offered
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
-# In seconds; see Events.
+# How long a guest that stopped may stay away before it is reported, in seconds; see
+# :class:`Events`.
 REBOOT = 15.0
 LATE = "see whether libvirtd, or what the host has its disks on, still answers"
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """What lives from a start to a stop."""
+    """State from a start of the driver to its stop."""
 
     host: HostContext
     node: str
+    """The node's name: the host's name in libvirt."""
     connection: LibvirtConnection
     events: Events
 
@@ -44,9 +46,9 @@ class _Started:
 class LibvirtDriver:
     """The hypervisor behind ``[libvirt] connection_uri``.
 
-    One node, called as libvirt calls the host, with the identity of the host as its uuid. It is
-    known from the first contact on; while libvirt does not answer, its facts have every section
-    incomplete, so that whatever was known of it stays.
+    One node, called as libvirt calls the host, with the identity of the host as its uuid. The node
+    is known from the first contact on; while libvirt does not answer, every section of its facts is
+    incomplete, so that the last good values stay.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -54,7 +56,7 @@ class LibvirtDriver:
         self._settings, self._pmem = _from_options(conf)
         self._excluded_images: list[str] = conf.compute.image_type_exclude_list
         self._warnings = tuple(option_warnings(conf))
-        # One for each, so that a disk that hangs does not keep libvirt from being asked.
+        # One worker each, so that a hanging disk does not block the calls to libvirt.
         self._libvirt, self._disk, self._ndctl = self._workers = tuple(
             DriverWorker("libvirt", late=LATE) for _ in range(3)
         )
@@ -62,7 +64,7 @@ class LibvirtDriver:
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
         self._started: _Started | None = None
-        # As it was last seen, because libvirt forgets the cores of CPUs that sleep.
+        # As last seen, because libvirt does not report the cores of offline CPUs.
         self._topology: Topology | None = None
 
     @property
@@ -71,7 +73,7 @@ class LibvirtDriver:
         return sum(one.stuck for one in self._workers)
 
     def start(self, host: HostContext) -> None:
-        """Connect, and look whether that is the host that the operator describes; see
+        """Connect, and check that the host has what the options describe; see
         :class:`agent.driver.interface.Driver`.
         """
         events = Events(self._tell, REBOOT)
@@ -92,25 +94,27 @@ class LibvirtDriver:
             self._topology = remembered(host.state_path)
 
     def stop(self) -> None:
-        """Give the connection up, without waiting for libvirtd."""
+        """Close the connection, without waiting for libvirtd."""
         started, self._started = self._started, None
         if started is not None:
             started.events.close()
             started.connection.close()
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Tell of guests and devices that come and go, and of a connection that is lost; see
+        """Report guests and devices that come and go, and a lost connection; see
         :class:`agent.driver.interface.TellsOfChanges`.
         """
         self._changed = changed
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
-        """The hypervisor, also while libvirt does not answer: it has not gone because of that."""
+        """Return the hypervisor, also while libvirt does not answer: an outage does not remove the
+        node.
+        """
         started = self._running()
         return {started.host.identity: started.node}
 
     def facts(self, name: str) -> HostFacts:
-        """The hypervisor as it is now; see :class:`agent.driver.interface.Driver`."""
+        """Return the hypervisor's facts as of now; see :class:`agent.driver.interface.Driver`."""
         started = self._running()
         if name != started.node:
             raise DriverError(
@@ -148,15 +152,19 @@ class LibvirtDriver:
         return found
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """As of the last facts; see :class:`agent.driver.interface.ReportsCapabilities`."""
+        """Return the capabilities as of the last facts; see
+        :class:`agent.driver.interface.ReportsCapabilities`.
+        """
         return self._capabilities
 
     def option_warnings(self) -> Sequence[str]:
-        """See :class:`agent.driver.interface.WarnsOfOptions`."""
+        """Return warnings; see :class:`agent.driver.interface.WarnsOfOptions`."""
         return self._warnings
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a hypervisor knows of no other
-        """Never: the hypervisor that could answer is there, and it cannot vouch for another."""
+        """Return False: the only hypervisor that could answer exists, and it knows of no other
+        node.
+        """
         return False
 
     def _running(self) -> _Started:
@@ -165,7 +173,7 @@ class LibvirtDriver:
         return self._started
 
     def _remember(self, facts: HostFacts, host: HostContext) -> None:
-        """The topology, in the state folder too where CPUs sleep."""
+        """Remember the topology; in the state folder too where CPUs may go offline."""
         if facts.numa is None or not (facts.complete("numa") and facts.complete("cpu")):
             return
         before, self._topology = self._topology, facts.numa
@@ -177,8 +185,9 @@ class LibvirtDriver:
             remember(host.state_path, facts.numa)
 
     def _verify(self, session: Session) -> None:
-        """:raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU
-        models.
+        """Check a new connection.
+
+        :raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU models.
         """
         _verify_versions(session)
         ask_models(session, self._settings)
@@ -198,7 +207,10 @@ class LibvirtDriver:
 
 
 def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespace, ...]]:
-    """:raises ConfigErrors: everything that is wrong with them."""
+    """Return the settings and the namespaces of persistent memory.
+
+    :raises ConfigErrors: everything that is wrong with the options.
+    """
     errors: list[ConfigError] = []
     try:
         settings = LibvirtSettings.from_options(conf)
@@ -214,7 +226,10 @@ def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespac
 
 
 def _verify_versions(session: Session) -> None:
-    """:raises ConfigError: libvirt or QEMU is too old."""
+    """Check the versions of libvirt and QEMU.
+
+    :raises ConfigError: one of them is too old.
+    """
     version, hypervisor, kind = session.ask(
         "asking for versions",
         lambda handle: (handle.getLibVersion(), handle.getVersion(), handle.getType()),

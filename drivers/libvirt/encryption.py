@@ -1,6 +1,4 @@
-"""By which techniques guests can have their memory encrypted, and how many contexts there are for
-each.
-"""
+"""By which techniques guests can have their memory encrypted, and how many contexts each has."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +9,7 @@ from drivers.libvirt.domain_capabilities import Emulator, Sev
 from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.xml import fault
 
-# What libvirt calls a technique in its list of what protects guests.
+# libvirt's names of the techniques in its list of launch security types.
 _LAUNCH: Mapping[Technique, str] = {
     "sev": "sev",
     "sev_es": "sev",
@@ -23,10 +21,10 @@ _LAUNCH: Mapping[Technique, str] = {
 def read_encryption(
     kernel: KernelAnswer, emulators: Iterable[Emulator]
 ) -> PartialRead[EncryptionFacts | None]:
-    """What is switched on in the kernel and can be given by an emulator, None if nothing is.
+    """Return what is switched on in the kernel and supported by an emulator, None if nothing is.
 
-    How much there is of SEV libvirt says, and the kernel where libvirt does not. Without any
-    emulator, only the kernel is believed.
+    The number of SEV contexts is libvirt's, and the kernel's where libvirt has none. Without any
+    emulator, only the kernel counts.
     """
     known = tuple(emulators)
     try:
@@ -59,8 +57,8 @@ def _capacities(text: str) -> dict[str, int]:
 
 
 def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:
-    """Whether some emulator can have such guests. A libvirt that does not list what protects guests
-    is asked only for SEV.
+    """Whether some emulator supports such guests. A libvirt that does not list launch security
+    types reports only SEV.
     """
     if not emulators:
         return True

@@ -1,5 +1,5 @@
-"""What libvirt tells by itself: of guests that start, stop and give devices back, and of devices
-that come and go.
+"""Events from libvirt: guests that start, stop and give devices back, and devices that come and
+go.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +16,11 @@ LOG = logging.getLogger(__name__)
 
 
 class Events:
-    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of
-    our own, holding no lock.
+    """Subscribes to the events of each new connection. ``changed`` is called from libvirt's thread,
+    or one of our own, holding no lock.
 
-    ``reboot``: how long a guest that stopped may stay away, in seconds, before it is told: one that
-    reboots stops and starts again.
+    ``reboot``: seconds that a guest may stay stopped before this is reported: a guest that reboots
+    stops and starts again.
     """
 
     def __init__(self, changed: Callable[[], None], reboot: float) -> None:
@@ -28,10 +28,10 @@ class Events:
         self._stopped = Debouncer(reboot, changed)
 
     def subscribe(self, handle: Handle) -> Iterator[Undo]:
-        """Register with the connection, one after the other; what takes each back. What its backend
-        has no events for is left out.
+        """Register the callbacks one by one; yield a function that deregisters each. Events that
+        the backend does not have are left out.
 
-        :raises libvirtError: libvirtd does not take it.
+        :raises libvirtError: libvirtd refuses the registration.
         """
         libvirt = binding()
         guests = (
@@ -59,17 +59,17 @@ class Events:
                     raise
 
     def close(self) -> None:
-        """Tell nothing any more."""
+        """Report no change any more."""
         self._stopped.close()
 
     def _guest(self, _handle: Handle, domain: Any, event: int, detail: int, _nothing: None) -> None:
-        # Nothing is asked of the domain but what came with the event: it may be gone.
+        # Only the data of the event are used: the domain may be gone already.
         guest = domain.UUIDString()
         LOG.debug("guest %s: life-cycle event %d, %d", guest, event, detail)
         libvirt = binding()
         if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
             self._stopped.put(guest)
-        # One that is shutting down has everything until it has stopped.
+        # A guest that is shutting down has its resources until it has stopped.
         elif event != libvirt.VIR_DOMAIN_EVENT_SHUTDOWN:
             self._stopped.cancel(guest)
             self._changed()

@@ -1,10 +1,10 @@
-"""What libvirtd said, as the facts of a host. Pure.
+"""Derives the facts of a host from libvirt's raw answers. Pure.
 
-Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``,
-which is what nova reports, while each cell has its own figure; the CPUs that run are those of
-``getCPUMap``; the features of CPUs are those that ``baselineCPU`` wrote out. On a kernel that does
-not tell libvirt enough for the first two, which does not change while it runs, memory is the sum of
-the cells, and the CPUs that run are those of which the capabilities tell where they are.
+Where two sources give the same figure, always the same one is used: memory is that of ``getInfo``,
+as in nova's reports, while each cell has its own figure; the online CPUs are those of
+``getCPUMap``; the features of CPUs are those that ``baselineCPU`` wrote out. On a kernel where
+libvirt lacks one of the first two, which does not change while it runs, memory is the sum of the
+cells, and the online CPUs are those whose place the capabilities give.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -46,16 +46,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What could not be asked or understood, by section of the facts."""
+    """What could not be asked or interpreted, by section of the facts."""
 
     found: dict[Section, dict[str, None]] = field(default_factory=dict)
 
     def add(self, section: Section, faults: Iterable[str]) -> None:
-        """More of one section, each once."""
+        """Add faults of one section, each once."""
         self.found.setdefault(section, {}).update(dict.fromkeys(faults))
 
     def incomplete(self) -> dict[Section, str]:
-        """One line for each section that has some."""
+        """Return one line for each section that has faults."""
         return {
             section: summarize_faults(tuple(faults))
             for section, faults in self.found.items()
@@ -75,14 +75,16 @@ def facts_of(
     sleepers: frozenset[int] = frozenset(),
     before: Topology | None = None,
 ) -> HostFacts:
-    """The facts of the host, under the name of its node. One thing that cannot be understood is set
-    aside and named; everything else stays.
+    """Return the facts of the host, under the name of its node. An object that cannot be
+    interpreted is left out and named as a fault; everything else stays.
 
-    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have
-    emulated TPMs. ``tpm_secrets``: where their secrets may be kept. ``file_backed_memory_mib``:
-    what the operator lets guests have instead of the host's memory, in MiB; 0 if that.
-    ``sleepers``: the CPUs that may be offline and count all the same. ``before``: the topology that
-    was seen last.
+    - ``cpu_flags``: the operator's, see :func:`with_flags`.
+    - ``vtpm``: guests may have emulated TPMs.
+    - ``tpm_secrets``: where the secrets of TPMs may be kept.
+    - ``file_backed_memory_mib``: what guests may have instead of the host's memory, in MiB; 0 for
+      the host's memory.
+    - ``sleepers``: CPUs that are counted even while they are offline.
+    - ``before``: the topology as last seen.
     """
     faults = Faults()
     for section, told in answers.faults.items():
@@ -101,7 +103,7 @@ def facts_of(
     domains = _domains(answers, devices, topology, faults)
     emulators = read_emulators(answers.domain_capabilities)
     encryption = read_encryption(answers.kernel, emulators.value)
-    # Because without what libvirt says of SEV the kernel alone would be believed.
+    # Without libvirt's answer about SEV, the kernel's alone would be used.
     faults.add(
         "encryption", (*encryption.faults, *emulators.faults, *answers.faults.get("traits", ()))
     )
@@ -141,6 +143,7 @@ def facts_of(
 
 
 def _told(read: PartialRead[T], section: Section, faults: Faults) -> T:
+    """Return the value that was read, and note its faults."""
     faults.add(section, read.faults)
     return read.value
 
@@ -148,8 +151,8 @@ def _told(read: PartialRead[T], section: Section, faults: Faults) -> T:
 def _capabilities(
     answers: RawCapabilities, before: Topology | None, faults: Faults
 ) -> Capabilities:
-    """What the host says of itself. Of one that cannot be understood nothing is known, not even of
-    what kind its CPUs are.
+    """Return what the capabilities say of the host. If they cannot be parsed nothing is known, not
+    even the kind of its CPUs.
     """
     try:
         found = read_capabilities(answers.capabilities, answers.online)
@@ -161,7 +164,8 @@ def _capabilities(
         )
     cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
-        # Where libvirt fails to find the cells it lists none, not even that of a host without NUMA.
+        # If libvirt fails to find the cells it lists none, not even the one cell of a host without
+        # NUMA.
         if before is not None and len(before.cells) > 1:
             cells.append("capabilities: no NUMA cell is listed any more")
         else:
@@ -171,15 +175,15 @@ def _capabilities(
     if not found.online:
         faults.add("cpu", (NO_CPU,))
         cells.append(NO_CPU)
-    # Whether cores have several threads, only the cells tell.
+    # Only the cells show whether cores have several threads.
     for section in ("numa", "traits"):
         faults.add(section, cells)
     return found
 
 
 def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
-    """The one cell of a host of which libvirt lists none: all CPUs and all memory, with what the
-    kernel says of cores.
+    """Return the one cell of a host for which libvirt lists none: all CPUs and all memory, with the
+    cores that the kernel reports.
     """
     kernel, lists = answers.kernel_cpus, NumberLists()
     cores: list[frozenset[int]] = []
@@ -188,8 +192,8 @@ def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
         if cpu in seen:
             continue
         core = frozenset({cpu})
-        # One that cannot be read, or contradicts another, is a core of its own, as one is of which
-        # nothing is known.
+        # A list of siblings that is garbled or contradicts another makes the CPU a core of its own,
+        # like a CPU without such a list.
         with suppress(DriverError):
             said = lists.read(kernel.siblings.get(cpu, str(cpu)), f"siblings of CPU {cpu}") & online
             core = said if cpu in said and not said & seen else core
@@ -211,7 +215,7 @@ def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
 
 
 def _known_memory_mib(answers: RawCapabilities) -> int:
-    """That of ``getInfo``; of a host on which libvirt finds no memory, the kernel's."""
+    """Return the memory of ``getInfo``; if libvirt found none, the kernel's."""
     return (answers.info[1] if answers.info is not None else 0) or answers.kernel_cpus.memory_mib
 
 
@@ -226,8 +230,8 @@ def _domains(
 def _features(
     answers: RawCapabilities, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults
 ) -> frozenset[str]:
-    """Those of the CPU that guests get. Where nobody writes them out, those that the host has
-    beyond its model.
+    """Return the features of the CPU that guests get. Where libvirt does not expand it, the
+    features that the host has beyond its model.
     """
     try:
         features = (
@@ -274,5 +278,7 @@ def _traits(
 
 
 def _known(traits: Mapping[str, bool], *, complete: bool) -> Mapping[str, bool]:
-    """Where they are not complete, only what is there: nobody knows what is not."""
+    """Return the traits; if they are not complete, only the true ones, because a missing one may be
+    unknown.
+    """
     return traits if complete else {trait: True for trait, has in traits.items() if has}

@@ -1,4 +1,6 @@
-"""Where a guest's cells are on the host: from how its memory is bound and its CPUs are pinned."""
+"""The placement of a guest's cells on host cells, from the binding of its memory and the pinning of
+its CPUs.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,18 +24,20 @@ SHARE = "share"
 
 @dataclass(frozen=True, slots=True)
 class GuestBinding:
-    """What is read: the ``<domain>``, what to call it in errors, and its lists of numbers."""
+    """The XML of a guest that is being read."""
 
     domain: Element
+    """The ``<domain>``."""
     what: str
+    """How errors call the guest."""
     lists: NumberLists
 
 
 class CpuAffinity:
-    """On which host CPUs, and on which host cells, each guest CPU may run, where the guest says.
+    """On which host CPUs and host cells each guest CPU may run, where the XML says so.
 
-    A guest CPU that may run on one host CPU only, which no other may run on alone, is taken to have
-    it for itself: so nova pins.
+    A guest CPU that may run on one host CPU only, on which no other guest CPU runs alone, is taken
+    as pinned, because nova pins this way.
     """
 
     def __init__(self, ranges: Mapping[int, frozenset[int]], topology: Topology | None) -> None:
@@ -46,13 +50,15 @@ class CpuAffinity:
         alone = {vcpu: cpu for vcpu, cpus in ranges.items() if (cpu := only_one(cpus)) is not None}
         often = Counter(alone.values())
         self.pins = {vcpu: cpu for vcpu, cpu in sorted(alone.items()) if often[cpu] == 1}
-        # By range, because most CPUs of a guest have the same.
+        # By range, because most CPUs of a guest have the same one.
         self._spread = {
             cpus: frozenset(self.cells.get(cpu) for cpu in cpus) for cpus in set(ranges.values())
         }
 
     def cell_of(self, vcpus: Iterable[int]) -> int | None:
-        """The one host cell on which all these guest CPUs have to run, if there is one."""
+        """Return the one host cell on which all these guest CPUs have to run; None if there is no
+        single one.
+        """
         found: set[int | None] = set()
         for vcpu in vcpus:
             found |= self._spread[self.ranges[vcpu]] if vcpu in self.ranges else {None}
@@ -62,14 +68,14 @@ class CpuAffinity:
 def placed_cells(
     domain: Element, topology: Topology | None, emulator_policy: str | None, what: str
 ) -> tuple[PlacedCell, ...]:
-    """The guest's cells that are bound to one host cell each, by their ids; none for a guest that
-    floats.
+    """Return the guest's cells that are each bound to one host cell, ordered by id; empty for a
+    guest that floats.
 
-    A guest without cells of its own that is pinned has one on each host cell where it is pinned,
-    with even shares of its memory. ``emulator_policy``: what the flavor says of it, None if it says
-    nothing.
+    A pinned guest without cells of its own gets one on each host cell where it is pinned, with even
+    shares of its memory. ``emulator_policy``: the flavor's policy for emulator threads, None
+    without one.
 
-    :raises DriverError: something of it is garbled.
+    :raises DriverError: a part of the XML is garbled.
     """
     guest = GuestBinding(domain, what, NumberLists())
     placement = CpuAffinity(_ranges(guest), topology)
@@ -112,7 +118,7 @@ def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell,
 
 
 def _cells(guest: GuestBinding) -> dict[int, tuple[frozenset[int], int]]:
-    """CPUs and memory in MiB of the guest's own cells."""
+    """Return CPUs and memory in MiB of the guest's own cells."""
     found: dict[int, tuple[frozenset[int], int]] = {}
     seen: set[int] = set()
     for index, element in enumerate(guest.domain.findall("cpu/numa/cell")):
@@ -131,8 +137,8 @@ def _cells(guest: GuestBinding) -> dict[int, tuple[frozenset[int], int]]:
 
 
 def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
-    """The host cell that each guest cell's memory is bound to, and the one of all memory, where it
-    is just one.
+    """Return the host cell that each guest cell's memory is bound to, and the host cell of all
+    memory; only where it is a single one.
     """
     what = f"{guest.what}: numatune"
     nodes = {
@@ -145,8 +151,8 @@ def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
 
 
 def _page_sizes(guest: GuestBinding) -> dict[int | None, int]:
-    """Sizes of huge pages in KiB by guest cell; that of all others by None. Without a size the
-    host's usual one is meant, which nobody tells.
+    """Return the sizes of huge pages in KiB by guest cell; None for all other cells. An entry
+    without a size stands for the host's default, which libvirt does not report.
     """
     sizes: dict[int | None, int] = {}
     what = f"{guest.what}: hugepages"
@@ -158,6 +164,7 @@ def _page_sizes(guest: GuestBinding) -> dict[int | None, int]:
 
 
 def _seen_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
+    """Return a cell for each host cell where a guest without own cells is pinned."""
     by_cell: dict[int, dict[int, int]] = {}
     for vcpu, cpu in placement.pins.items():
         if cpu in placement.cells:
@@ -183,8 +190,8 @@ def _seen_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell
 def _with_emulator(
     guest: GuestBinding, cells: tuple[PlacedCell, ...], placement: CpuAffinity, policy: str | None
 ) -> tuple[PlacedCell, ...]:
-    """With the host CPU that the emulator has for itself: the one that it is pinned to, if no CPU
-    of the guest runs there.
+    """Add the host CPU of the emulator: the CPU that it is pinned to, if no CPU of the guest runs
+    there.
     """
     emulator = guest.domain.find("cputune/emulatorpin")
     if emulator is None or policy == SHARE or not any(one.pins for one in cells):

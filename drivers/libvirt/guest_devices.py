@@ -21,17 +21,17 @@ _BY_ADDRESS = (
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The virtual functions by what else guests reach them: ``interfaces`` by the names of their
-    interfaces, ``vdpa`` by the paths of vDPA devices.
-    """
+    """Virtual functions by the other names under which guests use them."""
 
     interfaces: Mapping[str, PciAddress] = field(default_factory=dict)
+    """By the name of the interface."""
     vdpa: Mapping[str, PciAddress] = field(default_factory=dict)
+    """By the path of the vDPA device."""
 
 
 def ways_to(devices: NodeDeviceList) -> Ways:
-    """What leads to which virtual function. One that cannot be understood leads nowhere, and is
-    named among the PCI functions.
+    """Return which interface or vDPA device leads to which virtual function. A function that cannot
+    be parsed is left out: it is a fault of the PCI section.
     """
     addresses = {
         name: address
@@ -58,7 +58,7 @@ def _virtual_function(device: NodeDevice) -> PciAddress | None:
 
 
 def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, ...]:
-    """The PCI functions of a guest, by address.
+    """Return the PCI functions of a guest, ordered by address.
 
     :raises DriverError: an address is garbled.
     """
@@ -74,8 +74,8 @@ def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, 
 
 
 def _behind_interfaces(interfaces: Iterable[Element], ways: Ways) -> Iterator[PciAddress]:
-    """An interface that is passed through as a whole takes its function with it; a shared one does
-    not.
+    """Yield the functions behind interfaces. An interface that is passed through as a whole takes
+    its function with it; a shared one does not.
     """
     for interface in interfaces:
         source = interface.find("source")
@@ -89,7 +89,7 @@ def _behind_interfaces(interfaces: Iterable[Element], ways: Ways) -> Iterator[Pc
 
 
 def mediated_devices_of(domain: Element, what: str) -> tuple[str, ...]:
-    """The uuids of the mediated devices of a guest.
+    """Return the uuids of the mediated devices of a guest.
 
     :raises DriverError: one is no uuid.
     """

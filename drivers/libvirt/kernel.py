@@ -1,4 +1,6 @@
-"""What the kernel says of encrypted guests, and of CPUs where libvirt does not, as it says it."""
+"""What the kernel reports about encrypted guests, and about CPUs where libvirt does not, as raw
+texts.
+"""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +14,9 @@ from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 
 
 def ask_kernel(sysfs: Path) -> KernelAnswer:
-    """What is below ``sysfs``, which is /sys or stands for it.
+    """Return the texts below ``sysfs``, which is /sys or stands for it.
 
-    :raises DriverError: a file is there and cannot be read.
+    :raises DriverError: a file exists and cannot be read.
     """
     switches = {
         technique: text
@@ -26,14 +28,14 @@ def ask_kernel(sysfs: Path) -> KernelAnswer:
 
 
 def ask_cpus(sysfs: Path) -> KernelCpus:
-    """What there is below ``sysfs`` of each CPU, offline ones too. What cannot be read
-    is left out.
+    """Return what is below ``sysfs`` about each CPU, offline ones too. What cannot be read is left
+    out.
     """
     cells: dict[int, int] = {}
     siblings: dict[int, str] = {}
     packages: dict[int, str] = {}
     for cpu, folder in _numbered(sysfs / "devices/system/cpu", "cpu"):
-        # These links stay when a CPU goes offline, in whose cell's own list it is no more.
+        # These links stay when a CPU goes offline, whereas the cell's own list drops it.
         for cell, _ in _numbered(folder, "node"):
             cells[cpu] = cell
         for found, name in ((siblings, "thread_siblings_list"), (packages, "physical_package_id")):
@@ -44,7 +46,7 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
 
 
 def _numbered(folder: Path, name: str) -> list[tuple[int, Path]]:
-    """What in ``folder`` is called so, with a number behind."""
+    """Return the entries of ``folder`` named ``name`` and a number, with that number."""
     try:
         found = [
             (one.name.removeprefix(name), one)

@@ -1,4 +1,4 @@
-"""The mediated devices of the host, and what can be cut into them, from its node devices."""
+"""The mediated devices of the host and their parents, from its node devices."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of, numa_node_of
 from drivers.libvirt.xml import Element, fault, natural, number, text_of
 
-# Newer libvirts write the parent behind the uuid.
+# Newer libvirts append the parent to the uuid.
 _NAME = re.compile(
     r"mdev_([0-9a-f]{8}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{12})(_.*)?", re.IGNORECASE
 )
-# Below this folder are the devices that no bus has, of which libvirt makes no node devices.
+# The folder of devices without a bus, for which libvirt has no node devices.
 _VIRTUAL = PurePosixPath("/sys/devices/virtual")
 _CSS = ("cssid", "ssid", "devno")
 
@@ -24,8 +24,8 @@ _CSS = ("cssid", "ssid", "devno")
 def read_mdevs(
     devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid]
 ) -> PartialRead[tuple[MdevParent, ...] | None]:
-    """All parents, by name, with their devices; None if there is none. What cannot be understood is
-    set aside; the rest stays.
+    """Return all parents, ordered by name, with their devices; None if there is none. A device that
+    cannot be parsed becomes a fault; the rest stays.
 
     ``owners``: the guest that has each mediated device, by the uuid of the device.
     """
@@ -58,7 +58,7 @@ Pair = tuple[NodeDevice, Mdev]
 def _by_parent(
     devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faults: list[str]
 ) -> dict[str | None, list[Pair]]:
-    """The mediated devices that there are, by the node device that they are cut from."""
+    """Return the existing mediated devices, by the node device of their parent."""
     below: dict[str | None, list[Pair]] = {}
     seen: set[str] = set()
     for device in devices.of_kind("mdev"):
@@ -110,7 +110,7 @@ def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> Mdev
 
 
 def _place(device: NodeDevice) -> tuple[str, str]:
-    """Bus and name of a parent, as the kernel has them."""
+    """Return bus and name of a parent, as the kernel has them."""
     if device.kind == PCI:
         return PCI, str(address_of(device))
     if device.kind == "css":
@@ -126,8 +126,8 @@ def _place(device: NodeDevice) -> tuple[str, str]:
 
 
 def _put_virtual(parents: dict[str, MdevParent], device: NodeDevice, mdev: Mdev) -> None:
-    """A device of which libvirt does not list the parent. It shows where the device is, but not how
-    many more could be made.
+    """Add a device whose parent libvirt does not list. The device shows its parent, but not how
+    many more could be created.
 
     :raises DriverError: the parent is on a bus, so that it should have been listed.
     """

@@ -1,4 +1,4 @@
-"""The node devices of the host, in one pass, by their names and by their parents."""
+"""The node devices of the host, parsed once and indexed by name and by parent."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ _LONGEST = 255
 
 
 def serial_number(capability: Element) -> str | None:
-    """What the data in a device's capability says, None if there is none, or none that could be
-    one.
+    """Return the serial number in a device's vital product data; None if there is none, or none
+    that is plausible.
     """
     vpd = capability.find("capability[@type='vpd']")
     return None if vpd is None else _sound(text_of(vpd, "fields/serial_number"))
 
 
 def without_data(xml: str) -> tuple[str, str | None]:
-    """The XML of a device without its vital product data, for want of a way to read them; and the
-    serial number, if that much can be seen.
+    """Return the XML of a device without its vital product data, because libvirt may write these
+    malformed; and the serial number, if it can be found.
     """
     start = next((place for mark in _STARTS if (place := xml.find(mark)) >= 0), -1)
     end = xml.find(_END, start)
@@ -39,8 +39,8 @@ def _sound(text: str) -> str | None:
     return text if 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable() else None
 
 
-# Of which part of the facts a device is that cannot be understood, by its kind. A PCI function may
-# be cut into mediated devices.
+# By kind of device: the sections of the facts that may lack a device that cannot be parsed. A PCI
+# function may be the parent of mediated devices.
 _SECTIONS: Mapping[str, tuple[Section, ...]] = {
     "pci": ("pci", "mdev"),
     "net": ("pci",),
@@ -52,45 +52,45 @@ _ANY: tuple[Section, ...] = ("pci", "mdev")
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """One device. ``kind`` and ``capability``: the first thing that it is. ``serial_number``: of
-    its vital product data.
-    """
+    """One node device."""
 
     name: str
     parent: str | None
     kind: str
+    """The type of its first capability."""
     element: Element
     capability: Element
+    """Its first capability."""
     serial_number: str | None = None
+    """From its vital product data."""
 
     @property
     def what(self) -> str:
-        """What to call it in errors."""
+        """How errors call the device."""
         return f"device {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceList:
-    """All devices that could be understood, in the order of the listing. ``faults``: of the others,
-    by part of the facts.
-    """
+    """All devices that could be parsed, in the order of the listing."""
 
     by_name: Mapping[str, NodeDevice] = field(default_factory=dict)
     children: Mapping[str, tuple[NodeDevice, ...]] = field(default_factory=dict)
     faults: Mapping[Section, tuple[str, ...]] = field(default_factory=dict)
+    """By section of the facts: errors of the devices that could not be parsed."""
 
     def of_kind(self, kind: str) -> Iterable[NodeDevice]:
-        """The devices that are first of all a ``kind``."""
+        """Return the devices whose first capability is of that kind."""
         return (one for one in self.by_name.values() if one.kind == kind)
 
     def children_of(self, name: str, kind: str) -> list[NodeDevice]:
-        """The devices of a kind below another."""
+        """Return the devices of a kind below another device."""
         return [one for one in self.children.get(name, ()) if one.kind == kind]
 
 
 def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:
-    """Index what was listed. A device that cannot be understood is set aside, and named in each
-    part of the facts that may lack it.
+    """Parse and index what was listed. A device that cannot be parsed becomes a fault of each
+    section of the facts that may lack it.
     """
     by_name: dict[str, NodeDevice] = {}
     children: dict[str, list[NodeDevice]] = {}
@@ -126,7 +126,7 @@ def _device(answer: DeviceAnswer) -> NodeDevice:
         try:
             element = parse(rest, what, "device")
         except DriverError:
-            # The first error is about what was sent.
+            # The first error is about the XML that was sent.
             raise error from None
     capability = element.find("capability")
     kind = None if capability is None else capability.get("type")

@@ -19,29 +19,29 @@ from drivers.libvirt.xml import (
     text_of,
 )
 
-# How the interface of a card is called that stands for one of its functions, where the card
-# switches by itself.
+# The kernel's port names of representors: interfaces of a PF that stand for a VF or subfunction, on
+# cards that switch by themselves.
 _REPRESENTATIVE = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+$")
-# The kernel's words for an interface that is off; one that is merely without a link is called down
-# as well.
+# The states of an interface that is off; the kernel also calls an interface down that merely has no
+# link.
 _OFF = frozenset({"", "down", "notpresent"})
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """``features``: what it offloads, in the kernel's words. ``up``: whether the host has it
-    switched on, as far as libvirt tells.
-    """
+    """A network interface of a function."""
 
     name: str
     mac_address: str | None
     features: tuple[str, ...]
+    """What it offloads, in the kernel's words."""
     up: bool
+    """Whether it is switched on, as far as libvirt reports it."""
 
 
 def own_interface(devices: Sequence[NodeDevice]) -> Interface | None:
-    """The interface that is the function's own among those below it; None if it has none, as while
-    a guest has it.
+    """Return the function's own interface among those below it; None if it has none, for example
+    while a guest has it.
     """
     found = sorted((_interface(one) for one in devices), key=lambda one: one.name)
     named = [one for one in found if one.name]
@@ -67,8 +67,8 @@ _CLASS = re.compile(r"0x([0-9a-f]{6})")
 
 
 def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
-    """All PCI functions, by address. One that cannot be understood is set aside; the
-    others stay.
+    """Parse all PCI functions, ordered by address. A function that cannot be parsed becomes a
+    fault; the others stay.
     """
     found: dict[PciAddress, PciDevice] = {}
     faults = list(devices.faults.get("pci", ()))
@@ -84,7 +84,7 @@ def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
 
 
 def address_of(device: NodeDevice) -> PciAddress:
-    """The address of a PCI function.
+    """Return the address of a PCI function.
 
     :raises DriverError: it has none, or its name says another.
     """
@@ -96,10 +96,10 @@ def address_of(device: NodeDevice) -> PciAddress:
 
 
 def numa_node_of(device: NodeDevice) -> int | None:
-    """The cell of a PCI function, None if libvirt does not tell, which it leaves out if the
-    firmware does not say.
+    """Return the cell of a PCI function; None if libvirt does not report it, because the firmware
+    does not.
 
-    :raises DriverError: what it tells is no number.
+    :raises DriverError: the cell is no number.
     """
     numa = device.capability.find("numa")
     cell = -1 if numa is None else integer(numa.get("node"), f"{device.what}: numa")
@@ -138,8 +138,8 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
         else (),
         serial_number=device.serial_number,
         has_vdpa=physical is not None and bool(devices.children_of(device.name, "vdpa")),
-        # Whether a program has it by vfio-pci libvirt does not tell; a guest that has it, its own
-        # XML does.
+        # libvirt does not report whether a program uses it by vfio-pci; for a guest, the guest's
+        # own XML does.
         host_use=f"interface {interface.name} is up"
         if physical is not None and interface is not None and interface.up
         else None,
@@ -147,7 +147,7 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
 
 
 def _most(virtual: Element, there: int, what: str) -> int:
-    """How many it can have. Older libvirts say only which ones there are."""
+    """Return how many VFs the function can have. Older libvirts list only the existing ones."""
     said = virtual.get("maxCount")
     return there if said is None else natural(said, f"{what}: maxCount")
 
@@ -169,7 +169,7 @@ def _id(capability: Element, name: str, what: str) -> str:
 
 
 def _class_code(capability: Element, what: str) -> int | None:
-    """Older libvirts do not tell the class."""
+    """Return the class; None from older libvirts, which do not report it."""
     text = text_of(capability, "class")
     match = _CLASS.fullmatch(text.lower())
     if text and match is None:

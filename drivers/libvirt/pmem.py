@@ -1,4 +1,4 @@
-"""Persistent memory for guests: the namespaces that the operator gives, by label, and whether the
+"""Persistent memory for guests: the namespaces that the operator names, by label, and whether the
 host has them.
 """
 
@@ -17,21 +17,23 @@ OPTION = "[libvirt] pmem_namespaces"
 PREFIX = "CUSTOM_PMEM_NAMESPACE_"
 FORM = "write it as label:ns0|ns1,label:ns2, labels of letters, digits and _"
 
-# As long as a resource class may be.
+# As long as the name of a resource class allows.
 _LABEL = re.compile(rf"[A-Za-z0-9_]{{1,{255 - len(PREFIX)}}}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One namespace, called as ``ndctl`` calls it, and the label that it has."""
+    """One namespace."""
 
     name: str
+    """Its name in ``ndctl``."""
     label: str
+    """The operator's label, which becomes the resource class."""
 
 
 def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
-    """The namespaces of the option.
+    """Return the namespaces of the option.
 
     :raises ConfigErrors: an entry is malformed, or a label or namespace is given twice.
     """
@@ -72,7 +74,7 @@ def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
 
 
 def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
-    """The units that they are. In a worker.
+    """Return the namespaces as assignable units. To be called in a worker.
 
     :raises ConfigErrors: the host does not have them all.
     :raises DriverError: the host cannot be asked.
@@ -98,10 +100,13 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
 
 
 def _present(text: str) -> Mapping[str, Mapping[str, str]]:
-    """What ``ndctl`` lists: by name, the size in bytes and the device of each."""
+    """Return what ``ndctl`` lists: by name, the size in bytes and the device of each.
+
+    :raises DriverError: the list cannot be parsed.
+    """
     try:
         listed = json.loads(text or "[]")
-        # One alone may come without the list around it.
+        # A single namespace may come without the list around it.
         entries = [listed] if isinstance(listed, dict) else listed
         found = {}
         for one in entries:
@@ -111,7 +116,7 @@ def _present(text: str) -> Mapping[str, Mapping[str, str]]:
                 or one.get("blockdev")
                 or one["dev"]
             )
-            # Namespaces can be given a name; without, they are called as the kernel calls them.
+            # A namespace without a name of its own has the kernel's.
             found[str(one.get("name") or one["dev"])] = {
                 "size": str(one["size"]),
                 "device": str(device),

@@ -1,5 +1,5 @@
-"""What is asked of libvirt beside the capabilities, and follows from them: CPUs to expand, machines
-to describe. Pure.
+"""Derives the further queries from libvirt's capabilities: which CPUs to expand, which machines to
+describe. Pure.
 """
 
 from collections.abc import Iterator
@@ -10,44 +10,46 @@ from drivers.libvirt.capabilities import WHAT
 from drivers.libvirt.settings import LibvirtSettings
 from drivers.libvirt.xml import Element, child, parse, text_of
 
-# Guests get one of these unless they ask for another; the others of an emulator are dozens, and
-# differ in their age.
+# The machine types that guests get by default; an emulator has dozens of others, which differ in
+# their age.
 _CANONICAL = ("pc", "q35")
-# What QEMU gives guests for which nobody chose a CPU.
+# The CPU that QEMU gives guests without a CPU model.
 _DEFAULT_MODEL = {"x86_64": "qemu64", "i686": "qemu32"}
-# Its CPUs cannot be expanded.
+# libvirt cannot expand CPUs of these architectures.
 _NOT_EXPANDED = ("aarch64",)
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedMachine:
-    """An emulated machine. ``name`` None: what the emulator takes when nothing is said."""
+    """An emulated machine."""
 
     architecture: str
     emulator: str
     name: str | None
+    """None: the emulator's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityQueries:
-    """``cpus``: an XML ``<cpu>`` each."""
+    """What to ask libvirt for."""
 
     cpus: tuple[str, ...]
+    """An XML ``<cpu>`` each."""
     machines: tuple[EmulatedMachine, ...]
 
 
 def host_architecture(capabilities: str) -> str:
-    """What libvirt calls the architecture of the host with these capabilities.
+    """Return libvirt's name of the host's architecture.
 
-    :raises DriverError: they cannot be understood.
+    :raises DriverError: the capabilities cannot be parsed.
     """
     return text_of(child(parse(capabilities, WHAT, "capabilities"), "host/cpu", WHAT), "arch")
 
 
 def capability_queries(capabilities: str, settings: LibvirtSettings) -> CapabilityQueries:
-    """What to ask for on the host with these capabilities.
+    """Return what to ask for on the host with these capabilities.
 
-    :raises DriverError: they cannot be understood.
+    :raises DriverError: they cannot be parsed.
     """
     root = parse(capabilities, WHAT, "capabilities")
     host = child(root, "host/cpu", WHAT)
@@ -58,11 +60,12 @@ def capability_queries(capabilities: str, settings: LibvirtSettings) -> Capabili
 
 
 def _cpus(host: Element, settings: LibvirtSettings) -> Iterator[str]:
+    """Yield the CPU to expand for each CPU that guests may get."""
     architecture = text_of(host, "arch")
     if architecture in _NOT_EXPANDED:
         return
     if settings.cpu_mode == "host":
-        # One that libvirt could not tell has no model, and cannot be expanded.
+        # A CPU that libvirt could not identify has no model, and cannot be expanded.
         if text_of(host, "model"):
             yield ElementTree.tostring(host, encoding="unicode")
     elif settings.cpu_mode == "custom":
@@ -79,7 +82,9 @@ def _cpu(architecture: str, model: str) -> str:
 
 
 def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMachine]:
-    """Of one architecture, if it has guests of the type: KVM has only the host's own."""
+    """Yield the machines of one guest architecture, if the emulator has guests of the
+    virtualization type: KVM has only the host's own architecture.
+    """
     arch = guest.find("arch")
     if (
         arch is None

@@ -1,5 +1,5 @@
-"""One open connection to libvirtd, from the opening to the closing. A broken one never recovers:
-another takes its place.
+"""One open connection to libvirtd, from opening to closing. A broken session never recovers: a new
+one replaces it.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,29 +11,30 @@ from agent.driver.worker import DriverWorker
 from agent.errors import DriverTimeout
 from drivers.libvirt.binding import ConnectionLost, binding, translated
 
-# A daemon that hangs is noticed after so many seconds without a sign of life, so often in a row.
+# A hanging libvirtd is noticed after COUNT intervals (in seconds) without a sign of life.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 
-# How long calls may take, in seconds: those that cost libvirtd nothing, those for which it asks
-# QEMU or the CPU, those about everything there is.
+# Deadlines of calls, in seconds: calls that cost libvirtd nothing, calls for which it asks QEMU or
+# the CPU, and listings of everything there is.
 CHEAP, CAPABILITIES, LISTING = 10.0, 30.0, 60.0
 
 T = TypeVar("T")
 Handle = Any
-"""A ``libvirt.virConnect``. It is touched in workers only, because even dropping the last reference
-waits for libvirtd.
+"""A ``libvirt.virConnect``. Used in workers only, because even dropping the last reference waits
+for libvirtd.
 """
 
 Undo = Callable[[], object]
 Subscribe = Callable[[Handle], Iterator[Undo]]
-"""Registers callbacks, and tells of each how it is taken back."""
+"""Registers callbacks, and yields for each a function that deregisters it."""
 
 
 class Session:
-    """Made in a worker. ``lost`` is called once, from any thread, when the connection turns out to
-    be broken.
+    """An open connection. To be constructed in a worker.
 
-    :raises libvirtError: libvirtd does not let us in, or breaks down at once.
+    ``lost`` is called once, from any thread, when the connection is found to be broken.
+
+    :raises libvirtError: libvirtd refuses the connection, or breaks it at once.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class Session:
         self._lock, self._users = Lock(), 0
         self._broken = self._given_up = False
         self._undo: list[Undo] = []
-        # Nobody is there to be asked for a password: see auth_unix_rw in libvirtd.conf, or the keys
-        # of the transport.
+        # No password can be asked for: see auth_unix_rw in libvirtd.conf, or the keys of the
+        # transport.
         self._handle: Handle = binding().openAuth(uri, [[], lambda _asked, _none: -1, None], 0)
         try:
             self._prepare(subscribe)
@@ -63,7 +64,7 @@ class Session:
         try:
             handle.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
         except libvirt.libvirtError as error:
-            # A driver within this very process has nobody to keep alive.
+            # A libvirt driver within this process has no peer to keep alive.
             if error.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
                 raise
         for undo in subscribe(handle):
@@ -71,12 +72,12 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether nothing is known to be wrong with it."""
+        """Whether the connection is not known to be broken."""
         return not self._broken
 
     def ask(self, what: str, question: Callable[[Handle], T], deadline: float) -> T:
-        """What ``question`` finds out with the connection, in a worker. ``what`` it does, for
-        messages; ``deadline`` in seconds.
+        """Return what ``question`` returns for the connection, run in a worker. ``what``: describes
+        the call in messages; ``deadline`` in seconds.
 
         :raises ConnectionLost: the connection is broken.
         :raises LibvirtRefused: libvirt answered with an error.
@@ -94,7 +95,9 @@ class Session:
             raise
 
     def give_up(self) -> None:
-        """Use it no more. It is closed as soon as nobody waits for an answer by it."""
+        """Stop using the connection. It is closed as soon as no call waits for an answer from
+        it.
+        """
         with self._lock:
             first, self._given_up = not self._given_up, True
             idle = first and not self._users
@@ -121,12 +124,12 @@ class Session:
                 last = self._given_up and not self._users
             if last:
                 self._close()
-        # Out here, so that libvirt's error is gone, and with it whatever of the connection its
-        # traceback holds.
+        # Outside of the except block, so that libvirt's error is freed, and with it the references
+        # to the connection in its traceback.
         raise failure
 
     def _closed(self, _handle: Handle, reason: int, _nothing: None) -> None:
-        """libvirt's own word, in the thread of the event loop."""
+        """Note a break that libvirt itself reports, in the thread of the event loop."""
         if reason != binding().VIR_CONNECT_CLOSE_REASON_CLIENT:
             self._break()
 
@@ -137,11 +140,12 @@ class Session:
             self._lost(self)
 
     def _close(self) -> None:
-        """Let go of everything. Each callback has the connection, and it does not go
-        before them.
+        """Deregister all callbacks and close the connection. Each callback refers to the
+        connection, so they go first.
         """
         for undo in reversed(self._undo):
-            # A connection that is broken cannot tell libvirtd, but forgets them all the same.
+            # A broken connection cannot deregister at libvirtd, but frees the callback all the
+            # same.
             with suppress(binding().libvirtError):
                 undo()
         with suppress(binding().libvirtError):

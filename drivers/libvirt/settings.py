@@ -1,4 +1,4 @@
-"""What the operator says in [libvirt], as far as the driver needs it."""
+"""The settings of the driver, from [libvirt] and related options."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,49 +21,52 @@ HOST_MODES = ("host-model", "host-passthrough", None)
 
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
-    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool. Empty texts:
-    Ceph's own defaults.
-
-    ``image_cache``: the folder of images whose room is reserved; None if none is.
-    """
+    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool."""
 
     kind: DiskKind
     folder: Path
     volume_group: str = ""
     pool: str = ""
     ceph_conf: str = ""
+    """Empty: Ceph's default."""
     ceph_user: str = ""
+    """Empty: Ceph's default."""
     image_cache: Path | None = None
+    """The folder of cached images whose size is reserved; None for no reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibvirtSettings:
-    """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is
-    memory. ``sysfs``: where the kernel is asked.
-
-    ``tpm_secrets``: where the secrets of emulated TPMs may be kept, in the words of the traits;
-    nowhere without such TPMs. ``machines``: by architecture, what guests get unless they ask.
-    ``raw_images_only``: disks cannot be made from other images. ``sleepers``: the CPUs that may be
-    offline and count all the same.
-    """
+    """What the operator's options say about the host and its guests."""
 
     uri: str
     virt_type: str
     cpu_mode: CpuMode
+    """``host``: guests have the host's CPU."""
     cpu_models: tuple[str, ...]
     cpu_flags: tuple[str, ...]
+    """Features to add (``+``) or remove (``-``)."""
     disk: DiskSettings
     file_backed_memory: int
+    """MiB; 0 for ordinary memory."""
     vtpm: bool
+    """Guests may have emulated TPMs."""
     tpm_secrets: frozenset[str]
+    """Where the secrets of emulated TPMs may be kept, in the words of the traits; empty without
+    such TPMs.
+    """
     sysfs: Path
+    """Where the kernel's sysfs is read."""
     machines: tuple[tuple[str, str], ...] = ()
+    """Architecture and default machine type of guests."""
     raw_images_only: bool = False
+    """Disks cannot be made from other images."""
     sleepers: frozenset[int] = frozenset()
+    """CPUs that are counted even while they are offline."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The settings that the options say.
+        """Return the settings that the options set.
 
         :raises ConfigErrors: they contradict each other.
         """
@@ -109,8 +112,8 @@ class LibvirtSettings:
 
 
 def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """What in the options can be used, but does something else than it looks like, or keeps nova
-    itself from starting. One line each.
+    """Yield one line for each option that is valid but does something else than it seems to, or
+    keeps nova itself from starting.
     """
     options = conf[libvirt.GROUP]
     if options.file_backed_memory:
@@ -176,18 +179,20 @@ def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
 
 
 def _sleepers(conf: cfg.ConfigOpts) -> frozenset[int]:
-    """Dedicated CPUs, but for CPU 0, which nova never takes offline."""
+    """Return the dedicated CPUs without CPU 0, which nova never takes offline; empty unless nova's
+    power management takes CPUs offline.
+    """
     options = conf[libvirt.GROUP]
     if not options.cpu_power_management or options.cpu_power_management_strategy != "cpu_state":
         return frozenset()
     try:
         return parse_cpu_list(conf.compute.cpu_dedicated_set or "") - {0}
     except ValueError:
-        # What is wrong with the set, the core tells.
+        # The core reports what is wrong with the set.
         return frozenset()
 
 
 def _machine(text: str) -> tuple[str, str]:
-    """``arch=machine``; without an architecture it is of none, as in nova."""
+    """Split ``arch=machine``; without an architecture it is empty, as in nova."""
     architecture, equals, machine = text.strip().partition("=")
     return (architecture.strip(), machine.strip()) if equals else ("", architecture)

@@ -1,9 +1,9 @@
-"""Dedicated CPUs that sleep while no guest has them: nova's ``cpu_power_management`` takes them
-offline.
+"""Dedicated CPUs that are offline while no guest has them, because of nova's
+``cpu_power_management``.
 
-The kernel and libvirt tell nothing of a CPU that is offline but that it exists, and on which cell
-it is. Which threads share its core, and its package, are what was seen while it was awake: the last
-topology is remembered, over restarts too.
+Of an offline CPU the kernel and libvirt report only that it exists, and its cell. Its core and
+package are taken from the time when it was online: the last topology is remembered, over restarts
+too.
 """
 
 import json
@@ -28,11 +28,11 @@ def with_sleeping(
     places: Mapping[int, int],
     before: Topology | None,
 ) -> Topology:
-    """``topology``, as libvirt tells it, with the CPUs that are ``sleeping`` on their cells, in
-    their cores.
+    """Return ``topology`` as libvirt reports it, with the CPUs that are ``sleeping`` added to their
+    cells and cores.
 
-    ``places``: the cell of each CPU, as the kernel tells it; ``before``: what was seen last. Of a
-    CPU that nobody places, nothing is known.
+    ``places``: the cell of each CPU, from the kernel; ``before``: the topology as last seen. A CPU
+    without a known cell is left out.
     """
     if not sleeping:
         return topology
@@ -55,7 +55,7 @@ def with_sleeping(
 
 
 def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: frozenset[int]) -> Cell:
-    """The cell as it would be with these CPUs awake."""
+    """Return the cell as it would be with these CPUs online."""
     if not sleeping:
         return cell
     remembered = [
@@ -78,8 +78,8 @@ def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: froz
 def _agrees(
     core: frozenset[int], cell: Cell, online: frozenset[int], sleeping: frozenset[int]
 ) -> bool:
-    """Whether a core of before can still be one: what is awake of it is one core now, and the rest
-    sleeps.
+    """Whether a remembered core is still possible: its online CPUs are one core now, and the others
+    are offline.
     """
     awake = core & online
     return core - awake <= sleeping and (not awake or awake in cell.siblings)
@@ -100,8 +100,8 @@ def same_cores(one: Topology, other: Topology) -> bool:
 
 
 def remembered(folder: Path) -> Topology | None:
-    """What was written in ``folder``; None if there is nothing that can be used, because all of it
-    is seen again sooner or later.
+    """Return the topology written to ``folder``; None if there is none that can be used, because
+    all CPUs are online again sooner or later.
     """
     try:
         document: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
@@ -132,8 +132,8 @@ def _cpus(said: Iterable[Any]) -> frozenset[int]:
 
 
 def remember(folder: Path, topology: Topology) -> None:
-    """Write down which CPUs are on which cells and cores. What cannot be written is told, and only
-    lost at the next restart.
+    """Write down which CPUs are on which cells and cores. A failure is logged; the topology is then
+    lost at the next restart only.
     """
     cells = [
         {

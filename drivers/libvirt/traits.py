@@ -1,6 +1,4 @@
-"""The standard traits of a host's root: what its CPUs are, and what its emulators can
-give guests.
-"""
+"""The standard traits of a host's root: its CPUs, and what its emulators can give guests."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -32,14 +30,14 @@ _NEVER = (
     os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_LUKS,
     os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN,
 )
-# With the libvirt that brought it.
+# By the version of libvirt that introduced them.
 _SINCE = {
     os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE: 8_006_000,
     os_traits.COMPUTE_ADDRESS_SPACE_PASSTHROUGH: 8_007_000,
     os_traits.COMPUTE_ADDRESS_SPACE_EMULATED: 8_007_000,
 }
 _IMAGES = "COMPUTE_IMAGE_TYPE_"
-# What is handed to guests as it is, or turned into a disk of theirs.
+# Types that are handed to guests as they are, or converted to a disk.
 _IMAGE_TYPES = frozenset({"AKI", "AMI", "ARI", "ISO", "QCOW2", "RAW"})
 
 
@@ -50,9 +48,11 @@ def offered(
     file_backed_memory: bool,
     raw_images_only: bool = False,
 ) -> Mapping[str, bool]:
-    """The traits, by what libvirt says it is. ``excluded_images``: types of images that the
-    operator does not want here; ``file_backed_memory``: whether files back the memory of guests;
-    ``raw_images_only``: disks cannot be made from QCOW2.
+    """Return the capabilities of the compute service, by libvirt's version and the options.
+
+    ``excluded_images``: types of images that the operator does not allow here;
+    ``file_backed_memory``: files back the memory of guests; ``raw_images_only``: disks cannot be
+    made from QCOW2.
     """
     excluded = {one.strip().upper() for one in excluded_images}
     types = {trait.removeprefix(_IMAGES) for trait in os_traits.get_traits(_IMAGES)}
@@ -71,7 +71,9 @@ def offered(
 
 
 def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
-    """Whether there is a firmware for it, by any emulator; nothing where no emulator says."""
+    """Return whether some emulator has a firmware for secure boot; empty where no emulator reports
+    it.
+    """
     said = []
     for (architecture, machine), xml in answers.domain_capabilities.items():
         try:
@@ -79,7 +81,7 @@ def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
                 xml, f"domain capabilities of {architecture} {machine}", "domainCapabilities"
             )
         except DriverError:
-            # The traits of the facts are incomplete for the same reason, and tell it.
+            # The traits of the facts are incomplete for the same reason, and report it.
             continue
         values = root.findall("os/loader/enum[@name='secure']/value")
         said.append(any((value.text or "").strip() == "yes" for value in values))
@@ -90,7 +92,7 @@ WHAT = "baselineCPU"
 
 _OFF = frozenset({"disable", "forbid"})
 
-# Features that are called in the traits as libvirt calls them, but for dots and dashes.
+# Features whose trait has libvirt's name, without dots and dashes.
 _SAME = (
     "3dnow",
     "abm",
@@ -130,7 +132,7 @@ _SAME = (
     "xop",
 )
 
-# Those that are called otherwise.
+# Features whose traits have other names.
 _OTHER = {
     "aes": ("AESNI",),
     "amd-no-ssb": ("AMD_NO_SSB",),
@@ -164,7 +166,7 @@ def _of_x86(name: str) -> set[str]:
 
 
 def _of_arm(name: str) -> set[str]:
-    """libvirt calls them as the kernel does, and so do the traits."""
+    """Return the traits of a feature: libvirt and the traits use the kernel's names."""
     return {f"HW_CPU_AARCH64_{name.upper()}"} & _STANDARD
 
 
@@ -176,8 +178,8 @@ _ALL = {
 
 
 def expanded_features(answers: Sequence[str]) -> frozenset[str]:
-    """The features of all CPUs that ``baselineCPU`` was asked for, the ones that it switched off
-    left out.
+    """Return the features of all CPUs that ``baselineCPU`` expanded, without those that it switched
+    off.
 
     :raises DriverError: one of the answers is malformed.
     """
@@ -186,7 +188,9 @@ def expanded_features(answers: Sequence[str]) -> frozenset[str]:
 
 
 def with_flags(features: frozenset[str], flags: Iterable[str]) -> frozenset[str]:
-    """``features`` with what the operator adds (``pcid``, ``+pcid``) and takes away (``-pcid``)."""
+    """Return ``features`` with what the operator adds (``pcid``, ``+pcid``) and removes
+    (``-pcid``).
+    """
     words = [flag.strip().lower() for flag in flags]
     added = {word.removeprefix("+") for word in words if not word.startswith("-")}
     return (features | added) - {word[1:] for word in words if word.startswith("-")}
@@ -195,8 +199,8 @@ def with_flags(features: frozenset[str], flags: Iterable[str]) -> frozenset[str]
 def feature_traits(
     architecture: str, features: frozenset[str], *, all_told: bool
 ) -> dict[str, bool]:
-    """The standard traits of ``features``. ``all_told``: a feature that is not there is known to be
-    missing, so that its trait is false.
+    """Return the standard traits of ``features``. ``all_told``: the list of features is complete,
+    so a missing feature makes its trait false.
     """
     known = _ALL.get(architecture, frozenset())
     of_one = _of_arm if architecture == "aarch64" else _of_x86
@@ -204,8 +208,8 @@ def feature_traits(
     return {trait: trait in found for trait in sorted(known) if all_told or trait in found}
 
 
-# What QEMU has, in the words of the traits, where libvirt does not list it; with the libvirt and
-# the QEMU that it came with.
+# What QEMU offers, in the words of the traits, where libvirt does not list it; with the versions of
+# libvirt and QEMU that introduced it.
 _ALWAYS = (0, 0)
 _BY_VERSION: dict[str, dict[str, tuple[int, int]]] = {
     "COMPUTE_NET_VIF_MODEL_": {
@@ -233,30 +237,30 @@ _BY_VERSION: dict[str, dict[str, tuple[int, int]]] = {
 _VIOMMU_OF_ARCHITECTURE = {"x86_64": "INTEL", "aarch64": "SMMUV3"}
 _VIOMMU_VIRTIO = 8_003_000
 _LISTED_ONLY = ("COMPUTE_STORAGE_BUS_", "COMPUTE_GRAPHICS_MODEL_")
-# No emulator's: the functions of a card are.
+# Not emulated, but offered by functions of a card.
 _NOT_EMULATED = frozenset({os_traits.COMPUTE_NET_VIF_MODEL_SRIOV})
 
-# libvirt's name of an architecture, where the traits have another.
+# libvirt's names of architectures that the traits name differently.
 _ARCHITECTURES = {"armv6l": "ARMV6", "armv7l": "ARMV7", "armv7b": "ARMV7B"}
 
 
 def architecture_traits(architecture: str) -> dict[str, bool]:
-    """Which of the standard architectures the host is."""
+    """Return which of the standard architectures the host has."""
     return _chosen("HW_ARCH_", {_ARCHITECTURES.get(architecture, architecture)})
 
 
 def hyperthreading_trait(smt: bool) -> dict[str, bool]:
-    """Whether cores have more than one thread."""
+    """Return whether cores have more than one thread."""
     return {os_traits.HW_CPU_HYPERTHREADING: smt}
 
 
 def emulator_traits(
     emulators: Sequence[Emulator], libvirt_version: int, qemu_version: int, *, vtpm: bool
 ) -> dict[str, bool]:
-    """What guests of any of the emulators can be given. ``vtpm``: whether the operator lets them
-    have emulated TPMs.
+    """Return what guests of any of the emulators can be given. ``vtpm``: guests may have emulated
+    TPMs.
 
-    What neither libvirt lists nor its version tells has no trait, neither true nor false.
+    What neither libvirt lists nor its version implies has no trait, neither true nor false.
     """
     traits = _chosen("COMPUTE_ARCH_", {one.architecture for one in emulators})
     for prefix in _LISTED_ONLY:
@@ -279,14 +283,14 @@ def emulator_traits(
 
 
 def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
-    """Where the secret of a guest's emulated TPM may be kept: the operator's word alone, because no
-    emulator knows.
+    """Return where the secret of a guest's emulated TPM may be kept; from the option alone, because
+    no emulator reports it.
     """
     return _chosen("COMPUTE_SECURITY_TPM_SECRET_SECURITY_", allowed)
 
 
 def _listed(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
-    """The words that some emulator lists; None if none lists any."""
+    """Return the words that some emulator lists; None if none lists any."""
     said = [one.offers[prefix] for one in emulators if prefix in one.offers]
     return set().union(*said) if said else None
 
@@ -313,8 +317,8 @@ def _tpm(emulators: Sequence[Emulator], vtpm: bool) -> dict[str, bool]:
 
 
 def _chosen(prefix: str, words: Iterable[str]) -> dict[str, bool]:
-    """All standard traits that begin with ``prefix``: true those that one of ``words`` is; a word
-    that is no trait is dropped.
+    """Return all standard traits that begin with ``prefix``: true for those that ``words`` name; a
+    word without a trait is dropped.
     """
     has = {prefix + word.upper().replace("-", "_") for word in words}
     return {trait: trait in has for trait in _standard(prefix)}

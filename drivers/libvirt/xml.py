@@ -1,5 +1,5 @@
-"""Reading XML that libvirtd sent, which is not to be trusted: it may be cut off, unescaped, huge,
-deep, or made to harm.
+"""Parsing of XML from libvirtd, which is untrusted: it may be cut off, unescaped, huge, deep, or
+malicious.
 """
 
 import re
@@ -11,9 +11,9 @@ from agent.model.cpu_list import parse_cpu_list
 from agent.model.devices import PciAddress
 from agent.model.names import printable
 
-# libvirt's own limit of a text in an answer (REMOTE_STRING_MAX).
+# libvirt's own limit of a text in an answer, in characters (REMOTE_STRING_MAX).
 LARGEST = 4 * 1024 * 1024
-# What libvirt sends is about twelve deep.
+# In elements; what libvirt sends is about twelve deep.
 DEEPEST = 64
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
@@ -23,13 +23,13 @@ Element = ElementTree.Element
 
 
 def fault(what: str, why: str) -> DriverError:
-    """An error of one line that names what was read."""
+    """Return an error of one line that names what was read."""
     return DriverError(printable(f"{what}: {why}"))
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses a document type, and so all entities, which can be declared nowhere else. The parser
-    tells what is one and what is a guest's own text.
+    """Refuses a document type, and so all entities, which can be declared nowhere else. Left to the
+    parser, because it tells a declaration from text of a guest.
     """
 
     def __init__(self, what: str) -> None:
@@ -41,7 +41,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def parse(text: str, what: str, root: str) -> Element:
-    """The element ``root`` that ``text`` is. ``what`` names the text in errors.
+    """Parse ``text``, whose root element has to be ``root``. ``what`` names the text in errors.
 
     :raises DriverError: it is no well-formed XML, is another element, is too large or too deep, or
         has a document type.
@@ -68,7 +68,7 @@ def _check_depth(root: Element, what: str) -> None:
 
 
 def child(parent: Element, path: str, what: str) -> Element:
-    """The first element at ``path``.
+    """Return the first element at ``path``.
 
     :raises DriverError: there is none.
     """
@@ -79,14 +79,12 @@ def child(parent: Element, path: str, what: str) -> Element:
 
 
 def text_of(parent: Element, path: str) -> str:
-    """The text of the first element at ``path``, without blanks around it; empty if
-    there is none.
-    """
+    """Return the text of the first element at ``path``, stripped; empty if there is none."""
     return (parent.findtext(path) or "").strip()
 
 
 def integer(text: str | None, what: str) -> int:
-    """A decimal number as libvirt writes it.
+    """Return a decimal number as libvirt writes it.
 
     :raises DriverError: it is none.
     """
@@ -96,7 +94,10 @@ def integer(text: str | None, what: str) -> int:
 
 
 def natural(text: str | None, what: str) -> int:
-    """As :func:`integer`, of a number that cannot be negative."""
+    """Return a number as :func:`integer` does, that is not negative.
+
+    :raises DriverError: it is none, or negative.
+    """
     number = integer(text, what)
     if number < 0:
         raise fault(what, f"{number} is negative")
@@ -104,7 +105,7 @@ def natural(text: str | None, what: str) -> int:
 
 
 def number(text: str | None, what: str, most: int) -> int:
-    """A part of an address: decimal, or hexadecimal after ``0x``, at most ``most``.
+    """Return a part of an address: decimal, or hexadecimal after ``0x``, at most ``most``.
 
     :raises DriverError: it is none, or more.
     """
@@ -124,7 +125,7 @@ _NAME = re.compile(r"pci_([0-9a-f]{4,8})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])")
 
 
 def from_attributes(element: Element, what: str) -> PciAddress:
-    """The address in the attributes of an ``<address>``.
+    """Return the address in the attributes of an ``<address>``.
 
     :raises DriverError: a part is missing, no number, or too large.
     """
@@ -132,13 +133,15 @@ def from_attributes(element: Element, what: str) -> PciAddress:
 
 
 def from_elements(capability: Element, what: str) -> PciAddress:
-    """The address in the elements of a ``pci`` capability; raises as :func:`from_attributes`."""
+    """Return the address in the elements of a ``pci`` capability; raises as
+    :func:`from_attributes`.
+    """
     return _address(capability.findtext, what)
 
 
 def from_name(name: str) -> PciAddress | None:
-    """The address in the name of a node device; None if that is none of a PCI function, or of a
-    libvirt that names them otherwise.
+    """Return the address in the name of a node device; None if the name is not that of a PCI
+    function, or is of another form.
     """
     match = _NAME.fullmatch(name)
     if match is None or int(match[3], 16) > 0x1F:
@@ -168,7 +171,7 @@ _BYTES: dict[str, int] = {"b": 1, "bytes": 1} | {
 
 
 def kib_of(text: str | None, unit: str | None, what: str) -> int:
-    """The amount in KiB, rounded down; KiB is meant where no unit is given.
+    """Return the amount in KiB, rounded down; without a unit it is in KiB.
 
     :raises DriverError: it is no amount.
     """
@@ -179,33 +182,35 @@ def kib_of(text: str | None, unit: str | None, what: str) -> int:
 
 
 def mib_up(kib: int) -> int:
-    """KiB in MiB, rounded up: what a guest takes."""
+    """Return KiB as MiB, rounded up: the memory that a guest takes."""
     return -(-kib // 1024)
 
 
 # libvirt knows no CPU with this number or above (VIR_DOMAIN_CPUMASK_LEN).
 MOST = 16384
-# All of them, one by one.
+# The length of a list that names all of them, one by one.
 LONGEST = MOST * 6
-# The lists of the largest guests and hosts come to a tenth of it; a document that was made to harm
-# could come to billions.
+# The lists of the largest guests and hosts add up to a tenth of it; a malicious document could add
+# up to billions.
 MOST_IN_ALL = 1 << 20
 
 _SPAN = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
 
 
 class NumberLists:
-    """The lists of one document. One that comes again is the same set."""
+    """Parses the lists of numbers of one document, with a limit on their total. Equal lists are
+    parsed once.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, frozenset[int]] = {}
         self._left = MOST_IN_ALL
 
     def read(self, text: str, what: str) -> frozenset[int]:
-        """The numbers of a list that is not empty. ``what`` names it in errors.
+        """Return the numbers of a list that is not empty. ``what`` names it in errors.
 
-        :raises DriverError: it is no such list, is empty, has a number that no CPU has, or there
-            were too many before it.
+        :raises DriverError: it is no such list, is empty, has a number that no CPU has, or the
+            limit is exceeded.
         """
         if text not in self._known:
             try:
@@ -215,7 +220,7 @@ class NumberLists:
         return self._known[text]
 
     def one(self, text: str | None, what: str) -> int | None:
-        """The only number of a list; None if it has several, or there is no list. Raises as
+        """Return the only number of a list; None if it has several, or there is no list. Raises as
         :meth:`read`.
         """
         return only_one(self.read(text, what)) if text else None
@@ -236,5 +241,5 @@ class NumberLists:
 
 
 def only_one(numbers: frozenset[int]) -> int | None:
-    """The number, if there is just one."""
+    """Return the number, if there is just one; else None."""
     return next(iter(numbers)) if len(numbers) == 1 else None

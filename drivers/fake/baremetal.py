@@ -1,4 +1,4 @@
-"""``fake.baremetal``: many nodes that are rented out whole, as a bare-metal service has them."""
+"""``fake.baremetal``: many exclusive nodes, as a bare-metal service has them."""
 
 import uuid
 from collections.abc import Collection
@@ -13,7 +13,9 @@ RESOURCE_CLASS = "CUSTOM_BAREMETAL_GOLD"
 
 
 def baremetal_uuid(index: int) -> str:
-    """The uuid, and the name, of a node: the same in every run and on every host."""
+    """Return the uuid, which is also the name, of a node: the same in every run and on every
+    host.
+    """
     return str(uuid.uuid5(NAMESPACE, str(index)))
 
 
@@ -33,9 +35,9 @@ class BaremetalDriver(ShapesOutright, DescribedDriver):
         )
 
     def node_names(self) -> Collection[str]:
-        """Their uuids."""
+        """Return the uuids of all nodes."""
         return self._names
 
     def node_uuid(self, name: str) -> str:
-        """A node is named after its uuid."""
+        """Return the name: a node is named after its uuid."""
         return name

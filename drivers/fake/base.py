@@ -1,4 +1,4 @@
-"""What all fake drivers have in common: nodes by name, and a machine for each."""
+"""Base classes of the fake drivers: nodes by name, with a machine for each."""
 
 import uuid
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from drivers.fake.machine import DescribedFacts, Machine, add_entries
 
 
 class BaseDriver:
-    """A driver that needs to know its host and nothing else of the world."""
+    """A driver that needs to know its host and nothing else."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self.conf = conf
@@ -40,8 +40,8 @@ class BaseDriver:
         self._host = None
 
     def node_uuid(self, name: str) -> str:
-        """The uuid of a node: the host's identity for the node named after the host, else made from
-        it and the name.
+        """Return the uuid of a node: the host's identity for the node named after the host, else
+        derived from the identity and the name.
         """
         if name == self.host.name:
             return self.host.identity
@@ -49,22 +49,23 @@ class BaseDriver:
 
 
 class DescribedDriver(BaseDriver):
-    """Nodes that are all the same machine. Unless a subclass says otherwise there is one, named
-    after the host.
+    """A driver whose nodes are all the same machine. By default there is one node, named after the
+    host.
     """
 
     described: ClassVar[Machine]
+    """The machine of every node."""
 
     def node_names(self) -> Collection[str]:
-        """The names of all nodes."""
+        """Return the names of all nodes."""
         return (self.host.name,)
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - nothing is cached here
-        """All nodes, uuid to name."""
+        """Return all nodes, uuid to name."""
         return {self.node_uuid(name): name for name in self.node_names()}
 
     def facts(self, name: str) -> HostFacts:
-        """A snapshot of the node.
+        """Return a snapshot of the node.
 
         :raises DriverError: there is no such node.
         """
@@ -78,17 +79,17 @@ class DescribedDriver(BaseDriver):
 
 
 def unknown_node(name: str) -> DriverError:
-    """The error for a node that the driver does not have."""
+    """Return the error for a node that the driver does not have."""
     return DriverError(
         f"the fake driver has no node {printable(name)}", "ask for one of the driver's nodes"
     )
 
 
 class ShapesOutright:
-    """For drivers whose machines come with providers described outright."""
+    """Mixin for drivers whose machines list providers beside the facts."""
 
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:  # noqa: ARG002 - nothing moves
-        """Add the described providers.
+        """Add the listed providers.
 
         :raises DriverError: one does not fit the tree, or the facts are another driver's.
         """

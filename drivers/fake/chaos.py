@@ -1,5 +1,5 @@
-"""``fake.chaos``: the host of ``fake.numa`` behind a driver that is slow, fails or knows only half,
-as its seed says.
+"""``fake.chaos``: the host of ``fake.numa`` with a driver that is slow, fails or reports incomplete
+facts, by a seed.
 """
 
 import threading
@@ -20,14 +20,15 @@ from drivers.fake.numa import NumaDriver
 
 Disturbance = Literal["delay", "not-ready", "partial"]
 MAX_DELAY = 0.02
+"""Seconds."""
 SECTIONS: tuple[Section, ...] = ("cpu", "memory", "disk", "numa", "pci")
 
 
 class ChaosDriver:
-    """Disturbs ``[fake] chaos_probability`` of the calls; ``disturbed`` counts them by kind.
+    """Disturbs ``[fake] chaos_probability`` of the calls.
 
     What happens to the n-th call of a method depends on the seed, the method and n alone, so that
-    threads do not matter.
+    the order of threads does not matter.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -37,9 +38,10 @@ class ChaosDriver:
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
         self.disturbed: Counter[Disturbance] = Counter()
+        """How many calls were disturbed, by kind."""
 
     def start(self, host: HostContext) -> None:
-        """Start undisturbed: an agent that never starts shows nothing."""
+        """Start undisturbed, because an agent that never starts shows nothing."""
         self._inner.start(host)
 
     def stop(self) -> None:
@@ -47,7 +49,7 @@ class ChaosDriver:
         self._inner.stop()
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        """The host's only node.
+        """Return the host's only node.
 
         :raises NotReady: by chance.
         """
@@ -55,7 +57,8 @@ class ChaosDriver:
         return self._inner.nodes(refresh)
 
     def facts(self, name: str) -> HostFacts:
-        """The facts of ``fake.numa``, by chance with wrong sections that are flagged as incomplete.
+        """Return the facts of ``fake.numa``, by chance with wrong sections that are marked as
+        incomplete.
 
         :raises NotReady: by chance.
         """
@@ -72,11 +75,15 @@ class ChaosDriver:
         return self._inner.is_node_deleted(name)
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """Those of every fake, undisturbed: a driver knows them without asking its backend."""
+        """Return the capabilities of every fake driver, undisturbed, because a driver knows them
+        without asking its backend.
+        """
         return self._inner.capabilities_as_traits()
 
     def _maybe_disturb(self, method: str, kinds: tuple[Disturbance, ...]) -> Random | None:
-        """Delay or fail this call, by chance; the dice come back if its answer is to be partial."""
+        """Delay or fail this call, by chance. Return the random generator if its answer is to be
+        partial.
+        """
         with self._lock:
             self._calls[method] += 1
             number = self._calls[method]
@@ -97,8 +104,8 @@ class ChaosDriver:
 
 
 def _partial(facts: HostFacts, dice: Random) -> HostFacts:
-    """``facts`` with some sections incomplete, and either missing or short of a part: nobody may
-    rely on them.
+    """Return ``facts`` with some sections marked as incomplete, each either missing or lacking a
+    part, because no caller may rely on them.
     """
     chosen = dice.sample(SECTIONS, dice.randint(1, len(SECTIONS)))
     damaged: dict[str, Any] = {}

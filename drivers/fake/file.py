@@ -15,21 +15,20 @@ from drivers.fake.host_file import HostFile, read_host_file
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """The file as last read: ``good`` is what it said when it last was right, ``errors`` what is
-    wrong with it now.
-    """
+    """The file as last read."""
 
     content: bytes
     good: HostFile
+    """The last version without errors."""
     errors: tuple[ConfigError, ...] = ()
+    """What is wrong with the present version."""
 
 
 class FileDriver(ShapesOutright, BaseDriver):
     """The nodes of ``[fake] host_file``.
 
-    While a changed file is wrong, the nodes stay those of the last right one, and asking for their
-    facts raises what is wrong with it: nothing is written for them, and nothing of theirs is taken
-    away.
+    While a changed file has errors, the nodes stay those of the last version without errors, and
+    their facts raise the errors: nothing is written for them, and nothing of them is removed.
     """
 
     _path: Path
@@ -54,10 +53,10 @@ class FileDriver(ShapesOutright, BaseDriver):
         self._reading = _FileRead(content, self._read(content))
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
-        """The nodes of the file, or of its last version that was right: uuid to name.
+        """Return the nodes of the file, or of its last version without errors: uuid to name.
 
-        A uuid is the one in the file; else the host's identity for an only node, or as for every
-        fake.
+        A uuid is the one in the file; else the host's identity for an only node; else as in every
+        fake driver.
         """
         file = self._latest().good
         return {
@@ -67,7 +66,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         }
 
     def facts(self, name: str) -> HostFacts:
-        """What the file says now.
+        """Return the facts of the node in the file as it is now.
 
         :raises ConfigErrors: what is wrong with the file.
         :raises DriverError: there is no such node in it.
@@ -80,12 +79,12 @@ class FileDriver(ShapesOutright, BaseDriver):
     def is_node_deleted(self, name: str) -> bool:
         """Whether the file, as it is now, lacks the node.
 
-        :raises ConfigErrors: the file is wrong and cannot tell.
+        :raises ConfigErrors: the file has errors, so this is unknown.
         """
         return name not in self._right().machines
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """The capabilities of the file."""
+        """Return the capabilities of the file."""
         return self._latest().good.capabilities
 
     def _configured(self) -> Path:
@@ -100,8 +99,8 @@ class FileDriver(ShapesOutright, BaseDriver):
         return read_host_file(content, printable(str(self._path)), self.host.name)
 
     def _latest(self) -> _FileRead:
-        """The file as it is now. Its content is compared: a time stamp can hide a second edit
-        within one tick.
+        """Return the file as it is now. Contents are compared, because two edits within one tick
+        have the same time stamp.
         """
         before = self._reading
         try:
@@ -118,6 +117,10 @@ class FileDriver(ShapesOutright, BaseDriver):
         return now
 
     def _right(self) -> HostFile:
+        """Return the file as it is now.
+
+        :raises ConfigErrors: what is wrong with it.
+        """
         latest = self._latest()
         if latest.errors:
             raise ConfigErrors(latest.errors)
@@ -125,7 +128,7 @@ class FileDriver(ShapesOutright, BaseDriver):
 
 
 def _content(path: Path) -> bytes:
-    """What the file says now.
+    """Return the file's content.
 
     :raises ConfigErrors: it cannot be read.
     """

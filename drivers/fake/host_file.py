@@ -1,4 +1,6 @@
-"""A host file as machines: read, checked as a whole, every error told at once."""
+"""Parses a host file into machines and checks it as a whole, so that all errors are reported at
+once.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,20 +19,20 @@ HOST_FILE = DocumentSchema("drivers.fake", "host.schema.json", "etc/hosts/numa.y
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """The machines by node name, the uuids of those nodes that have one in the file, and the
-    driver's capabilities.
-
-    ``single``: the file describes one node and not a list.
-    """
+    """A host file without errors."""
 
     machines: Mapping[str, Machine]
+    """By node name."""
     uuids: Mapping[str, str]
+    """By node name: the uuids that the file has."""
     capabilities: Mapping[str, bool]
+    """By trait."""
     single: bool
+    """The file describes one node, and not a list."""
 
 
 def read_host_file(content: bytes, file: str, host: str) -> HostFile:
-    """Read a host file; a node without a name is called ``host``.
+    """Parse a host file; a node without a name is called ``host``.
 
     :raises ConfigErrors: everything that is wrong with it.
     """
@@ -61,7 +63,7 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
 
 
 def _places(document: Document, broken: Collection[Where]) -> list[Where]:
-    """Where the nodes are described."""
+    """Return the places of the nodes in the document."""
     if "nodes" not in document.data:
         return [()]
     if ("nodes",) in broken:
@@ -75,7 +77,9 @@ def _places(document: Document, broken: Collection[Where]) -> list[Where]:
 
 
 def _check_names(machines: Collection[tuple[NodeReader, Machine]]) -> None:
-    """Names and uuids are unique in all of Placement, so they must be in one file."""
+    """Note an error for each name or uuid that two nodes share, because both are unique in all of
+    Placement.
+    """
     owners: dict[str, NodeReader] = {}
     uuids: set[str] = set()
     for node, _ in machines:

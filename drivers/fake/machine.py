@@ -1,6 +1,4 @@
-"""A machine that is described instead of found: its sections, and the providers that are given
-outright.
-"""
+"""A described machine: its sections of facts, and the providers that are listed beside them."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -23,8 +21,8 @@ ETHERNET_VENDOR, ETHERNET_PF, ETHERNET_VF = "8086", "1528", "1515"
 
 
 def function_after(address: PciAddress, count: int) -> PciAddress:
-    """The ``count``-th function after ``address`` on its bus; functions beyond the seventh go on in
-    the next slot.
+    """Return the ``count``-th function after ``address`` on its bus; functions beyond the seventh
+    go on in the next slot.
 
     :raises ValueError: the bus ends before.
     """
@@ -37,8 +35,8 @@ def function_after(address: PciAddress, count: int) -> PciAddress:
 
 
 def network_card(text: str, numa_node: int, enabled: int, maximum: int) -> tuple[PciDevice, ...]:
-    """A network card at the address ``text`` with ``enabled`` of ``maximum`` virtual functions
-    right behind it.
+    """Return a network card at the address ``text`` with ``enabled`` of ``maximum`` virtual
+    functions directly after it.
     """
     address = PciAddress.parse(text)
     functions = tuple(function_after(address, index + 1) for index in range(enabled))
@@ -66,32 +64,31 @@ def network_card(text: str, numa_node: int, enabled: int, maximum: int) -> tuple
 
 
 NODE = "$NODE"
+"""Stands for the node's name in names of providers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEntry:
-    """What a provider has. In ``name`` and ``parent`` ``$NODE`` stands for the node's name;
-    ``$NODE`` alone is the root.
-
-    Inventory records are complete.
-    """
+    """A provider that is listed, with its complete inventory records."""
 
     name: str
+    """``$NODE`` stands for the node's name; ``$NODE`` alone is the root."""
     parent: str = NODE
+    """As ``name``."""
     inventories: Inventories = field(default_factory=dict)
     traits: frozenset[str] = frozenset()
     aggregates: frozenset[str] = frozenset()
 
 
 def full_record(record: Record) -> dict[str, Number]:
-    """``record`` with all six fields, so that no value left in Placement shines through;
-    ``max_unit`` follows ``total``.
+    """Return ``record`` with all six fields, so that no value is left from Placement; ``max_unit``
+    defaults to ``total``.
     """
     return completed(record, {"max_unit": record["total"]})
 
 
 def named(text: str, node: str) -> str:
-    """``text`` with the node's name put in."""
+    """Return ``text`` with ``$NODE`` replaced by the node's name."""
     return text.replace(NODE, node)
 
 
@@ -116,8 +113,8 @@ def _place(tree: ProviderTree, name: str, parent: str | None) -> None:
     if parent is None:
         return
     if tree.exists(name):
-        # It may be here from last time, because something foreign lies below it, and belong
-        # elsewhere by now.
+        # The child may exist, kept for a foreign provider below it, and now belong below another
+        # parent.
         tree.reparent(name, parent)
     else:
         tree.new_child(name, parent)
@@ -138,18 +135,15 @@ FEATURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DescribedFacts(HostFacts):
-    """Facts that also say which providers their node has beyond those that the core makes, parents
-    first.
-    """
+    """Facts that also list providers beyond those that the core derives."""
 
     providers: tuple[ProviderEntry, ...] = ()
+    """Parents first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a fake node has. The sections mean what they mean in
-    :class:`agent.model.facts.HostFacts`.
-    """
+    """What a fake node has. The sections are those of :class:`agent.model.facts.HostFacts`."""
 
     hypervisor_type: str = "fake"
     hypervisor_version: int = 1000
@@ -166,7 +160,7 @@ class Machine:
     providers: tuple[ProviderEntry, ...] = ()
 
     def facts(self, name: str) -> DescribedFacts:
-        """A snapshot of the machine as the node called ``name``."""
+        """Return a snapshot of the machine as the node called ``name``."""
         return DescribedFacts(
             name=name,
             taken_at=time.time(),
@@ -187,10 +181,10 @@ class Machine:
 
 
 def processor(online: frozenset[int]) -> CpuFacts:
-    """The processor of every fake host, with these CPUs."""
+    """Return the processor of every fake host, with these CPUs."""
     return CpuFacts(online, architecture="x86_64", model=MODEL, vendor=VENDOR, features=FEATURES)
 
 
 def plain(vcpus: int, memory_mib: int, disk_gib: int) -> Machine:
-    """A machine without NUMA cells and devices."""
+    """Return a machine without NUMA cells and devices."""
     return Machine(cpu=processor(frozenset(range(vcpus))), memory_mib=memory_mib, disk_gib=disk_gib)

@@ -56,6 +56,6 @@ MACHINE = Machine(
 
 
 class NumaDriver(FakeDriver):
-    """A host with NUMA cells."""
+    """``fake.numa``: a host with NUMA cells."""
 
     described = MACHINE

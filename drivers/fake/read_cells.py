@@ -1,4 +1,4 @@
-"""The NUMA cells of a host file."""
+"""Reads the NUMA cells of a host file."""
 
 from agent.model.cpu_list import format_cpu_list
 from agent.model.names import number_of
@@ -7,9 +7,7 @@ from drivers.fake.part import Part
 
 
 def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
-    """The cells, in order of their ids; ``online`` limits the CPUs that run, ``None``
-    lets all run.
-    """
+    """Return the cells, ordered by id; only CPUs of ``online`` are online, all with ``None``."""
     cells: dict[int, Cell] = {}
     owners: dict[int, int] = {}
     for item in part.items():
@@ -50,8 +48,8 @@ def _cell(part: Part, online: frozenset[int] | None) -> Cell:
 def _siblings(
     part: Part, cpus: frozenset[int], running: frozenset[int]
 ) -> tuple[frozenset[int], ...]:
-    """The running threads of every core; without a word about them every CPU is a core
-    of its own.
+    """Return the online threads of every core; without a list of siblings every CPU is a core of
+    its own.
     """
     if "siblings" not in part.data:
         return tuple(frozenset({cpu}) for cpu in sorted(running))

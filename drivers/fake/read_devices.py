@@ -1,4 +1,4 @@
-"""The PCI devices of a host file."""
+"""Reads the PCI devices, mediated devices and encryption contexts of a host file."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -15,8 +15,8 @@ from drivers.fake.part import Part
 
 
 def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, ...]:
-    """The parents, in the order of the file; ``cells`` are the ids of the described cells, if any
-    are.
+    """Return the parents of mediated devices, in the order of the file; ``cells`` are the ids of
+    the described cells, None if unknown.
     """
     parents: dict[str, MdevParent] = {}
     devices = Counter[str]()
@@ -53,7 +53,7 @@ def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, .
 
 
 def read_encryption(part: Part) -> EncryptionFacts:
-    """The techniques of the file."""
+    """Return the encryption techniques of the file."""
     return EncryptionFacts(dict(part.data))
 
 
@@ -68,15 +68,15 @@ def _parent(part: Part) -> MdevParent:
         )
         for one in data.get("mdevs", ())
     )
-    # A virtual parent is all that there is on its bus, which has its name.
+    # A virtual parent is the only device on its bus, which has its name.
     return MdevParent(
         name, PCI if ":" in name else name, dict(data["types"]), mdevs, data.get("numa_node")
     )
 
 
 def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, ...]:
-    """The devices, in order of their addresses; ``cells`` are the ids of the described cells, if
-    any are.
+    """Return the PCI devices, ordered by address; ``cells`` are the ids of the described cells,
+    None if unknown.
     """
     places: dict[PciAddress, Part] = {}
     devices: dict[PciAddress, PciDevice] = {}
@@ -105,8 +105,8 @@ def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, 
 
 
 def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
-    """The device itself, and the virtual functions that it only counts; each with the step that
-    names its address.
+    """Yield the device itself, and the virtual functions of which the file has only the number;
+    each with the step that gives its address.
     """
     data = part.data
     device = _device(data)
@@ -161,7 +161,7 @@ def _device(data: Mapping[str, Any]) -> PciDevice:
 
 
 def _hex(digits: str | int) -> str:
-    """Hex digits as text: YAML takes those without a letter for a number, which has the same
+    """Return hexadecimal digits as text: YAML reads digits without a letter as a number of the same
     digits.
     """
     return str(digits).lower()
@@ -170,7 +170,9 @@ def _hex(digits: str | int) -> str:
 def _families(
     devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Part], whole: bool
 ) -> dict[PciAddress, tuple[PciAddress, ...]]:
-    """The virtual functions of each physical one."""
+    """Return the virtual functions of each physical one, and note an error for functions of devices
+    that cannot have any.
+    """
     families: dict[PciAddress, tuple[PciAddress, ...]] = {}
     for device in sorted(devices.values(), key=lambda one: one.address):
         above = device.physical_function
@@ -188,8 +190,8 @@ def _families(
 
 
 def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, ...]) -> PciDevice:
-    """The device with its virtual functions; it can have as many as it has, unless the file says
-    more.
+    """Return the device with its virtual functions. Their number is also the maximum, unless the
+    file gives a higher one.
     """
     most = device.max_virtual_functions or len(functions)
     if len(functions) > most:

@@ -1,4 +1,4 @@
-"""The guests of a host file."""
+"""Reads the guests of a host file."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ from drivers.fake.part import Part
 
 
 def read_guest_cells(part: Part, topology: Topology | None) -> tuple[PlacedCell, ...]:
-    """The placed cells, in the order of the file; ``topology`` are the host's cells, ``None`` if
-    they are not known.
+    """Return the placed cells, in the order of the file; ``topology`` has the host's cells,
+    ``None`` if these are unknown.
     """
     placed: list[PlacedCell] = []
     for item in part.items():
@@ -81,8 +81,8 @@ def _check_place(part: Part, placed: PlacedCell, topology: Topology) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the host has that guests may name; ``None`` for what is not known, because it is wrong
-    itself.
+    """What the host has that guests may name; ``None`` for a section that is unknown because it has
+    errors.
     """
 
     topology: Topology | None
@@ -90,8 +90,8 @@ class Around:
 
 
 def read_guests(part: Part, around: Around) -> tuple[Domain, ...]:
-    """The guests, in the order of the file. What two of them have at once is their own affair:
-    hosts show such things.
+    """Return the guests, in the order of the file. Resources that two guests have at once are no
+    error, because real hosts show such guests.
     """
     guests: dict[ConsumerUuid, Domain] = {}
     for item in part.items():
@@ -107,8 +107,8 @@ def read_guests(part: Part, around: Around) -> tuple[Domain, ...]:
 def with_owners(
     parents: tuple[MdevParent, ...], guests: Part, *, whole: bool
 ) -> tuple[MdevParent, ...]:
-    """The parents of mediated devices, each of which belongs to the guest that has it. ``whole``:
-    there are no others than these.
+    """Return the parents with the guests as owners of their mediated devices. ``whole``: the file
+    lists all parents, so an unknown device is an error.
     """
     owners: dict[str, ConsumerUuid | None] = {
         one.uuid: one.owner for parent in parents for one in parent.mdevs
@@ -160,7 +160,7 @@ def _uuid(part: Part) -> ConsumerUuid:
 
 
 def _total(part: Part, key: str, in_cells: int | None) -> int | None:
-    """What the file says of the whole guest; that of its cells together if it does not."""
+    """Return the file's figure for the whole guest; without one, the sum of its cells."""
     said: int | None = part.data.get(key)
     if said is None:
         if in_cells is None and key == "memory_mib":

@@ -1,4 +1,4 @@
-"""One node of a host file as a machine."""
+"""Reads one node of a host file into a machine: its providers, units and sections."""
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
@@ -24,9 +24,9 @@ from drivers.fake.read_guests import Around, read_guests, with_owners
 def read_providers(
     part: Part, node: str, cells: Collection[int] | None
 ) -> tuple[ProviderEntry, ...]:
-    """The providers of the node called ``node``, parents first.
+    """Return the listed providers of the node called ``node``, parents first.
 
-    ``cells``: those that the agent makes providers of, ``None`` if they are not known.
+    ``cells``: the cells that become providers, ``None`` if unknown.
     """
     entries: dict[str, ProviderEntry] = {}
     for item in part.items():
@@ -100,16 +100,16 @@ def _parents_first(
         return root
 
 
-# Classes that the agent makes of other sections.
+# Classes that the agent derives from other sections.
 COUNTED = frozenset({"VCPU", "PCPU", "MEMORY_MB", "DISK_GB"})
 
 
 def read_units(
     part: Part, node: str, providers: Collection[str] | None
 ) -> tuple[AssignableUnit, ...]:
-    """The units of the node called ``node``, in the order of the file.
+    """Return the units of the node called ``node``, in the order of the file.
 
-    ``providers``: the names of those that may count units, ``None`` if they are not known.
+    ``providers``: the names of the providers that may count units, ``None`` if unknown.
     """
     seen: set[tuple[str, str, str]] = set()
     units = []
@@ -155,10 +155,9 @@ NO_CELLS = Topology(())
 
 
 class NodeReader:
-    """A node that is being read. What is wrong in its structure is known already, and is passed
-    over.
+    """Reads one node. Values with errors of structure, which are noted already, are left out.
 
-    ``name`` is ``None`` if it is wrong.
+    ``name`` is ``None`` if it has an error.
     """
 
     def __init__(self, part: Part, broken: Iterable[Where], host: str) -> None:
@@ -176,7 +175,7 @@ class NodeReader:
         self.name: str | None = None if "name" in gone else self.data.get("name", host)
 
     def machine(self) -> Machine:
-        """The machine, with errors noted if it is not sound."""
+        """Return the machine, with errors noted if it is inconsistent."""
         online = self.part.cpus("cpu", "online") if "online" in self.data.get("cpu", {}) else None
         part = self._list("cells")
         cells = read_cells(part, online) if part else None
@@ -186,8 +185,8 @@ class NodeReader:
         providers = self._providers((ids or []) if whole else None)
         hypervisor = self.data.get("hypervisor", {})
         cpu = self._cpu(online, cells, whole)
-        # A file says all that its host has: one with CPUs and no word of disk has none, which is
-        # not the same as a driver that forgot it.
+        # A file lists all that its host has: one with CPUs and no disk has no disk, whereas a
+        # driver may have forgotten it.
         nothing = None if cpu is None else 0
         devices = read_devices(pci, ids) if pci else None
         guests = self._list("guests")
@@ -214,7 +213,7 @@ class NodeReader:
         )
 
     def _list(self, key: str) -> Part | None:
-        """The list of that name, if there is one."""
+        """Return the list of that name, None if there is none."""
         if key not in self.data:
             return None
         return replace(
@@ -223,7 +222,7 @@ class NodeReader:
         )
 
     def _whole(self, key: str, part: Part | None) -> bool:
-        """Whether the list tells all that there is, so that what is not in it is missing."""
+        """Whether the list is complete, so that what is not in it is missing."""
         return (part.whole if part else key not in self.described) and key not in self.data.get(
             "incomplete", {}
         )
@@ -231,7 +230,7 @@ class NodeReader:
     def _mdevs(
         self, part: Part | None, cells: list[int] | None, guests: Part | None
     ) -> tuple[MdevParent, ...] | None:
-        """The parents of mediated devices, with those guests as owners that have them."""
+        """Return the parents of mediated devices, with the guests that have them as owners."""
         parents = read_mdevs(part, cells) if part else None
         owned = (
             with_owners(parents or (), guests, whole=self._whole("mdev", part))
@@ -243,7 +242,7 @@ class NodeReader:
     def _cpu(
         self, online: frozenset[int] | None, cells: Topology | None, whole: bool
     ) -> CpuFacts | None:
-        """The processors; those of the cells if nothing else is said."""
+        """Return the processors; without a list of CPUs, those of the cells."""
         data = self.data.get("cpu", {})
         in_cells = (
             frozenset(cpu for cell in cells.cells for cpu in cell.cpus) if cells else frozenset()
@@ -269,7 +268,7 @@ class NodeReader:
         return replace(usual, **said, features=frozenset(data.get("features", usual.features)))
 
     def _memory(self, cells: Topology | None, nothing: int | None) -> int | None:
-        """The memory; that of the cells if nothing else is said."""
+        """Return the memory; without a figure, that of the cells."""
         if "memory_mib" in self.data:
             return int(self.data["memory_mib"])
         return cells.memory_mib if cells else nothing
@@ -282,7 +281,7 @@ class NodeReader:
     def _units(
         self, cells: list[int] | None, providers: Iterable[ProviderEntry]
     ) -> tuple[AssignableUnit, ...] | None:
-        """The units; on the node, on its cells or on what is described outright."""
+        """Return the units; they may be on the node, on its cells or on listed providers."""
         part, described = self._list("units"), self._list("providers")
         if part is None:
             return None

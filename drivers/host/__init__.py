@@ -1,5 +1,5 @@
 """The bare Linux host: CPUs, NUMA cells, memory, PCI and mediated devices, encryption and disk from
-/sys and psutil, no hypervisor asked.
+/sys and psutil, without a hypervisor.
 """
 
 from drivers.host.driver import HostDriver

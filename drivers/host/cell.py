@@ -1,4 +1,4 @@
-"""The NUMA cells of the host, with the memory, pages, distances and cores of each."""
+"""The NUMA cells of the host, each with its memory, pages, distances and cores."""
 
 import re
 
@@ -12,7 +12,8 @@ from drivers.host.sysfs import Sysfs
 
 
 def read_pools(sysfs: Sysfs, folder: str) -> tuple[PagePool, ...]:
-    """The pools in ``folder``, smallest pages first; none on a kernel without huge pages.
+    """Return the pools of huge pages in ``folder``, smallest pages first; empty on a kernel without
+    huge pages.
 
     Surplus pages count, because the kernel counts them in ``nr_hugepages``.
 
@@ -38,7 +39,7 @@ _MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
 
 
 def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]:
-    """All cells that are online, by id. A cell that cannot be read is set aside; the
+    """Return all online cells, ordered by id. A cell that cannot be read becomes a fault; the
     others stay.
     """
     try:
@@ -57,8 +58,8 @@ def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]
 
 
 def _cell_ids(sysfs: Sysfs) -> list[int]:
-    """The cells that the kernel lists as online; without such a list, those that have a folder.
-    None without NUMA.
+    """Return the cells that the kernel lists as online; without such a list, those that have a
+    folder. Empty without NUMA.
     """
     folders = sysfs.numbers(FOLDER, r"node(\d+)")
     online = sysfs.optional_cpus(f"{FOLDER}/online") if folders else None
@@ -68,6 +69,7 @@ def _cell_ids(sysfs: Sysfs) -> list[int]:
 
 
 def _whole_host(sysfs: Sysfs, online: frozenset[int]) -> Cell:
+    """Return the one cell of a host without NUMA."""
     cores = read_cores(sysfs, online)
     return Cell(
         id=0,
@@ -105,10 +107,11 @@ def _memory_mib(sysfs: Sysfs, folder: str) -> int:
 
 
 def _distances(sysfs: Sysfs, folder: str, ids: list[int]) -> dict[int, int]:
-    """The kernel writes one column for each online cell, by id.
+    """Return the distances to the online cells; the kernel writes one column for each, ordered by
+    id.
 
-    Columns beyond those are ignored: only a recording from which a cell was taken away has them,
-    and libvirt reads it so.
+    Further columns are ignored, as in libvirt: only a recording from which a cell was removed has
+    them.
     """
     text = sysfs.optional_text(f"{folder}/distance")
     if text is None:

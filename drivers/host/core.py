@@ -1,4 +1,4 @@
-"""The cores of a cell: which of its online CPUs share one, and which packages they belong to."""
+"""The cores of a cell: which of its online CPUs share a core, and which packages they belong to."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from drivers.host.cpu import FOLDER
 from drivers.host.sysfs import Sysfs
 
-# Newest kernels may drop the first name, oldest ones know only it; recordings of very old ones have
-# only maps.
+# The newest kernels may drop the first name, the oldest know only it; recordings of very old ones
+# have only maps.
 _THREADS = ("thread_siblings_list", "core_cpus_list", "thread_siblings", "core_cpus")
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """``siblings``: disjoint sets of CPUs, by their lowest CPU. ``sockets``: the packages, where
-    the kernel says.
-    """
+    """The cores and packages of some CPUs."""
 
     siblings: tuple[frozenset[int], ...]
+    """Disjoint sets of CPUs, ordered by their lowest CPU."""
     sockets: frozenset[int]
+    """The packages, as far as the kernel reports them."""
 
 
 def read_cores(sysfs: Sysfs, cpus: frozenset[int]) -> Cores:
-    """The cores of ``cpus``, the online CPUs of one cell. One CPU of each core is asked.
+    """Return the cores of ``cpus``, the online CPUs of one cell. Only one CPU of each core is read.
 
-    A CPU of which the kernel tells no siblings is a core of its own.
+    A CPU for which the kernel lists no siblings is a core of its own.
 
     :raises DriverError: a file cannot be read, or the cores overlap.
     """

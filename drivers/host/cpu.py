@@ -1,4 +1,4 @@
-"""The CPUs of the host: which exist and which run now, and what kind the machine's own are."""
+"""The CPUs of the host: which exist, which are online, and of what kind they are."""
 
 import platform
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from drivers.host.sysfs import Sysfs
 FOLDER = "devices/system/cpu"
 CPUINFO = Path("/proc/cpuinfo")
 
-# The same thing as the kernel calls it on x86 and s390, on Arm, and on POWER.
+# Names of the same field on x86 and s390, on Arm, and on POWER.
 _MODEL = ("model name", "cpu")
 _VENDOR = ("vendor_id", "cpu implementer")
 _FEATURES = ("flags", "features")
 
 
 def present_cpus(sysfs: Sysfs) -> list[int]:
-    """The CPUs that have a folder, offline ones too.
+    """Return the CPUs that have a folder, offline ones too.
 
     :raises DriverError: the folder of the CPUs cannot be listed.
     """
@@ -27,12 +27,12 @@ def present_cpus(sysfs: Sysfs) -> list[int]:
 
 
 def read_online(sysfs: Sysfs) -> PartialRead[frozenset[int]]:
-    """The CPUs that run now.
+    """Return the CPUs that are online.
 
-    Those of the host, from the kernel's list, because neither a cgroup nor an affinity mask of the
-    agent says what guests may use. Without the list (old kernels), those that show a topology,
-    which the kernel takes away from an offline CPU; so too, as the best guess, where the list is
-    there and cannot be read.
+    They are read from the kernel's list for the host, because neither a cgroup nor an affinity mask
+    of the agent limits guests. Without the list (old kernels), these are the CPUs with a topology,
+    which the kernel removes from an offline CPU; so too, as the best guess, where the list cannot
+    be read.
     """
     try:
         online = sysfs.optional_cpus(f"{FOLDER}/online")
@@ -54,14 +54,15 @@ def _with_topology(sysfs: Sysfs) -> frozenset[int]:
 
 
 def read_kind() -> CpuFacts:
-    """Architecture, model, vendor and features of this machine's CPUs, from the first CPU;
+    """Return architecture, model, vendor and features of this machine's CPUs, from the first CPU;
     ``online`` is left empty.
 
     :raises NotReady: /proc/cpuinfo cannot be read.
     """
     try:
         with CPUINFO.open(encoding="utf-8", errors="replace") as lines:
-            # Only the first block, because the kernel makes the text of each CPU when it is read.
+            # Only the first block, because the kernel generates the text of each CPU when it is
+            # read.
             fields = _fields(takewhile(str.strip, lines))
     except OSError as error:
         raise NotReady(f"{CPUINFO}: {error.strerror}", "mount /proc") from error

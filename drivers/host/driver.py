@@ -22,8 +22,8 @@ class HostDriver:
     """The bare Linux host below ``[host] sysfs_root``.
 
     One node, called as ``[DEFAULT] host``, with the identity of the host as its uuid. What a
-    recording does not have is not made up from this machine: no kernel version, architecture, model
-    or features. Its disk is this machine's.
+    recording lacks is not taken from this machine: no kernel version, architecture, model or
+    features. Only the disk is this machine's.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -39,25 +39,25 @@ class HostDriver:
         _opened(self._root)
 
     def start(self, host: HostContext) -> None:
-        """Check the same and learn the kind of CPU; see :class:`agent.driver.interface.Driver`."""
+        """Check the sysfs and read the kind of CPU; see :class:`agent.driver.interface.Driver`."""
         sysfs = _opened(self._root)
         if sysfs.is_live:
-            # Once, because a CPU keeps its kind until the machine starts anew, and some kernels
-            # take long to tell.
+            # Read once, because the kind of CPU stays until the machine restarts, and some kernels
+            # take long to report it.
             self._kind = cpu.read_kind()
         self._host = host
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Forget the host; nothing is held open."""
         self._host = None
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
-        """The host itself."""
+        """Return the host itself."""
         host = self._started()
         return {host.identity: host.name}
 
     def facts(self, name: str) -> HostFacts:
-        """The host as it is now; see :class:`agent.driver.interface.Driver`."""
+        """Return the host's facts as of now; see :class:`agent.driver.interface.Driver`."""
         host = self._started()
         if name != host.name:
             raise DriverError(
@@ -81,7 +81,7 @@ class HostDriver:
             "cpu": online.faults,
             "memory": total.faults,
             "disk": size.faults,
-            # Because siblings and sockets are those of the online CPUs.
+            # Siblings and sockets are those of the online CPUs.
             "numa": (*topology.faults, *online.faults),
             "pci": devices.faults,
             "mdev": parents.faults,
@@ -105,7 +105,7 @@ class HostDriver:
         )
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a host knows of no other host
-        """Never: the host that could answer is there, and it cannot vouch for another."""
+        """Return False: the host that could answer exists, and it knows of no other host."""
         return False
 
     def _started(self) -> HostContext:
@@ -121,7 +121,7 @@ class HostDriver:
 
 
 def _opened(root: Path) -> Sysfs:
-    """The tree below ``root``.
+    """Return the sysfs below ``root``.
 
     :raises ConfigError: there is none, or it is no sysfs.
     """
@@ -141,7 +141,7 @@ def _opened(root: Path) -> Sysfs:
 
 
 def _version(release: str) -> int:
-    """``6.1.20-amd64`` as 6001020; 0 for a release that is not of this form."""
+    """Return ``6.1.20-amd64`` as 6001020; 0 for a release that is not of this form."""
     match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", release)
     major, minor, patch = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     return major * 1_000_000 + minor * 1_000 + patch

@@ -1,6 +1,4 @@
-"""By which techniques the host can encrypt the memory of guests, and how many contexts it has for
-each.
-"""
+"""By which techniques the host can encrypt the memory of guests, and how many contexts each has."""
 
 from agent.errors import DriverError
 from agent.model.encryption import (
@@ -16,8 +14,8 @@ from drivers.host.sysfs import Sysfs
 
 
 def read_encryption(sysfs: Sysfs) -> PartialRead[EncryptionFacts | None]:
-    """What is switched on, None if nothing is. Without the controller ``misc`` the kernel does not
-    say how much of it there is.
+    """Return the techniques that are switched on, None if none is. The number of contexts is known
+    only with the cgroup controller ``misc``.
     """
     try:
         on = [technique for technique, path in SWITCHES.items() if _is_on(sysfs, path)]

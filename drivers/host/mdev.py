@@ -1,4 +1,4 @@
-"""The devices of the host that can be cut into mediated ones, and those that exist."""
+"""The parents of mediated devices on the host, with their existing devices."""
 
 from agent.errors import DriverError
 from agent.model.facts import PartialRead
@@ -10,8 +10,8 @@ FOLDER = "class/mdev_bus"
 
 
 def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
-    """All parents, by name; None on a kernel without mediated devices. One that cannot be read is
-    set aside; the others stay.
+    """Return all parents, ordered by name; None on a kernel without mediated devices. A parent that
+    cannot be read becomes a fault; the others stay.
     """
     parents: list[MdevParent] = []
     faults: dict[str, str] = {}
@@ -23,7 +23,7 @@ def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
                 parents.append(_parent(sysfs, name))
             except DriverError as error:
                 faults[name] = error.message
-        # A parent that went away while it was read is no fault: the kernel no longer lists it.
+        # A parent that was removed while it was read is no fault: the kernel no longer lists it.
         listed = sysfs.names(FOLDER) if faults else ()
     except DriverError as error:
         return PartialRead((), (error.message,))
@@ -57,7 +57,7 @@ def _parent(sysfs: Sysfs, name: str) -> MdevParent:
 
 
 def _devices(sysfs: Sysfs, folder: str, mdev_type: str) -> list[Mdev]:
-    """The devices of a type. Who has them, only a hypervisor knows."""
+    """Return the devices of a type, without owners, which only a hypervisor knows."""
     return [
         Mdev(name.lower(), mdev_type)
         for name in sysfs.names(f"{folder}/mdev_supported_types/{mdev_type}/devices")

@@ -1,18 +1,18 @@
-"""The memory of the host as a whole, and why it is read from where it is.
+"""The memory of the host, and the reasons for its source.
 
-Three sources tell it and they do not agree: the kernel's total (``/proc/meminfo``, which psutil
-reads and libvirt gives to nova), the sum of the cells' ``MemTotal``, and what is plugged in. The
-kernel's total wins on the running machine: it is what guests can be given, and what the host had in
+There are three sources, and they differ: the kernel's total (``/proc/meminfo``, which psutil reads
+and libvirt gives to nova), the sum of the cells' ``MemTotal``, and the memory plugged in. On the
+running machine the kernel's total counts: it is what guests can be given, and what the host had in
 Placement if nova reported it. The sum of the cells is mostly the same, but can be far less: on a
 virtual machine of 24 GiB, Linux 6.18 was seen to count 4 GiB in its only cell. Each cell keeps its
 own figure, the only one there is.
 
-A recording of /sys has no total, and this machine's would be another's: there the whole is the sum
-of the cells, each rounded down to MiB. Which source it is depends on nothing but ``[host]
-sysfs_root``, so that the figure never flaps between two while the agent runs.
+A recording of /sys has no total, and this machine's total is another's: there the memory is the sum
+of the cells, each rounded down to MiB. The source depends on ``[host] sysfs_root`` alone, so that
+the figure does not alternate between two sources while the agent runs.
 
 A host without NUMA has one cell that is the whole host, with the kernel's total; so has a recording
-of one, for want of any other, and thus gets the memory of this machine, as it does the disk.
+of such a host, for want of another source, and thus gets the memory of this machine, like the disk.
 """
 
 import psutil
@@ -26,7 +26,9 @@ MIB = 1024 * 1024
 
 
 def read_memory_mib(sysfs: Sysfs, topology: PartialRead[Topology]) -> PartialRead[int]:
-    """Memory of the host in MiB, rounded down; in a recording, as incomplete as its cells."""
+    """Return the host's memory in MiB, rounded down; for a recording, with the faults of its
+    cells.
+    """
     if not sysfs.is_live:
         return PartialRead(topology.value.memory_mib, topology.faults)
     try:
@@ -36,9 +38,9 @@ def read_memory_mib(sysfs: Sysfs, topology: PartialRead[Topology]) -> PartialRea
 
 
 def kernel_total_mib() -> int:
-    """What the kernel of this machine has to give, in MiB, rounded down.
+    """Return the kernel's total of this machine in MiB, rounded down.
 
-    :raises DriverError: it does not say.
+    :raises DriverError: it cannot be read.
     """
     try:
         return int(psutil.virtual_memory().total) // MIB

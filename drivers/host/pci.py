@@ -8,16 +8,17 @@ from agent.model.devices import PciAddress, PciDevice
 from agent.model.facts import PartialRead
 from drivers.host.sysfs import Sysfs
 
-# The most that the standard's 15 bits can address.
+# Bytes; the most that the standard's 15 bits can address.
 LARGEST = 32 * 1024
 READ_ONLY, END = 0x10, 0x0F
 
 
 def serial_number(sysfs: Sysfs, folder: str) -> str | None:
-    """What the function in ``folder`` says; None if it says nothing.
+    """Return the serial number in the vital product data of the function in ``folder``; None if
+    there is none.
 
-    Only root may read it, and cards that have it badly are many, so that one that cannot be read
-    has none.
+    A number that cannot be read counts as none, because only root may read it, and many cards have
+    malformed data.
     """
     data = sysfs.optional_bytes(f"{folder}/vpd", LARGEST)
     return _serial_number(data) if data else None
@@ -33,7 +34,9 @@ def _serial_number(data: bytes) -> str | None:
 
 
 def _resources(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each resource up to the end; what is cut off is left out."""
+    """Yield tag and content of each resource up to the end tag; a resource that is cut off is left
+    out.
+    """
     place = 0
     while place < len(data):
         head = data[place]
@@ -53,6 +56,7 @@ def _resources(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _fields(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keyword and value of each field of a resource."""
     place = 0
     while place + 3 <= len(content):
         size = content[place + 2]
@@ -60,7 +64,8 @@ def _fields(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         place += 3 + size
 
 
-# What lends a device to a program on the host: DPDK, or a virtual machine that nobody told us of.
+# Drivers that hand a device to a program on the host: DPDK, or a virtual machine that is not
+# libvirt's.
 LENDERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio"})
 
 _UP = 0x1
@@ -69,11 +74,13 @@ _REPRESENTATIVE = re.compile(rb"(c\d+)?pf\d+(vf|sf)\d+\s*")
 
 
 def interface_of(sysfs: Sysfs, folder: str) -> str | None:
-    """The interface of the function in ``folder``; None if it has none, as while a guest has it."""
+    """Return the interface of the function in ``folder``; None if it has none, for example while a
+    guest has it.
+    """
     names = sysfs.names(f"{folder}/net")
     if len(names) < 2:
         return next(iter(names), None)
-    # Where a card switches by itself, its PF has an interface for each VF as well.
+    # On a card that switches by itself, the PF also has an interface for each VF.
     own = [
         name
         for name in names
@@ -85,9 +92,9 @@ def interface_of(sysfs: Sysfs, folder: str) -> str | None:
 
 
 def host_use(sysfs: Sysfs, folder: str, interface: str | None, driver: str | None) -> str | None:
-    """What of the host uses the function, in words; None if nothing does.
+    """Return what on the host uses the function, in words; None if nothing does.
 
-    :raises DriverError: it cannot be told.
+    :raises DriverError: a file is garbled or cannot be read.
     """
     if interface is not None:
         flags = sysfs.optional_text(f"{folder}/net/{interface}/flags") or "0"
@@ -105,7 +112,9 @@ NETWORK = 0x02
 
 
 def read_devices(sysfs: Sysfs) -> PartialRead[tuple[PciDevice, ...]]:
-    """All PCI functions, by address. One that cannot be read is set aside; the others stay."""
+    """Return all PCI functions, ordered by address. A function that cannot be read becomes a fault;
+    the others stay.
+    """
     devices: list[PciDevice] = []
     faults: dict[str, str] = {}
     try:
@@ -167,13 +176,13 @@ def _class_code(sysfs: Sysfs, path: str) -> int | None:
 
 
 def _virtual_product_id(sysfs: Sysfs, path: str) -> str | None:
-    """What the VFs of a PF are; older kernels do not say."""
+    """Return the product id of a PF's VFs; None on older kernels, which do not report it."""
     text = sysfs.optional_text(path)
     return None if text is None else _hex(sysfs, path, f"0x{text}", 4)
 
 
 def _virtual_functions(sysfs: Sysfs, folder: str) -> tuple[PciAddress, ...]:
-    """The VFs of a PF, as its links number them."""
+    """Return the VFs of a PF, in the order of its numbered links."""
     links = (f"{folder}/virtfn{number}" for number in sysfs.numbers(folder, r"virtfn(\d+)"))
     return tuple(_address(sysfs, link, sysfs.link_name(link) or "") for link in links)
 

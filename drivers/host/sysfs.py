@@ -1,4 +1,4 @@
-"""Reading a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving
+"""Reads a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving
 it.
 """
 
@@ -31,11 +31,11 @@ class Sysfs:
         try:
             self.is_live = root.samefile(KERNEL_ROOT)
         except OSError:
-            # Because there is no such root, which the first read will say better.
+            # There is no such root; the first read reports it better.
             self.is_live = False
 
     def text(self, path: str) -> str:
-        """The file's text, without the NULs and blanks that pad some recordings.
+        """Return the file's text, without the NULs and blanks that pad some recordings.
 
         :raises DriverError: the file is missing or cannot be read.
         """
@@ -45,7 +45,7 @@ class Sysfs:
         return text
 
     def optional_text(self, path: str) -> str | None:
-        """As :meth:`text`; ``None`` where the kernel has no such file.
+        """Return the text as :meth:`text` does; ``None`` where the kernel has no such file.
 
         :raises DriverError: the file is there and cannot be read.
         """
@@ -58,8 +58,8 @@ class Sysfs:
         return raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
 
     def optional_bytes(self, path: str, most: int) -> bytes | None:
-        """The first ``most`` bytes of the file; ``None`` where there is none, or it
-        cannot be read.
+        """Return the first ``most`` bytes of the file; ``None`` where there is none, or it cannot
+        be read.
         """
         try:
             with self._locate(path).open("rb") as file:
@@ -68,7 +68,7 @@ class Sysfs:
             return None
 
     def optional_integer(self, path: str) -> int | None:
-        """The file's one decimal number; ``None`` where there is no such file.
+        """Return the file's one decimal number; ``None`` where there is no such file.
 
         :raises DriverError: the file cannot be read or holds something else.
         """
@@ -80,15 +80,18 @@ class Sysfs:
         return int(text)
 
     def integer(self, path: str) -> int:
-        """As :meth:`optional_integer`, of a file that must be there."""
+        """Return the number as :meth:`optional_integer` does, of a file that must exist.
+
+        :raises DriverError: the file is missing, cannot be read or holds something else.
+        """
         number = self.optional_integer(path)
         if number is None:
             raise self.fault(path, "no such file")
         return number
 
     def optional_cpus(self, *paths: str) -> frozenset[int] | None:
-        """The CPUs in the first of the files that is there, a list (``0-3,8``) or a map
-        (``0000000f``) by its name.
+        """Return the CPUs in the first of the files that exists, which is a list (``0-3,8``) or a
+        map (``0000000f``) by its name; ``None`` if none exists.
 
         :raises DriverError: the file cannot be read, or is cut off or garbled.
         """
@@ -105,7 +108,7 @@ class Sysfs:
         return None
 
     def names(self, path: str) -> list[str]:
-        """The names in a folder, sorted; none where there is no such folder.
+        """Return the names in a folder, sorted; empty where there is no such folder.
 
         :raises DriverError: the folder cannot be listed.
         """
@@ -117,15 +120,19 @@ class Sysfs:
             raise self.fault(path, error.strerror or str(error)) from error
 
     def numbers(self, path: str, pattern: str) -> list[int]:
-        """The numbers that the one group of ``pattern`` finds in the names in a folder,
+        """Return the numbers that the one group of ``pattern`` finds in the names in a folder,
         ascending.
+
+        :raises DriverError: the folder cannot be listed.
         """
         matches = (re.fullmatch(pattern, name) for name in self.names(path))
         return sorted(int(match[1]) for match in matches if match)
 
     def link_name(self, path: str) -> str | None:
-        """The last part of what the link says, whether or not that exists; ``None`` where there is
-        no link.
+        """Return the last part of the link's target, whether or not that exists; ``None`` where
+        there is no link.
+
+        :raises DriverError: the link cannot be read.
         """
         folder, _, name = path.rpartition("/")
         try:
@@ -138,7 +145,7 @@ class Sysfs:
     def is_folder(self, path: str) -> bool:
         """Whether there is such a folder.
 
-        :raises DriverError: it cannot be told.
+        :raises DriverError: this cannot be found out.
         """
         try:
             return stat.S_ISDIR(self._locate(path).stat().st_mode)
@@ -148,14 +155,17 @@ class Sysfs:
             raise self.fault(path, error.strerror or str(error)) from error
 
     def fault(self, path: str, what: str) -> DriverError:
-        """An error that names the file."""
+        """Return an error that names the file."""
         return DriverError(printable(f"{self.root / path}: {what}"))
 
     def _locate(self, path: str) -> Path:
         return self.root / path if self.is_live else self._inside(path)
 
     def _inside(self, path: str) -> Path:
-        """Where ``path`` ends up when every link is followed within ``root``."""
+        """Return the place of ``path`` when every link is followed within ``root``.
+
+        :raises DriverError: a link leads out of the tree, or links form a circle.
+        """
         here, links = PurePosixPath(), 0
         ahead = list(reversed(PurePosixPath(path).parts))
         while ahead:
@@ -183,7 +193,7 @@ class Sysfs:
 
 
 def _from_map(text: str) -> frozenset[int]:
-    """The set bits of the kernel's hexadecimal words, the highest first.
+    """Return the set bits of the kernel's hexadecimal words, the highest word first.
 
     :raises ValueError: not such a map; a word that is not the first and not full was cut off.
     """

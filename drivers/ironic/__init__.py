@@ -1,4 +1,6 @@
-"""Bare metal: the nodes of an ironic, each a root of its own that is rented out whole."""
+"""Bare metal: the nodes of an ironic; each is a root provider of its own, used by one consumer at a
+time.
+"""
 
 from drivers.ironic.driver import IronicDriver
 

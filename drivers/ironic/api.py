@@ -1,4 +1,6 @@
-"""Ironic's API, as far as the driver needs it: its versions, its nodes page by page, one node."""
+"""Client of ironic's API, as far as the driver needs it: versions, the list of nodes page by page,
+one node.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
@@ -14,16 +16,16 @@ from drivers.ironic.node import FIELDS
 
 
 class ApiVersion(NamedTuple):
-    """Compared by number, so that 1.109 is later than 1.82."""
+    """An API version. Compared by number, so that 1.109 is later than 1.82."""
 
     major: int
     minor: int
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """From ``1.46``.
+        """Parse a text such as ``1.46``.
 
-        :raises ValueError: it is none.
+        :raises ValueError: it is no version.
         """
         major, minor = text.split(".")
         return cls(int(major), int(minor))
@@ -40,8 +42,8 @@ Document = Mapping[str, Any]
 
 
 class Api:
-    """Safe to share between threads. Every call may block for as long as [ironic] timeout lets each
-    request.
+    """The API at one endpoint. Threads may share it. Every call may block as long as [ironic]
+    timeout allows each request.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -49,7 +51,7 @@ class Api:
 
     @property
     def url(self) -> str:
-        """Where ironic is, with its version.
+        """The URL of ironic, with its version.
 
         :raises NotReady: the catalog has no endpoint, or identity does not answer.
         """
@@ -63,7 +65,7 @@ class Api:
         return base if base.endswith(ROOT) else base + ROOT
 
     def highest(self) -> ApiVersion:
-        """The highest version it offers.
+        """Return the highest API version that ironic offers.
 
         :raises NotReady: it does not answer, or not as an ironic does.
         """
@@ -79,10 +81,10 @@ class Api:
         raise refused(answer, "GET /v1")
 
     def probe(self, version: ApiVersion, filters: Mapping[str, str]) -> None:
-        """Ask for as little as possible of what will be asked for: whether the account may, and
-        ironic knows the filters.
+        """Send the smallest possible request of the later kind, to check that the account may list
+        nodes and that ironic knows the filters.
 
-        :raises NotReady: not so, or it does not answer.
+        :raises NotReady: one of them fails, or ironic does not answer.
         """
         answer = self._get(
             f"/nodes?{urlencode({'fields': 'uuid', 'limit': 1, **filters})}", version
@@ -90,9 +92,10 @@ class Api:
         self._page(answer, "GET /v1/nodes")
 
     def nodes(self, version: ApiVersion, filters: Mapping[str, str]) -> Iterator[Document]:
-        """All nodes that meet ``filters``, read page by page while they are taken.
+        """Yield all nodes that match ``filters``; pages are requested as they are needed.
 
-        :raises NotReady: a page could not be had; what was given before is no list of all nodes.
+        :raises NotReady: a page could not be read; the nodes yielded before are not a complete
+            list.
         """
         query, seen = {"fields": ",".join(FIELDS), **filters}, set[Any]()
         while True:
@@ -113,14 +116,14 @@ class Api:
             query["marker"] = str(page[-1]["uuid"])
 
     def node(self, uuid: str, version: ApiVersion) -> Document | None:
-        """One node, None if ironic itself says that there is none.
+        """Return one node; None if ironic itself answers that it does not exist.
 
-        :raises NotReady: it does not say.
+        :raises NotReady: no such answer came.
         """
         answer = self._get(
             f"/nodes/{quote(uuid, safe='')}?{urlencode({'fields': ','.join(FIELDS)})}", version
         )
-        # A proxy without ironic behind it answers 404 too, but not in its name.
+        # A proxy without ironic behind it answers 404 too, but without ironic's header.
         if answer.status_code == 404 and VERSION_HEADER in answer.headers:
             return None
         if answer.status_code != 200:
@@ -137,15 +140,15 @@ class Api:
         return answer
 
     def _page(self, answer: Response, what: str) -> tuple[list[Document], bool]:
-        """The nodes of a page, and whether it is the last."""
+        """Return the nodes of a page, and whether it is the last page."""
         if answer.status_code != 200:
             raise refused(answer, what)
         document = self._json(answer, what)
         page = document.get("nodes")
         if not isinstance(page, list):
             raise refused(answer, what)
-        # The link to the next is not followed, because behind a proxy it may name a host that only
-        # ironic knows.
+        # The link to the next page is not followed, because behind a proxy it may name a host that
+        # only ironic knows.
         return page, not page or "next" not in document
 
     @staticmethod

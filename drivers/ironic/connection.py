@@ -1,4 +1,4 @@
-"""From the options of [ironic] to its API. Sends nothing."""
+"""Builds the API client from the options of [ironic]. Sends nothing."""
 
 from oslo_config import cfg
 
@@ -8,7 +8,7 @@ from drivers.ironic.api import Api
 
 
 def connected(conf: cfg.ConfigOpts) -> Api:
-    """The API of the ironic that [ironic] describes.
+    """Return the API of the ironic that [ironic] describes.
 
     :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and
         the certificates.

@@ -1,4 +1,4 @@
-"""The ironic driver: one list of nodes a run, and what Placement should know of each."""
+"""The driver ``ironic``: lists the nodes once a pass, and shapes the provider of each."""
 
 import logging
 import threading
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 
 
 class IronicDriver:
-    """Every bare-metal node of a conductor group and shard is a root of its own. Threads may share
-    it.
+    """Manages the bare-metal nodes of a conductor group and shard, each as a root provider of its
+    own. Threads may share it.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -40,20 +40,21 @@ class IronicDriver:
         self._instances: Instances | None = None
         self._list = NodeList()
 
-    # --- every driver -----------------------------------------------------------------------------
+    # --- agent.driver.interface.Driver
+    # ----------------------------------------------------------------
 
     def check(self, host: str) -> None:  # noqa: ARG002 - the host's name decides nothing here
-        """Whether [ironic] can be used; nothing is sent.
+        """Check that [ironic] can be used; nothing is sent.
 
         :raises ConfigError: it cannot.
         """
         connected(self._conf)
 
     def start(self, host: HostContext) -> None:  # noqa: ARG002 - the nodes bring their own names and uuids
-        """Ask ironic which versions it offers, again and again as [ironic] api_max_retries says.
+        """Ask ironic for its versions, repeatedly as [ironic] api_max_retries says.
 
         :raises NotReady: it does not answer.
-        :raises ConfigError: it is too old for what is asked of it, or refuses the credentials.
+        :raises ConfigError: it is too old for the options, or refuses the credentials.
         """
         self._stopped.clear()
         api, options = connected(self._conf), self._conf.ironic
@@ -79,20 +80,21 @@ class IronicDriver:
         )
 
     def stop(self) -> None:
-        """Wait for nothing any more."""
+        """End all waits between retries."""
         self._stopped.set()
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        """The uuid of every managed node, which is its name too.
+        """Return the uuid of every managed node, which is its name too.
 
-        :raises NotReady: ironic does not answer; what was known before stays.
+        :raises NotReady: ironic does not answer; the last list stays in use.
         """
         if refresh or not self._list.taken_at:
             self._refresh()
         return self._list.names
 
     def facts(self, name: str) -> HostFacts:
-        """What the last list said of the node; of one that it does not have, what ironic says now.
+        """Return the facts of the node from the last list; for a node that is not in the list, from
+        ironic now.
 
         :raises DriverError: there is no such node, or it has no resource class.
         :raises NotReady: ironic does not answer.
@@ -107,11 +109,12 @@ class IronicDriver:
     def is_node_deleted(self, name: str) -> bool:
         """Whether ironic itself says now that there is no such node.
 
-        :raises NotReady: it does not say.
+        :raises NotReady: ironic does not answer.
         """
         return self._ask(name) is None
 
-    # --- what this one can ------------------------------------------------------------------------
+    # --- further protocols of agent.driver.interface
+    # ---------------------------------------------------
 
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:  # noqa: ARG002 - nothing moves
         """Give the node's root its one unit and its traits.
@@ -126,15 +129,17 @@ class IronicDriver:
         put_node(tree, facts)
 
     def lease(self) -> str:
-        """One agent at a time manages a conductor group and shard."""
+        """Return the name of the lease: one agent at a time manages a conductor group and shard."""
         return self._scope.lease
 
     def with_instances(self, instances: Instances) -> None:
-        """Leave out the nodes with instances of others from now on."""
+        """Leave out nodes with instances of other hosts from now on."""
         self._instances = instances
 
     def mark(self, name: str) -> Hashable:
-        """What Placement is told of the node, as far as the last list tells."""
+        """Return what the node's provider depends on, from the last list; None if the list does not
+        have it.
+        """
         node = self._list.nodes.get(name)
         return (
             None
@@ -142,22 +147,22 @@ class IronicDriver:
             else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
         )
 
-    # --- parts ------------------------------------------------------------------------------------
+    # --- helpers
+    # --------------------------------------------------------------------------------------
 
     def _greeted(self, api: Api) -> ApiVersion:
-        """The highest version that ironic offers, once it is sure that it will do, and that the
+        """Return ironic's highest version, after checking that it is high enough and that the
         account may list nodes.
         """
         highest = api.highest()
         self._scope.check(highest, api.url)
-        # Which versions there are, it tells everybody.
+        # The versions need no account, so only the probe checks it.
         api.probe(self._scope.version, self._scope.filters)
         return highest
 
     def _refresh(self) -> None:
         api, begun = self._connected(), time.monotonic()
-        # A list that breaks off somewhere is none: it is read to its end before anything of it
-        # counts.
+        # An incomplete list is no list: it is read to its end before any of it is used.
         found = self._asked(
             patient(self._stopped),
             lambda: [
@@ -165,8 +170,8 @@ class IronicDriver:
             ],
         )
         taken_at = time.time()
-        # The instances after the nodes, because one that came in between would else look like
-        # somebody else's.
+        # The instances are read after the nodes, because an instance that came in between would
+        # otherwise look like another host's.
         now = NodeList.of(managed(found, self._instances, self._ask), taken_at)
         now.tell_doubts(self._list)
         seconds, age = time.monotonic() - begun, now.after(self._list)

@@ -1,5 +1,5 @@
-"""The facts of a bare-metal node: it has no CPUs and no memory to share, and is rented
-out whole.
+"""The facts of a bare-metal node: one unit of a resource class, no CPUs or memory to share; and
+their provider.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,13 @@ from agent.model.facts import HostFacts
 from agent.model.provider_tree import ProviderTree
 from drivers.ironic.node import NONE, BareMetalNode, Properties
 
-# ``None`` is what old nodes have that were never taken into service and are free nevertheless.
+# The provision states in which a node can be used. Old nodes that never were taken into service
+# have None and are available nevertheless.
 OFFERED_IN = frozenset({"available", None})
 
 
 def unavailable(node: BareMetalNode) -> bool:
-    """Whether nothing can be put on the node now. A state that nobody has heard of yet counts as
-    such.
-    """
+    """Whether the node cannot take an instance now. An unknown state counts as unavailable."""
     return (
         node.maintenance
         or node.power_state in ("error", None)
@@ -27,7 +26,7 @@ def unavailable(node: BareMetalNode) -> bool:
 
 
 def reserved(node: BareMetalNode, *, skip_in_use: bool = False) -> int:
-    """How much of the one unit is kept from the scheduler: 0 or 1.
+    """Return how much of the one unit is reserved: 0 or 1.
 
     ``skip_in_use``: [workarounds] skip_reserve_in_use_ironic_nodes; then an instance alone does not
     reserve its node.
@@ -42,20 +41,22 @@ UNIT = {"total": 1, "min_unit": 1, "max_unit": 1, "step_size": 1, "allocation_ra
 
 @dataclass(frozen=True, slots=True)
 class BareMetalFacts(HostFacts):
-    """``resource_class`` as Placement knows it; ``reserved`` is 1 while nobody can have the node;
-    ``properties`` are for information.
-    """
+    """The facts of a bare-metal node."""
 
     resource_class: str = ""
+    """As Placement names it."""
     reserved: int = 1
+    """1 while the node cannot take an instance."""
     node_traits: frozenset[str] = frozenset()
     properties: Properties = NONE
+    """For information only."""
 
 
 def facts_of(node: BareMetalNode, taken_at: float, *, skip_in_use: bool) -> BareMetalFacts:
-    """What is true of ``node``, as ironic told at that time, in seconds since the epoch.
+    """Return the facts of ``node`` as ironic reported it at ``taken_at``, in seconds since the
+    epoch.
 
-    :raises DriverError: it has no resource class, so that nobody could ask for it.
+    :raises DriverError: it has no resource class, so that no flavor could request it.
     """
     if node.resource_class is None:
         raise DriverError(
@@ -77,7 +78,7 @@ def facts_of(node: BareMetalNode, taken_at: float, *, skip_in_use: bool) -> Bare
 
 
 def put_node(tree: ProviderTree, facts: BareMetalFacts) -> None:
-    """Give the node's root its one unit, and the traits that ironic has of it."""
+    """Give the node's root its one unit, and the traits that ironic has for it."""
     root = tree.provider(facts.name)
     tree.update_inventory(
         root.uuid, {**root.inventory, facts.resource_class: {**UNIT, "reserved": facts.reserved}}

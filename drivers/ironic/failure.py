@@ -1,5 +1,5 @@
-"""What it means when ironic, or identity in front of it, does not answer as it should: one error,
-with a remedy.
+"""Failures of ironic, or of identity in front of it: their errors with remedies, and the retry
+policies.
 """
 
 import json
@@ -18,8 +18,10 @@ from agent.model.names import printable
 
 CREDENTIALS = "credentials"
 LONGEST = 300
+"""Characters of an answer that a message quotes."""
 
-# The first that fits counts: subclasses stand before their bases. What, remedy, kind.
+# The first matching entry counts: subclasses stand before their bases. Exception, what, remedy,
+# kind.
 _MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
     (
         ksa.CatalogException,
@@ -74,13 +76,13 @@ _MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
 
 
 def not_ready(error: Exception, url: str) -> NotReady:
-    """The error for a keystoneauth exception on the way to ``url``."""
+    """Return the error for a keystoneauth exception on the way to ``url``."""
     _, what, remedy, kind = next(one for one in _MEANINGS if isinstance(error, one[0]))
     return NotReady(f"ironic at {url}: {what}: {_line(str(error))}", remedy, kind=kind)
 
 
 def refused(answer: Response, what: str) -> NotReady:
-    """The error for an answer that is none to ``what``."""
+    """Return the error for an answer that is not the expected one to ``what``."""
     status, kind, remedy = (
         answer.status_code,
         "refused",
@@ -102,8 +104,8 @@ def refused(answer: Response, what: str) -> NotReady:
 
 
 def _detail(answer: Response) -> str:
-    """What ironic itself said, which is JSON in JSON in older releases; nothing of a
-    proxy's page.
+    """Return ironic's own message, which is JSON in JSON in older releases; empty for a proxy's
+    page.
     """
     try:
         body: Any = answer.json()
@@ -125,20 +127,25 @@ def _line(text: str) -> str:
 LOG = logging.getLogger(__name__)
 
 TRIES = 3
+"""Attempts in all."""
 LONGEST_WAIT = 2.0
-# So that the start ends by itself, with a reason, before it is given up from outside; in seconds.
+"""Seconds."""
+# Seconds before the deadline at which retries end, so that the start fails with a reason before it
+# is abandoned.
 MARGIN = 5.0
 
 
 def patient(stopped: threading.Event) -> Retrying:
-    """For a run: ``TRIES`` in all, after short waits of different length."""
+    """Return the policy of a pass: ``TRIES`` attempts in all, after short random waits."""
     return _policy(stopped, lambda: random.uniform(0, LONGEST_WAIT), stop_max_attempt_number=TRIES)
 
 
 def persistent(
     stopped: threading.Event, retries: int, interval: float, deadline: float
 ) -> Retrying:
-    """For a start: so many more times, so many seconds apart, and no longer than ``deadline``."""
+    """Return the policy of a start: ``retries`` more attempts, ``interval`` seconds apart, not
+    beyond ``deadline``, in seconds.
+    """
     return _policy(
         stopped,
         lambda: interval,

@@ -1,4 +1,4 @@
-"""Which of ironic's nodes are the agent's, and the list of them that a run works with."""
+"""Which of ironic's nodes this agent manages, and the list of them for one pass."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -18,37 +18,39 @@ WITH_SHARDS = ApiVersion(1, 82)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """``group`` None: any conductor group; empty: the default one. ``shard`` None: any."""
+    """The part of ironic's nodes that the agent manages."""
 
     group: str | None = None
+    """None: any conductor group; empty: the default one."""
     shard: str | None = None
+    """None: any shard."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """What [ironic] says."""
+        """Return the scope that [ironic] sets."""
         group, shard = conf.ironic.conductor_group, conf.ironic.shard
         return cls(None if group is None else group.lower(), shard or None)
 
     @property
     def version(self) -> ApiVersion:
-        """The API version with which ironic is asked."""
+        """The API version that requests to ironic use."""
         return WITH_SHARDS if self.shard else LEAST
 
     @property
     def filters(self) -> dict[str, str]:
-        """The same as a query."""
+        """The scope as a query."""
         given = {"conductor_group": self.group, "shard": self.shard}
         return {name: value for name, value in given.items() if value is not None}
 
     @property
     def lease(self) -> str:
-        """The name of the lease on this part."""
+        """The name of the lease on this scope."""
         parts = [f"{name}={value}" for name, value in self.filters.items()]
         return f"nodes of ironic with {' and '.join(parts)}" if parts else "all nodes of ironic"
 
     def check(self, highest: ApiVersion, url: str) -> None:
-        """Refuse an API that would ignore a filter, because then the nodes of others would be
-        managed too.
+        """Check that the API knows the filters: it would ignore an unknown one, and nodes of other
+        agents would be managed too.
 
         :raises ConfigErrors: the API is too old.
         """
@@ -73,21 +75,20 @@ def _too_old(what: str, needed: ApiVersion, highest: ApiVersion, url: str) -> Co
 LOG = logging.getLogger(__name__)
 
 Ask = Callable[[str], BareMetalNode | None]
-"""What ironic says of one node now."""
+"""Returns what ironic says about one node now; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeList:
-    """The managed nodes by uuid. ``taken_at``: when ironic told, in seconds since the epoch, 0 if
-    it never did.
-    """
+    """The managed nodes, by uuid."""
 
     nodes: Mapping[str, BareMetalNode] = field(default_factory=dict)
     taken_at: float = 0.0
+    """When ironic sent the list, in seconds since the epoch; 0 if it never did."""
 
     @classmethod
     def of(cls, nodes: Collection[BareMetalNode], taken_at: float) -> Self:
-        """The list of these nodes."""
+        """Return the list of these nodes."""
         return cls({one.uuid: one for one in nodes}, taken_at)
 
     @property
@@ -96,11 +97,11 @@ class NodeList:
         return {uuid: uuid for uuid in self.nodes}
 
     def after(self, before: "NodeList") -> float:
-        """How many seconds later it was taken than ``before``."""
+        """Return how many seconds later than ``before`` the list was taken."""
         return self.taken_at - before.taken_at if before.taken_at else 0.0
 
     def tell_doubts(self, before: "NodeList") -> None:
-        """Log what of the properties could not be read, once for each change."""
+        """Log the properties that could not be read, once for each change."""
         for uuid, one in self.nodes.items():
             known = before.nodes.get(uuid)
             if one.properties.doubts and (
@@ -112,11 +113,11 @@ class NodeList:
 def managed(
     listed: Collection[BareMetalNode], instances: Instances | None, ask: Ask
 ) -> list[BareMetalNode]:
-    """The agent's own: those ``listed`` unless another agent has an instance there, and those
-    elsewhere that have one of ours.
+    """Return the nodes that this agent manages: those ``listed`` without an instance of another
+    host, and those elsewhere that have an instance of this host.
 
-    Without records everything listed is its own. An instance that no record knows is nobody else's,
-    because whoever put it there tells no agent, and the node must not look free.
+    Without records all listed nodes are managed. An instance that no record knows does not exclude
+    its node, because it may have been deployed without any agent, and the node must not look free.
     """
     if instances is None:
         return [*listed]

@@ -1,4 +1,4 @@
-"""A bare-metal node as ironic tells of it: one immutable record of what matters here."""
+"""A bare-metal node as ironic reports it: an immutable record of the relevant fields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,24 +18,26 @@ ARCHITECTURES = {
 }
 AMOUNTS = ("cpus", "memory_mb", "local_gb")
 SHOWN = 40
+"""Characters of a value that a message quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """``memory_mb`` in MiB, ``local_gb`` in GiB, 0 where nothing usable is said. ``doubts``: what
-    could not be read, one line each.
-    """
+    """The properties of a node; 0 for an amount that is missing or unusable."""
 
     cpus: int = 0
     memory_mb: int = 0
+    """MiB."""
     local_gb: int = 0
+    """GiB."""
     architecture: str | None = None
     capabilities: tuple[tuple[str, str], ...] = ()
     doubts: tuple[str, ...] = ()
+    """What could not be read, one line each."""
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """The properties of one node; nothing that they say is an error."""
+        """Return the properties of one node; unusable values are doubts, not errors."""
         if not isinstance(document, Mapping) or not document:
             return cls()
         doubts: list[str] = []
@@ -72,7 +74,9 @@ def _amount(name: str, value: Any, doubts: list[str]) -> int:
 
 
 def _capabilities(value: Any, doubts: list[str]) -> Iterator[tuple[str, str]]:
-    """The pairs of ``key:value,key:value``; a mapping, as some tools write it, is as good."""
+    """Yield the pairs of ``key:value,key:value``; a mapping, as some tools write it, is accepted
+    too.
+    """
     if value is None or value == "":
         return
     if isinstance(value, Mapping):
@@ -107,13 +111,14 @@ FIELDS = (
     "traits",
     "resource_class",
 )
-"""What ironic is asked for of each node."""
+"""The fields that ironic is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class BareMetalNode:
-    """``None`` where ironic has null. Equal as long as nothing of it that Placement is told has
-    changed, and no property.
+    """One node; ``None`` where ironic has null.
+
+    Two records are equal as long as nothing that Placement is told has changed, nor a property.
     """
 
     uuid: str
@@ -127,9 +132,9 @@ class BareMetalNode:
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """The node of one element of ironic's list.
+        """Return the node of one element of ironic's list.
 
-        :raises DriverError: it is no node.
+        :raises DriverError: it is no node, or lacks a field.
         """
         if (
             not isinstance(document, Mapping)
@@ -170,7 +175,8 @@ class BareMetalNode:
 
 
 def _word(value: Any) -> str | None:
-    # One copy of each of the few there are, because there may be thousands of nodes.
+    """Return the text, None for anything else."""
+    # Interned, because there may be thousands of nodes with few different values.
     return intern(value) if isinstance(value, str) and value else None
 
 

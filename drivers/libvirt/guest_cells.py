@@ -146,6 +146,10 @@ def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
         for one in guest.domain.findall("numatune/memnode")
     }
     memory = guest.domain.find("numatune/memory")
+    """Return the sizes of huge pages in KiB by guest cell; the key None is for all other cells.
+    ``<hugepages>`` without a page element means the host's default size, which libvirt does not
+    report.
+    """
     everywhere = None if memory is None else guest.lists.one(memory.get("nodeset"), what)
     return {cell: node for cell, node in nodes.items() if node is not None}, everywhere
 

@@ -1,4 +1,4 @@
-"""Who may do what over the local API."""
+"""Access to the local API: the peer of a connection, and its right to read or to write."""
 
 import errno
 import grp
@@ -20,23 +20,25 @@ from agent.model.names import printable
 _CREDENTIALS = struct.Struct("=iII")
 _GROUP = struct.Struct("=I")
 SO_PEERGROUPS = 59
-# In bytes; Python asks for no more.
+# In bytes; Python's getsockopt() takes no larger buffer.
 LONGEST_ANSWER = 1024
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The process that connected, as it was then. ``own_groups``: those that it had."""
+    """The process at the other end of a connection, as it was when it connected."""
 
     pid: int
     uid: int
     own_groups: frozenset[int]
+    """The groups that the process had."""
     gid: int | None = None
+    """The process's group; None: the groups of its account are not looked up."""
 
     @cached_property
     def groups(self) -> frozenset[int]:
-        """Those that the process had, and those of its user's account."""
-        # Looked up when somebody wants to know, because a directory of users may be far, and who
+        """The groups that the process had, and those of its user's account."""
+        # Looked up on first use, because a directory of users may be slow, and the thread that
         # accepts connections must not wait for it.
         return (
             self.own_groups
@@ -49,9 +51,9 @@ class Peer:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The peer as the kernel knows it.
+    """Return the peer as the kernel knows it (SO_PEERCRED, SO_PEERGROUPS).
 
-    :raises OSError: the kernel does not tell.
+    :raises OSError: the kernel does not know it.
     """
     pid, uid, gid = _CREDENTIALS.unpack(
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -60,13 +62,13 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def _of_process(connection: socket.socket) -> list[int]:
-    # What a service manager gave the process stands in no account.
+    # Groups that a service manager gave the process are in no account.
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, LONGEST_ANSWER)
     except OSError as error:
         if error.errno != errno.ERANGE:
             raise
-        # More groups than Python can be told of; the account has them too.
+        # More groups than fit into the largest buffer; those of the account are looked up.
         return []
     return [gid for (gid,) in _GROUP.iter_unpack(found)]
 
@@ -75,7 +77,7 @@ def _of_account(uid: int, gid: int) -> list[int]:
     try:
         return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     except KeyError:
-        # A process may run under a number that has no account.
+        # A process may run under a uid that has no account.
         return []
 
 
@@ -84,19 +86,20 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Root and ``owner`` may do everything. ``readers`` and ``writers`` are groups, None for
-    nobody; who may write may read.
-    """
+    """The rights over the API. Root and ``owner`` may do everything."""
 
     owner: int
+    """The uid that the agent runs under."""
     readers: int | None = None
+    """The group that may read; None for no group."""
     writers: int | None = None
+    """The group that may read and write; None for no group."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> "Access":
-        """As ``[api]`` says.
+        """Return the rights that ``[api]`` gives.
 
-        :raises ConfigErrors: it names groups that do not exist.
+        :raises ConfigErrors: options name groups that do not exist.
         """
         errors: list[ConfigError] = []
         found: dict[str, int | None] = {}
@@ -110,9 +113,9 @@ class Access:
         return cls(os.geteuid(), found["read_group"], found["write_group"])
 
     def check(self, peer: Peer, method: str) -> None:
-        """Let the peer do it.
+        """Do nothing if the peer may send a request with this method.
 
-        :raises Forbidden: it may not.
+        :raises Forbidden: the peer may not.
         """
         if peer.uid in (0, self.owner) or self.writers in peer.groups:
             return
@@ -127,7 +130,7 @@ class Access:
 
 
 def group_id(conf: cfg.ConfigOpts, option: str) -> int | None:
-    """The number of the group that an option names; None if it is not set.
+    """Return the gid of the group that an option of ``[api]`` names; None if it is not set.
 
     :raises ConfigError: there is no such group.
     """

@@ -1,5 +1,5 @@
-"""Where the local API listens: the path of its socket, or a short way there if that is too long for
-the kernel; and a TCP address for figures.
+"""The addresses at which the API listens: the path of its socket, or a shorter path if that one is
+too long for the kernel, and a TCP address for metrics.
 """
 
 import ipaddress
@@ -16,15 +16,15 @@ from agent.model.names import printable
 METRICS_OPTION = "[api] metrics_address"
 Address = tuple[str, int]
 
-# sockaddr_un has room for 108 bytes with the one that ends it.
+# sockaddr_un has 108 bytes for the path and the NUL that ends it.
 LONGEST = 107
 
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """What to bind or connect to, for as long as the context lasts.
+    """Yield the path to bind or connect to; it is valid within the context.
 
-    :raises OSError: there is no such folder.
+    :raises OSError: the folder does not exist.
     """
     if len(os.fsencode(path)) <= LONGEST:
         yield str(path)
@@ -37,9 +37,9 @@ def address(path: Path) -> Iterator[str]:
 
 
 def metrics_address(conf: cfg.ConfigOpts) -> Address | None:
-    """Where to listen, None if nowhere.
+    """Return the address of the metrics listener, as IP address and port; None if there is none.
 
-    :raises ConfigError: it is no address with a port.
+    :raises ConfigError: the option is not an IP address with a port.
     """
     text = conf.api.metrics_address
     if not text:
@@ -65,7 +65,7 @@ def metrics_address(conf: cfg.ConfigOpts) -> Address | None:
 
 
 def metrics_warning(conf: cfg.ConfigOpts) -> str | None:
-    """What an operator should know of an address that others can reach."""
+    """Return a warning if the metrics address can be reached from other hosts, else None."""
     try:
         address = metrics_address(conf)
     except ConfigError:

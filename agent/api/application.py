@@ -1,5 +1,5 @@
-"""The API as a WSGI application: every request is let in or not, validated, handled, counted, and
-answered with JSON.
+"""The API as a WSGI application: authorizes, validates, handles and counts every request, and
+answers it with JSON.
 """
 
 import json
@@ -53,8 +53,9 @@ from agent.model.names import printable
 
 
 def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
-    """The resources by path. ``waiters`` is how many requests may wait at once for what the agent
-    does not do by itself.
+    """Return the resources by path template.
+
+    ``waiters``: how many requests may wait at once for audits, reloads and Placement.
     """
     room, timed_tracker = (
         WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"),
@@ -98,13 +99,13 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
 
 LOG = logging.getLogger(__name__)
 
-# Under this key the server leaves who asks.
+# The key of the WSGI environment under which the server puts the peer.
 PEER = "compute_node_agent.peer"
 NOWHERE = "none"
 USES_STORE = re.compile(
     r"/v1/(claims|moves|devices|guests|instances|migrations|nodes/\{uuid\}/builds)(/|$)"
 )
-# In seconds: when it has answered nobody for so long, more are refused.
+# In seconds: once the store has answered no request for this long, further ones are refused.
 STORE_PATIENCE = 1.0
 
 
@@ -116,10 +117,10 @@ def application(
     store_users: int,
     description: Description | None = None,
 ) -> "falcon.App[Any, Any]":
-    """The application. ``access`` says who may do what now.
+    """Return the application.
 
-    ``waiters`` is how many requests may wait for others at once, ``store_users`` how many may be
-    busy with the store.
+    ``access`` returns the rights that hold now. ``waiters``: how many requests may wait at once for
+    audits, reloads and Placement; ``store_users``: how many may use the store at once.
     """
     room = WaitLimit(store_users, "the store", STORE_PATIENCE)
     app: falcon.App[Any, Any] = falcon.App(
@@ -137,25 +138,30 @@ def application(
 
 
 def handle_errors(app: "falcon.App[Any, Any]") -> None:
-    """Have every error answered with a problem."""
+    """Answer every error of ``app`` with a problem document."""
     app.add_error_handler(AgentError, _refused)
     app.add_error_handler(falcon.HTTPError, _refused_by_falcon)
     app.add_error_handler(Exception, _failed)
 
 
 class Authorizer:
-    """Lets in who may do what is asked."""
+    """Middleware that admits a request only if its peer has the right to send it."""
 
     def __init__(self, access: Callable[[], Access]) -> None:
         self._access = access
 
     def process_request(self, request: Request, _response: Response) -> None:
-        """:raises Forbidden: the peer may not."""
+        """Check the peer's rights.
+
+        :raises Forbidden: the peer does not have them.
+        """
         self._access().check(request.env[PEER], request.method)
 
 
 class StoreWaitLimit:
-    """Keeps requests that need the store from taking all threads, should it hang."""
+    """Middleware that limits the requests that use the store, so that a hanging store does not
+    block all threads.
+    """
 
     def __init__(self, room: WaitLimit) -> None:
         self._room = room
@@ -163,7 +169,11 @@ class StoreWaitLimit:
     def process_resource(
         self, request: Request, _response: Response, _resource: object, _parameters: object
     ) -> None:
-        """:raises Busy: too many need it, and it answers none of them."""
+        """Take a place for a request that needs the store.
+
+        :raises Busy: all places are taken, and the store answers none of the requests that have
+            them.
+        """
         if USES_STORE.match(request.uri_template or ""):
             request.context.place = ExitStack()
             request.context.place.enter_context(self._room.place())
@@ -171,25 +181,27 @@ class StoreWaitLimit:
     def process_response(
         self, request: Request, _response: Response, _resource: object, _succeeded: bool
     ) -> None:
-        """The place is free again."""
+        """Free the place."""
         if "place" in request.context:
             request.context.place.close()
 
 
 class RequestLog:
-    """Times and counts every request, and logs the ones that write."""
+    """Middleware that times, counts and logs every request; those that write at level INFO, others
+    at DEBUG.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def process_request(self, request: Request, _response: Response) -> None:
-        """It begins."""
+        """Note the start of the request."""
         request.context.begun = time.monotonic()
 
     def process_response(
         self, request: Request, response: Response, _resource: object, _succeeded: bool
     ) -> None:
-        """It ends."""
+        """Count and log the request at its end."""
         seconds, status = time.monotonic() - request.context.begun, response.status_code
         method = request.method if request.method in falcon.HTTP_METHODS else NOWHERE
         self._metrics.answered(method, request.uri_template or NOWHERE, status, seconds)
@@ -222,9 +234,7 @@ def _answer(response: Response, problem: dict[str, Any]) -> None:
 def _refused_by_falcon(
     request: Request, response: Response, error: falcon.HTTPError, parameters: object
 ) -> None:
-    """What the framework refuses: paths that nobody serves, and headers that it does not
-    understand.
-    """
+    """Answer what falcon itself refuses: unknown paths, and headers that it cannot parse."""
     if error.status_code == 404:
         _refused(
             request,

@@ -1,4 +1,4 @@
-"""A request's body: one JSON document, read more strictly than Python does."""
+"""Decoding of a request's body: one JSON document, with stricter rules than Python's."""
 
 import json
 import math
@@ -9,19 +9,20 @@ from typing import Any
 from agent.api.errors import NotJson, TooManyValues
 from agent.model.names import printable
 
-# However small, more of them than any request needs are time and memory that others lack.
+# More values than any request needs cost time and memory, however small each of them is.
 MOST_VALUES = 20_000
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def decoded(body: bytes) -> Any:
-    """The document.
+    """Return the document in ``body``.
 
-    :raises TooManyValues: it has more than :data:`MOST_VALUES`.
-    :raises NotJson: it is none, or says something twice, or has what no record can hold.
+    :raises TooManyValues: the document has more than :data:`MOST_VALUES` values.
+    :raises NotJson: ``body`` is not a JSON document, repeats a key, or has a value that no record
+        can hold.
     """
-    # Before it is read, because a document takes up to fifty times the memory of its text.
+    # Checked before decoding, because a document takes up to fifty times the memory of its text.
     if (
         _signs(body) >= MOST_VALUES
         and _signs(body) - sum(_signs(text[0]) for text in _TEXT.finditer(body)) >= MOST_VALUES
@@ -38,7 +39,7 @@ def decoded(body: bytes) -> Any:
             text, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
         )
         if "\\u" in text:
-            # Half a character is valid JSON, and nothing that could be stored or sent on.
+            # A lone surrogate is valid JSON, but can be neither stored nor sent on.
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
         raise NotJson(
@@ -53,7 +54,7 @@ def decoded(body: bytes) -> Any:
 
 
 def _signs(part: bytes) -> int:
-    """How many signs there are that come before a value; those in texts are none."""
+    """Return how often a character that precedes a value (``,``, ``[``, ``{``) is in ``part``."""
     return sum(part.count(sign) for sign in (b",", b"[", b"{"))
 
 
@@ -70,7 +71,7 @@ def _number(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]} is out of range")
-    # 4.0 is an integer to JSON Schema, so it is to be one to everybody else.
+    # JSON Schema takes 4.0 for an integer, so the handlers get an integer too.
     return int(value) if value.is_integer() else value
 
 

@@ -14,9 +14,9 @@ from agent.errors import AgentError
 from agent.model.names import printable
 
 TIMEOUT = 30.0
-# A driver may take its time to start anew.
+# In seconds. A reload restarts the driver, which may take long.
 RELOAD_TIMEOUT = 300.0
-# In seconds; a single request is not kept waiting for longer.
+# In seconds: the longest wait that one request asks for.
 LONGEST_WAIT = 60.0
 PAUSE = 0.2
 
@@ -31,7 +31,10 @@ class ApiUnreachable(AgentError):
 
 
 class ApiProblem(AgentError):
-    """The agent refused. ``code`` is the problem's; ``problem`` all of it."""
+    """The agent answered with a problem document.
+
+    ``code`` is the problem's code, ``problem`` the whole document.
+    """
 
     def __init__(self, problem: Document) -> None:
         super().__init__(str(problem.get("detail", "")), str(problem.get("remedy", "")))
@@ -45,17 +48,18 @@ class ApiProblem(AgentError):
 
     @property
     def parts(self) -> Sequence[Document]:
-        """Each thing that is wrong, where there are several."""
+        """The single errors of a problem that has several; else empty."""
         found: Sequence[Document] = self.problem.get("errors", ())
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """One answer that is no problem."""
+    """An answer with a status below 400."""
 
     status: int
     headers: Mapping[str, str]
+    """By their names in lower case."""
     body: bytes
 
     @property
@@ -65,10 +69,13 @@ class ApiAnswer:
 
 
 class ApiClient:
-    """Talks to the agent at ``socket``. Every method makes one request unless it says otherwise.
+    """A client of the agent that listens at ``socket``. A method makes one request unless it says
+    otherwise.
 
-    :raises ApiProblem: from every method, the agent refused.
-    :raises ApiUnreachable: from every method, no agent answers.
+    ``timeout`` in seconds.
+
+    :raises ApiProblem: from every method: the agent refused.
+    :raises ApiUnreachable: from every method: no agent answers.
     """
 
     def __init__(self, socket: Path, timeout: float = TIMEOUT) -> None:
@@ -77,33 +84,33 @@ class ApiClient:
     # --- state ------------------------------------------------------------------------------------
 
     def health(self) -> str:
-        """How the agent is, in one line; a problem when it does not work."""
+        """Return the agent's status line; raise a problem if the process does not work."""
         return str(self._get("/healthz")["status"])
 
     def readiness(self) -> str:
-        """How its nodes are, in one line; a problem when not all of them are well."""
+        """Return the agent's status line; raise a problem unless all nodes are well."""
         return str(self._get("/readyz")["status"])
 
     def metrics(self) -> str:
-        """Its figures, in Prometheus' text format."""
+        """Return the metrics, in Prometheus' text format."""
         return self.request("GET", "/metrics").body.decode()
 
     def nodes(self) -> Iterator[Document]:
-        """A summary of each node; one request for each thousand."""
+        """Yield a summary of each node. One request for each thousand."""
         return self._listed("/v1/nodes", "nodes")
 
     def node(self, uuid: str) -> Document:
-        """A node as its last audit left it."""
+        """Return a node as its last audit left it."""
         return self._get(f"/v1/nodes/{quote(uuid, safe='')}")
 
     def tree(self, uuid: str) -> Document:
-        """Its providers: ``name``, ``uuid``, ``endpoint``, ``tree``."""
+        """Return a node's tree: ``name``, ``uuid``, ``endpoint``, ``tree``."""
         return self._get(f"/v1/nodes/{quote(uuid, safe='')}/tree")
 
     # --- audits -----------------------------------------------------------------------------------
 
     def request_audit(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> str:
-        """Have all nodes audited, or those of these names or uuids. Returns the audit's id."""
+        """Request an audit of all nodes, or of the given names or uuids. Return the audit's id."""
         body = {
             **({"nodes": list(nodes)} if nodes else {}),
             **({"dry_run": True} if dry_run else {}),
@@ -112,7 +119,9 @@ class ApiClient:
         return str(answer.document["id"])
 
     def audit_report(self, audit_id: str, wait: float = 0) -> Document | None:
-        """The report; None if there is none after so many seconds. As many requests as it takes."""
+        """Return the report of an audit; None if there is none after ``wait`` seconds. Makes as
+        many requests as that takes.
+        """
         end = time.monotonic() + wait
         while True:
             left = max(0, min(LONGEST_WAIT, end - time.monotonic()))
@@ -127,42 +136,45 @@ class ApiClient:
                 return found
             if time.monotonic() >= end:
                 return None
-            # The agent need not have waited.
+            # The agent may answer at once instead of waiting.
             time.sleep(PAUSE)
 
     def reload(self) -> str:
-        """Have the configuration read again. Returns how the agent is then, in one line."""
+        """Have the agent reload its configuration. Return the agent's status line afterwards."""
         return str(self.request("POST", "/v1/reload", wait=RELOAD_TIMEOUT).document["status"])
 
     # --- claims of guests and devices -------------------------------------------------------------
 
     def claims(self, **query: str) -> Iterator[Document]:
-        """The claims that count, of one ``node`` or ``instance`` if these are given; one request
-        for each thousand.
+        """Yield the open claims, of one ``node`` or ``instance`` if given. One request for each
+        thousand.
         """
         return self._listed("/v1/claims", "claims", **query)
 
     def claim(self, claim: str) -> Document:
-        """A claim, given back or not."""
+        """Return a claim, open or released."""
         return self._get(f"/v1/claims/{quote(claim, safe='')}")
 
     def create_claim(self, wanted: Document) -> Document:
-        """Promise a new guest its room. ``repeated`` in the answer says whether that was done
-        before.
+        """Claim a node's resources for a new guest.
+
+        ``repeated`` in the answer says whether the claim existed before.
         """
         return self._post("/v1/claims", wanted)
 
     def abort_claim(self, claim: str) -> Document:
-        """Give a claim back. Harmless when repeated."""
+        """Release a claim. Harmless when repeated."""
         return self._delete(f"/v1/claims/{quote(claim, safe='')}")
 
     def devices(self) -> Iterator[Document]:
-        """The host's devices; one request for each thousand."""
+        """Yield the host's devices. One request for each thousand."""
         return self._listed("/v1/devices", "devices")
 
     def report_cleaned_device(self, address: str, node: str | None = None) -> Document:
-        """A device was cleaned, and guests can have it again. ``node``: its name or uuid, if
-        several have such a device. Harmless when repeated.
+        """Report that a device was cleaned, so that guests can have it again. Harmless when
+        repeated.
+
+        ``node``: the node's name or uuid; needed if several nodes have such a device.
         """
         return self._post(
             "/v1/devices/cleaned",
@@ -170,20 +182,20 @@ class ApiClient:
         )
 
     def create_device_claim(self, wanted: Document) -> Document:
-        """Promise devices to a guest that is there."""
+        """Claim devices for an existing guest."""
         return self._post("/v1/devices/claims", wanted)
 
     def allocate_devices(self, claim: str) -> Document:
-        """The guest uses them now. Harmless when repeated."""
+        """Report that the guest uses the devices of a claim. Harmless when repeated."""
         return self._post(f"/v1/devices/claims/{quote(claim, safe='')}/allocate")
 
     def release_device_claim(self, claim: str) -> Document:
-        """Give them back. Harmless when repeated."""
+        """Release a claim of devices. Harmless when repeated."""
         return self._delete(f"/v1/devices/claims/{quote(claim, safe='')}")
 
     def release_devices(self, instance: str, state: Literal["claimed", "allocated"]) -> int:
-        """Give back what an instance has in that state beside its claim. Returns how many devices
-        that were.
+        """Release the devices that an instance has in that state beside its claim. Return their
+        number.
         """
         return int(
             self._delete(f"/v1/devices/claims?{urlencode({'instance': instance, 'state': state})}")[
@@ -194,30 +206,30 @@ class ApiClient:
     # --- moves ------------------------------------------------------------------------------------
 
     def create_move(self, wanted: Document) -> Document:
-        """Promise a guest that moves, or is resized, its room."""
+        """Claim a node's resources for a guest that moves or is resized."""
         return self._post("/v1/moves", wanted)
 
     def move(self, move: str) -> Document:
-        """A move: ``migration`` and ``claims``."""
+        """Return a move: ``id``, ``migration`` and ``claims``."""
         return self._get(f"/v1/moves/{quote(move, safe='')}")
 
     def report_progress(self, move: str, status: str) -> Document:
-        """The move has come as far as this. Harmless when repeated."""
+        """Report the status that a move has reached. Harmless when repeated."""
         found: Document = self.request(
             "PATCH", f"/v1/moves/{quote(move, safe='')}", {"status": status}
         ).document
         return found
 
     def drop_half(self, move: str, half: Literal["old", "new"]) -> Document:
-        """Give one half of a move back, and nothing else. Harmless when repeated."""
+        """Release one half of a move, and nothing else. Harmless when repeated."""
         return self._post(f"/v1/moves/{quote(move, safe='')}/drop", {"half": half})
 
     def take_move(self, move: str, step: MoveStep) -> Document:
-        """Take a move one step on, or back. Harmless when repeated."""
+        """Confirm, revert, abort or finish a move. Harmless when repeated."""
         return self._post(f"/v1/moves/{quote(move, safe='')}/{step}")
 
     def migrations(self) -> Iterator[Document]:
-        """The migrations from, to and on the host, those that are over too; one request for each
+        """Yield the migrations from, to and on the host, ended ones included. One request for each
         thousand.
         """
         return self._listed("/v1/migrations", "migrations")
@@ -225,18 +237,18 @@ class ApiClient:
     # --- instances --------------------------------------------------------------------------------
 
     def instances(self) -> Iterator[Document]:
-        """The host's instances; one request for each thousand."""
+        """Yield the host's instances. One request for each thousand."""
         return self._listed("/v1/instances", "instances")
 
     def instance(self, uuid: str) -> Document:
-        """An instance; its ``version`` is what a change has to name."""
+        """Return an instance. An update has to name its ``version``."""
         return self._get(f"/v1/instances/{quote(uuid, safe='')}")
 
     def update_instance(self, uuid: str, version: int, changes: Document) -> Document:
-        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``hidden``,
-        ``image_properties``.
+        """Report an instance's new ``vm_state``, ``task_state``, ``deleted``, ``hidden`` or
+        ``image_properties``. Return the instance.
 
-        A problem with status 412 if that version is not the last.
+        :raises ApiProblem: with status 412: ``version`` is not the record's last version.
         """
         found: Document = self.request(
             "PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}
@@ -246,10 +258,10 @@ class ApiClient:
     def remove_allocation(
         self, uuid: str, scope: Literal["node", "all"], node: str | None = None
     ) -> None:
-        """Remove what an instance has in Placement, on one node of this agent or everywhere.
+        """Remove an instance's allocation in Placement, of one node of this agent or everywhere.
         Harmless when repeated.
 
-        ``node``: which of them; it has to be said if the instance has something of several.
+        ``node``: the node; needed if the instance has allocations of several nodes.
         """
         query = {"scope": scope, **({"node": node} if node is not None else {})}
         self.request(
@@ -257,7 +269,7 @@ class ApiClient:
         )
 
     def guests(self) -> Sequence[Document]:
-        """The guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``,
+        """Return the guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``,
         ``errors``.
         """
         found: Sequence[Document] = self._get("/v1/guests")["nodes"]
@@ -266,8 +278,10 @@ class ApiClient:
     def import_guests(
         self, nodes: Sequence[str] = (), *, dry_run: bool = False
     ) -> Sequence[Document]:
-        """Make records of the guests that have none, of all nodes or those of these names or uuids;
-        as :meth:`guests`. Harmless when repeated.
+        """Write records for the guests without any, of all nodes or of the given names or uuids.
+        Harmless when repeated.
+
+        Returns the guests by node, as :meth:`guests`.
         """
         found: Sequence[Document] = self._post(
             "/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run}
@@ -275,13 +289,13 @@ class ApiClient:
         return found
 
     def forget_guest(self, instance: str) -> Document:
-        """End the record of a guest that is gone for good. Returns the instance as that left it.
-        Harmless when repeated.
+        """End the record of a guest that is gone for good. Return the ended instance. Harmless when
+        repeated.
         """
         return self._delete(f"/v1/guests/{quote(instance, safe='')}")
 
     def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:
-        """A build on the node has ended. Returns how many failed in a row."""
+        """Report the result of a build on the node. Return how many builds failed in a row."""
         return int(
             self._post(f"/v1/nodes/{quote(node, safe='')}/builds", {"result": result})[
                 "failed_builds"
@@ -299,8 +313,9 @@ class ApiClient:
         *,
         wait: float = 0,
     ) -> ApiAnswer:
-        """One request, whatever it is. ``wait``: seconds that the agent may take longer than
-        others.
+        """Send one request.
+
+        ``wait``: seconds that the agent may take beyond the client's timeout.
         """
         connection = UnixConnection(self._socket, self._timeout + wait)
         try:
@@ -326,7 +341,7 @@ class ApiClient:
         return answer
 
     def page(self, target: str, query: Mapping[str, str]) -> Document:
-        """One page of a list: its documents, and in ``next`` the marker of the next page."""
+        """Return one page of a list: its documents, and in ``next`` the marker of the next page."""
         return self._get(f"{target}?{urlencode(query)}" if query else target)
 
     def _get(self, target: str) -> Document:

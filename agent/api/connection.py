@@ -1,5 +1,5 @@
-"""cheroot's parts as a local socket needs them: connections with a peer, requests refused with
-problems.
+"""cheroot's classes adapted to a local socket: connections with a peer, and requests that are
+refused with problem documents.
 """
 
 import json
@@ -20,14 +20,14 @@ from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.send_buffer import SendBuffer
 from agent.deadline import within
 
-# In seconds; what has no answer of its own by then is answered 503 or 504, before clients give up.
+# In seconds. A request that is not done by then is answered 503 or 504, before clients give up.
 ANSWER_SECONDS = 20.0
 
 LOG = logging.getLogger(__name__)
 
 
 class _Lines:
-    """Remembers the lines that are read."""
+    """A file that remembers the lines that were read from it."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.read = file, list[bytes]()
@@ -39,10 +39,13 @@ class _Lines:
 
 
 class Headers(HeaderReader):
-    """Reads headers, and refuses those that two readers could understand in two ways."""
+    """Reads headers, and refuses those that two parsers could understand differently."""
 
     def __call__(self, rfile: Any, hdict: dict[bytes, bytes] | None = None) -> dict[bytes, bytes]:
-        """:raises ValueError: they are malformed."""
+        """Return the headers.
+
+        :raises ValueError: they are malformed or ambiguous.
+        """
         lines = _Lines(rfile)
         found: dict[bytes, bytes] = super().__call__(lines, hdict)
         parts = [line.partition(b":") for line in lines.read]
@@ -57,12 +60,14 @@ class Headers(HeaderReader):
 
 
 class Request(HTTPRequest):
-    """A request that is refused with a problem, where cheroot would answer with text."""
+    """A request that is refused with a problem document, where cheroot would answer with text."""
 
     header_reader = Headers()
 
     def read_request_headers(self) -> bool:
-        """Read them; a body of unknown length is not taken."""
+        """Read the headers; refuse a body of unknown length (chunked). Return whether the request
+        is accepted.
+        """
         accepted = bool(super().read_request_headers())  # type: ignore[no-untyped-call]
         if accepted and self.chunked_read:
             self.simple_response("411 Length Required", "the length of the body is not given")
@@ -70,7 +75,7 @@ class Request(HTTPRequest):
         return accepted
 
     def simple_response(self, status: str, msg: str = "") -> None:
-        """Refuse, and close."""
+        """Refuse the request with a problem document, and close the connection."""
         code, remedy = refusal(int(str(status)[:3]))
         problem = plain(code, msg or str(status), remedy)
         body = json.dumps(problem).encode()
@@ -84,7 +89,7 @@ class Request(HTTPRequest):
 
 
 class LocalConnection(HTTPConnection):
-    """A connection that knows its peer, and since when a request is on its way."""
+    """A connection with its peer, and the time since which a request is arriving."""
 
     RequestHandlerClass = Request
 
@@ -101,13 +106,13 @@ class LocalConnection(HTTPConnection):
 
     @staticmethod
     def peer_of(connection: socket.socket) -> Peer | str:
-        """Who is at the other end."""
+        """Return the peer."""
         return peer_of(connection)
 
     @property
     def last_used(self) -> float:
-        """Since when the server waits for it; a request that comes in small parts makes that no
-        later.
+        """The time since which the server waits for a request. Parts of a request that arrive do
+        not move it.
         """
         return self._waiting_since
 
@@ -117,8 +122,8 @@ class LocalConnection(HTTPConnection):
             self._waiting_since = now
 
     def close(self) -> None:
-        """It is over, once the client has what it is to have. Never raises, because that would end
-        the thread that served it, and the server with it.
+        """Close the connection once the rest of its answer is sent. Never raises, because that
+        would end the worker thread, and the server with it.
         """
         try:
             if self.wfile.left:
@@ -133,13 +138,14 @@ class LocalConnection(HTTPConnection):
 
 
 class Gateway(Gateway_10):
-    """Tells the application who asks, and has it answer in time."""
+    """Passes a request with its peer to the application, and limits the time of the answer."""
 
     def respond(self) -> None:
-        """Answer. What an answer waits for, other than an audit or a reload, it waits for no longer
-        than this.
+        """Answer the request within ``ANSWER_SECONDS``; waiting for an audit or a reload is not
+        limited.
 
-        What asks for the end of the process in a handler does not end the server.
+        SystemExit and KeyboardInterrupt in a handler become RuntimeError, so that the server goes
+        on.
         """
         try:
             with within(ANSWER_SECONDS):
@@ -148,6 +154,6 @@ class Gateway(Gateway_10):
             raise RuntimeError(repr(error)) from error
 
     def get_environ(self) -> dict[str, Any]:  # type: ignore[override]
-        """The environment, with the peer."""
+        """Return the WSGI environment with the peer."""
         environment: dict[str, Any] = super().get_environ()  # type: ignore[no-untyped-call]
         return {**environment, PEER: self.req.conn.peer}

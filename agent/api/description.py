@@ -1,4 +1,4 @@
-"""openapi.yaml, read and compiled: of every operation, what its requests have to be."""
+"""The API's description, openapi.yaml, compiled: the schemas of each operation's requests."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,23 +22,23 @@ Registered = Registry[Any]
 
 
 def registered(document: Mapping[str, Any]) -> Registered:
-    """``document``, for references into it."""
+    """Return a registry with ``document``, for references into it."""
     resource: Resource[Any] = DRAFT202012.create_resource(document)
     found: Registered = Registry().with_resource(BASE, resource)
     return found
 
 
 class RequestSchema:
-    """One compiled schema. Its references lead into the registered document."""
+    """One compiled JSON schema. Its references lead into the registered document."""
 
     def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:
         self._validator = Validator(_absolute(schema), registry=registry)
 
     def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
-        """The first :data:`MOST_FAULTS` things that are wrong with ``instance``, as JSON pointers
-        and texts.
+        """Yield the first :data:`MOST_FAULTS` faults of ``instance``, each as a JSON pointer and a
+        text.
         """
-        # No more are looked for, because a body may have hundreds of thousands.
+        # The search ends there, because a body may have hundreds of thousands of faults.
         first = islice(self._validator.iter_errors(instance), MOST_FAULTS)
         found = sorted(first, key=lambda error: [str(part) for part in error.absolute_path])
         for error in found:
@@ -46,7 +46,7 @@ class RequestSchema:
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer, RFC 6901; one that is very long is cut off."""
+    """Return a JSON pointer (RFC 6901), cut off at :data:`LONGEST` characters."""
     found = "".join(
         "/" + str(part)[:LONGEST].replace("~", "~0").replace("/", "~1") for part in path
     )
@@ -54,7 +54,7 @@ def pointer(path: Iterable[str | int]) -> str:
 
 
 def _absolute(schema: Any) -> Any:
-    """``schema`` with every reference into the document made absolute."""
+    """Return ``schema`` with every reference into the document made absolute."""
     if isinstance(schema, Mapping):
         return {
             key: f"{BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value)
@@ -64,7 +64,7 @@ def _absolute(schema: Any) -> Any:
 
 
 def _text(error: ValidationError) -> str:
-    """What is wrong, without repeating a long value."""
+    """Return the fault in words, without repeating a long value."""
     if error.validator == "not":
         return "is not allowed here"
     if error.validator == "enum":
@@ -80,28 +80,28 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters that stand in one part of a request. ``types``: the JSON types each may have;
-    ``names`` as they are written.
-    """
+    """The parameters of one place of a request: path, query or header."""
 
     schema: RequestSchema
     types: Mapping[str, frozenset[str]]
+    """The JSON types of each parameter, by its name as openapi.yaml writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiOperation:
-    """``body`` None: it takes none."""
+    """One operation of the API."""
 
     id: str
     path: Parameters
     query: Parameters
     header: Parameters
     body: RequestSchema | None
+    """The schema of the body; None: the operation takes no body."""
     body_required: bool
 
 
 class Description:
-    """All operations by path template and method."""
+    """All operations of the API."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document, self._registry = document, registered(document)
@@ -114,7 +114,7 @@ class Description:
 
     @property
     def operations(self) -> Mapping[tuple[str, str], ApiOperation]:
-        """The operations."""
+        """The operations by path template and method."""
         return self._operations
 
     def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> ApiOperation:
@@ -150,7 +150,7 @@ class Description:
         yield from [kinds] if isinstance(kinds, str) else kinds
 
     def _resolved(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a reference into the document leads to."""
+        """Return the object that a reference leads to; any other object as it is."""
         if "$ref" not in value:
             return value
         found: Any = self._document
@@ -160,13 +160,13 @@ class Description:
 
 
 def load(document: Mapping[str, Any] | None = None) -> Description:
-    """The description of this version's API."""
+    """Return the compiled description of ``document``, by default of openapi.yaml."""
     return Description(document or read())
 
 
 def read() -> Mapping[str, Any]:
-    """openapi.yaml as it stands."""
+    """Return openapi.yaml as a document, not compiled."""
     text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    # The parser in C, where there is one, is ten times as fast.
+    # The parser in C, if it is installed, is ten times as fast.
     found: Mapping[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     return found

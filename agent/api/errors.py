@@ -1,4 +1,4 @@
-"""What is wrong with a request, whatever it is about."""
+"""Errors of requests to the API, and of the API itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ Place = Literal["body", "path", "query", "header"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a request. ``pointer`` is a JSON pointer into the part called
-    ``place``.
-    """
+    """One thing that is wrong with a request."""
 
     place: Place
+    """The part of the request that ``pointer`` leads into."""
     pointer: str
+    """A JSON pointer."""
     detail: str
 
 
 class ApiRequestError(AgentError):
-    """A request that cannot be understood or is not for its sender to make."""
+    """A request that is malformed, that the API does not serve, or that its sender may not make."""
 
 
 class InvalidApiRequest(ApiRequestError):
-    """The request is not as openapi.yaml describes it. ``faults``: the first of them."""
+    """The request is not valid by openapi.yaml. ``faults``: the first of its faults."""
 
     code = "request.invalid"
 
@@ -49,31 +49,31 @@ class NotJson(ApiRequestError):
 
 
 class TooManyValues(ApiRequestError):
-    """The body holds more than any request needs."""
+    """The body holds more values than any request needs."""
 
     code = "request.too-large"
 
 
 class WrongMediaType(ApiRequestError):
-    """The body is something other than JSON."""
+    """The media type of the body is not JSON."""
 
     code = "request.media-type"
 
 
 class VersionMissing(ApiRequestError):
-    """A record is to be changed, and it is not said which version of it was seen."""
+    """A change of a record does not name the version of the record that its sender has read."""
 
     code = "request.version-missing"
 
 
 class UnknownPath(ApiRequestError):
-    """Nothing is there."""
+    """The API has no such path."""
 
     code = "request.path"
 
 
 class UnknownMethod(ApiRequestError):
-    """The path does not take that method."""
+    """The path does not take the method."""
 
     code = "request.method"
 
@@ -83,19 +83,19 @@ class UnknownMethod(ApiRequestError):
 
 
 class Forbidden(ApiRequestError):
-    """The user at the other end may not do that."""
+    """The peer's user does not have the right to read or to write."""
 
     code = "access.forbidden"
 
 
 class UnknownAudit(ApiRequestError):
-    """No audit has that id, or it was long ago."""
+    """No audit with that id is known; it may have been too long ago."""
 
     code = "audit.unknown"
 
 
 class TooManyAudits(ApiRequestError):
-    """More audits wait than are kept."""
+    """The queue of requested audits is full."""
 
     code = "audit.too-many"
 
@@ -107,7 +107,7 @@ class Unwell(AgentError):
 
 
 class Unready(AgentError):
-    """Not every node was audited and is well. ``reasons``: a line each."""
+    """Not every node was audited and is well. ``reasons``: one line each."""
 
     code = "agent.not-ready"
 
@@ -120,7 +120,7 @@ class Unready(AgentError):
 
 
 class Busy(AgentError):
-    """As many requests wait for others as may."""
+    """All places for requests that wait for ``what`` are taken."""
 
     code = "agent.busy"
 
@@ -138,7 +138,7 @@ class Stopping(AgentError):
 
 
 class ListenerUnusable(ConfigError):
-    """Nobody can listen at the address for figures."""
+    """The agent cannot listen at the metrics address."""
 
     code = "api.metrics-address"
 

@@ -1,4 +1,4 @@
-"""The local API at work: its socket, its server, its figures."""
+"""The running API: its socket, its server, and the listener for metrics."""
 
 import logging
 from pathlib import Path
@@ -18,13 +18,13 @@ from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)
 
-# More waiters than this would leave too few threads for everybody else.
+# More waiting requests would leave too few threads for all others.
 WAITERS = WORKERS // 2
 STORE_USERS = WORKERS - 2
 
 
 class LocalApi:
-    """Open from :meth:`start` to :meth:`stop`. ``metrics`` are what it shows to Prometheus."""
+    """The local API, open from :meth:`start` to :meth:`stop`. ``metrics``: shown to Prometheus."""
 
     def __init__(self, conf: cfg.ConfigOpts, service: Service) -> None:
         self.metrics = Metrics()
@@ -43,7 +43,7 @@ class LocalApi:
         self._ending: Thread | None = None
 
     def start(self) -> None:
-        """Begin to serve.
+        """Open the socket and serve the API in a thread.
 
         :raises SocketUnusable: the socket cannot be opened.
         """
@@ -55,9 +55,9 @@ class LocalApi:
         LOG.info("the local API listens on %s", printable(str(self._path)))
 
     def start_figures(self) -> None:
-        """Begin to serve figures and health at the TCP address, if there is one.
+        """Serve metrics and health at ``[api] metrics_address``, if it is set.
 
-        :raises ListenerUnusable: nobody can listen there.
+        :raises ListenerUnusable: the agent cannot listen there.
         """
         if self._address is not None:
             from agent.api.metrics_listener import metrics_server
@@ -69,7 +69,7 @@ class LocalApi:
             LOG.info("figures are at %s port %d", *self._address)
 
     def keep_up(self) -> None:
-        """Begin anew what has ended of the servers; their threads have told why.
+        """Restart each server whose thread has ended; the thread has logged why.
 
         :raises SocketUnusable, ListenerUnusable: as :meth:`start` and :meth:`start_figures`.
         """
@@ -93,13 +93,13 @@ class LocalApi:
             self.start_figures()
 
     def allow(self, access: Access) -> None:
-        """Go by other rights from now on."""
+        """Apply these rights from now on."""
         self._access = access
 
     def stop(self) -> None:
-        """Take no more requests; those under way get a moment to end. Returns at once."""
+        """Accept no more requests, and give those under way a moment to end. Returns at once."""
         if self._ending is None and self._server is not None and self._file is not None:
-            # First, so that nobody finds a socket where nobody listens.
+            # First, so that no client finds a socket at which nothing listens.
             self._file.remove()
             self._ending = Thread(
                 target=self._end, args=[self._server], name="api ends", daemon=True
@@ -114,6 +114,6 @@ class LocalApi:
             server.stop()
 
     def wait(self) -> None:
-        """Until the end that :meth:`stop` began, but not for ever."""
+        """Wait for the end that :meth:`stop` began, for a limited time."""
         if self._ending is not None:
             self._ending.join(2 * GRACE)

@@ -1,4 +1,4 @@
-"""The agent's figures for Prometheus."""
+"""The agent's metrics for Prometheus."""
 
 import time
 from typing import Literal, get_args
@@ -49,10 +49,10 @@ TrackerOperation = Literal[
 
 
 class Metrics:
-    """All figures, in a registry of their own."""
+    """All metrics, in a registry of their own."""
 
     def __init__(self) -> None:
-        # When each series was made is of no use, and as many lines as all the rest.
+        # The creation times of the series are of no use, and would double the number of lines.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX, registry=registry)
@@ -159,8 +159,8 @@ class Metrics:
             self._latency.labels(method)
 
     def audited(self, report: Report, hanging: int, *, whole: bool) -> None:
-        """Count an audit, of all nodes if ``whole``. What a dry run saw tells nothing of how things
-        are.
+        """Count an audit, of all nodes if ``whole``. Of a dry run only the requests count, because
+        the states that it saw are not those of the nodes.
         """
         for method in METHODS:
             self._requests.labels(method).inc(
@@ -172,7 +172,7 @@ class Metrics:
             return
         for node in report.nodes:
             if not node.seconds:
-                # It was not audited, because nothing of it had changed.
+                # The node was not audited, because nothing of it had changed.
                 continue
             self._audits.labels(node.state).inc()
             self._seconds.observe(node.seconds.get("total", 0.0))
@@ -188,7 +188,7 @@ class Metrics:
                 self._last_good.set(time.time())
 
     def requested(self, method: str, status: int | None, seconds: float) -> None:
-        """Count a request to Placement. ``status``: of its answer, None if none came."""
+        """Count a request to Placement. ``status``: of its answer, None if there was none."""
         self._replies.labels(method, "none" if status is None else str(status)).inc()
         self._latency.labels(method).observe(seconds)
 
@@ -197,21 +197,21 @@ class Metrics:
         self._calls.labels(call, outcome).observe(seconds)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
-        """Count a request to the API. ``path`` is a template, so that there are few."""
+        """Count a request to the API. ``path`` is the template, so that there are few series."""
         self._answers.labels(method, path, str(status)).observe(seconds)
 
     def tracked(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
-        """Count what was asked of the tracker. ``refusal``: the code of the error, empty if it was
-        done.
+        """Count an operation of the tracker. ``refusal``: the code of the error, empty if it
+        succeeded.
         """
         self._work.labels(operation).observe(seconds)
         if refusal:
             self._refusals.labels(operation, refusal).inc()
 
     def add(self, collector: Collector) -> None:
-        """Show these figures too."""
+        """Add a collector's metrics."""
         self._registry.register(collector)
 
     def text(self) -> bytes:
-        """Everything, in the text format of Prometheus."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

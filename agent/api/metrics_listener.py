@@ -1,5 +1,5 @@
-"""A TCP listener for figures and health alone, for those who cannot reach the socket; nobody is
-asked who they are.
+"""A TCP listener for metrics and health alone, for clients that cannot reach the socket. It serves
+every client.
 """
 
 import socket
@@ -16,25 +16,25 @@ from agent.api.resources.state import HealthResource, MetricsResource, Readiness
 from agent.api.server import LocalServer
 from agent.api.service import Service
 
-# Threads; those who ask are few.
+# Threads; few clients read metrics.
 WORKERS = 2
 BACKLOG = 64
 
 
 class TcpConnection(LocalConnection):
-    """A connection from anywhere."""
+    """A TCP connection."""
 
     @staticmethod
     def peer_of(connection: socket.socket) -> str:
-        """Its address."""
+        """Return the client's address as text."""
         host, port, *_ = connection.getpeername()
         return f"{host} port {port}"
 
 
 def metrics_server(address: Address, service: Service, metrics: Metrics) -> LocalServer:
-    """The server, listening.
+    """Return the server, listening but not serving yet.
 
-    :raises ListenerUnusable: nobody can listen there.
+    :raises ListenerUnusable: the agent cannot listen at the address.
     """
     return LocalServer(
         _listening(address),

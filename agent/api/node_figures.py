@@ -1,6 +1,4 @@
-"""How the nodes are, what is promised on them, and what the monitors measured, as figures for
-Prometheus: looked up when they are asked for.
-"""
+"""Metrics of nodes, claims and monitors, collected when Prometheus asks for them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,17 +19,21 @@ RESOURCES = ("vcpus", "memory_mb", "disk_mb")
 
 
 class NodeFigures(Collector):
-    """Memory is asked, not the store, so that asking often costs nothing."""
+    """A collector that reads the memory of the agent and not the store, so that frequent scrapes
+    cost nothing.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Nothing that would have to be collected to be known."""
+        """Return nothing, because prometheus_client would otherwise collect once at the
+        registration.
+        """
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All figures of now."""
+        """Yield all metrics as they are now."""
         seen, states = self._service.seen(), self._states()
         yield from _audited(seen)
         yield from _drift(seen)
@@ -53,7 +55,7 @@ class NodeFigures(Collector):
         try:
             return self._service.tracker().remembered()
         except AgentError:
-            # Before the first audit, and at the end, there are no figures.
+            # Before the first audit and while the agent stops, there are none.
             return ()
 
     def _monitors(self) -> Iterator[Metric]:
@@ -71,7 +73,9 @@ class NodeFigures(Collector):
 
 
 def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
-    """Of each node only the state that it is in, because there may be thousands of nodes."""
+    """Yield the states of the nodes; of each node only its own state, because there may be
+    thousands.
+    """
     counts = Counter(one.report.state for one in seen)
     nodes = GaugeMetricFamily(
         f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"]
@@ -102,7 +106,9 @@ def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
 
 
 def _drift(seen: Sequence[LastAudit]) -> Iterator[Metric]:
-    """What is known of it stays while nobody can look, so that an outage ends no alert."""
+    """Yield the drift. What the last audit could see stays while later audits fail, so that an
+    outage does not end an alert.
+    """
     whole = GaugeMetricFamily(
         f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"]
     )

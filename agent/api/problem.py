@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: one table from codes to statuses and titles."""
+"""Errors as RFC 9457 problem documents: one table from codes to statuses and titles."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -9,7 +9,7 @@ from agent.errors import AgentError, ConfigErrors
 from agent.model.names import printable
 
 MEDIA_TYPE = "application/problem+json"
-# No address of ours would last, so the type is a name.
+# The type is a name, because no web address would be valid for ever.
 TYPE = "urn:compute-node-agent:problem:"
 
 KINDS: Mapping[str, tuple[int, str]] = {
@@ -32,7 +32,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "request.media-type": (415, "The body has the wrong media type"),
     "request.version-missing": (428, "It is not said which version is to be changed"),
     "request.version": (505, "That version of HTTP is not spoken here"),
-    # What it is about.
+    # The object of the request: node, instance, claim, device, audit, configuration.
     "node.unknown": (404, "There is no such node"),
     "instance.unknown": (404, "There is no such instance"),
     "claim.unknown": (404, "There is no such claim"),
@@ -78,7 +78,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
 }
 OTHER = (500, "The agent could not do it")
 
-# What server and framework refuse by themselves, by its status: code and remedy.
+# What cheroot and falcon refuse by themselves: from the status to code and remedy.
 REFUSALS: Mapping[int, tuple[str, str]] = {
     400: ("request.malformed", "speak HTTP/1.1"),
     405: ("request.method", "use a method that openapi.yaml describes"),
@@ -93,19 +93,19 @@ REFUSALS: Mapping[int, tuple[str, str]] = {
 
 
 def status_of(error: AgentError) -> int:
-    """The HTTP status."""
+    """Return the HTTP status for an error."""
     return KINDS.get(error.code, OTHER)[0]
 
 
 def problem_of(error: AgentError) -> dict[str, Any]:
-    """The problem document, with everything that is wrong in ``errors`` where that is more than one
-    thing.
+    """Return the problem document for an error; ``errors`` has the single ones if there are
+    several.
     """
     return {**plain(error.code, error.message, error.remedy), **_details(error)}
 
 
 def plain(code: str, detail: str, remedy: str) -> dict[str, Any]:
-    """A problem document without anything of its own."""
+    """Return a problem document without details."""
     status, title = KINDS.get(code, OTHER)
     return {
         "type": f"{TYPE}{code}",
@@ -142,13 +142,13 @@ def _details(error: AgentError) -> dict[str, Any]:
 
 
 def phrase(status: int) -> str:
-    """The status line's text."""
+    """Return the text of the status line."""
     return f"{status} {HTTPStatus(status).phrase}"
 
 
 def refusal(status: int) -> tuple[str, str]:
-    """The code and the remedy of what a library refuses with that status; what it blames on the
-    request is not the agent's bug.
+    """Return code and remedy for a refusal by a library. Without an entry of its own, a status
+    below 500 is a malformed request, because an error of the request is not a bug of the agent.
     """
     return REFUSALS.get(status) or (
         REFUSALS[400] if 400 <= status < 500 else ("agent.bug", "report it, with the log")

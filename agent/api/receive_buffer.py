@@ -1,5 +1,5 @@
-"""What has arrived on a connection and was not read yet: collected without waiting, handed on a
-whole request at a time.
+"""The bytes that have arrived on a connection and were not read: received without waiting, and
+passed on when a whole request is there.
 """
 
 import os
@@ -8,8 +8,8 @@ import socket
 
 MAX_HEAD = 32 * 1024
 MAX_BODY = 1024 * 1024
-# Of a body that is too large so much is taken and thrown away, because most clients read no answer
-# before they have sent it.
+# In bytes: how much of a body that is too large is received and dropped, because most clients read
+# no answer before they have sent the body.
 MAX_WASTE = 64 * 1024 * 1024
 CHUNK = 64 * 1024
 
@@ -22,39 +22,39 @@ _CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
 
 class ReceiveBuffer:
-    """Stands in for the file that a server reads a connection from, so that no thread ever waits
-    for a slow client.
+    """Replaces the file from which cheroot reads a connection, so that no thread waits for a slow
+    client.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._data = bytearray()
-        # How much of a body that is too large was thrown away.
+        # In bytes: how much of a body that is too large was dropped.
         self._wasted = 0
         self.closed = False
         self.bytes_read = 0
 
     @property
     def size(self) -> int:
-        """How many bytes are there."""
+        """The number of buffered bytes."""
         return len(self._data)
 
     @property
     def empty(self) -> bool:
-        """Whether no request has begun."""
+        """Whether no byte of a request has arrived."""
         return not self._data
 
     def begins_with(self, beginnings: tuple[bytes, ...]) -> bool:
-        """Whether what is there begins with one of them."""
+        """Return whether the buffer begins with one of ``beginnings``."""
         return self._data.startswith(beginnings)
 
     def receive(self) -> bool:
-        """Take what is there, until a request is whole. Returns false where there will
-        be no more.
+        """Receive until a request is whole or no more bytes are there. Return False if the client
+        has closed the connection or it is broken.
         """
         while not self.has_data():
             try:
-                # Not by the socket's own method, which would wait.
+                # Not by the socket's method, which would wait.
                 arrived = os.read(self._connection.fileno(), CHUNK)
             except BlockingIOError:
                 return True
@@ -66,8 +66,8 @@ class ReceiveBuffer:
         return True
 
     def has_data(self) -> bool:
-        """Whether there is enough to answer: a whole request, or one that is refused however it
-        goes on.
+        """Return whether there is enough to answer: a whole request, or one that will be refused
+        whatever follows.
         """
         end = _END_OF_HEAD.search(self._data, 0, MAX_HEAD)
         if end is None:
@@ -75,7 +75,7 @@ class ReceiveBuffer:
         head = bytes(self._data[: end.end()])
         if _CODED.search(head) is not None:
             return True
-        # A length that is not a number is the server's to refuse.
+        # The server refuses a length that is not a number.
         length = int(found[1]) if (found := _LENGTH.search(head)) else 0
         if length > MAX_BODY:
             self._wasted += len(self._data) - end.end()
@@ -86,11 +86,11 @@ class ReceiveBuffer:
     # --- a file to read from ----------------------------------------------------------------------
 
     def read(self, size: int | None = -1) -> bytes:
-        """Up to so many bytes of what is there."""
+        """Take up to ``size`` bytes from the buffer."""
         return self._taken(len(self._data) if size is None or size < 0 else size)
 
     def readline(self, size: int | None = -1) -> bytes:
-        """One line of what is there, or so many bytes of it."""
+        """Take one line from the buffer, ``size`` bytes at most."""
         end = self._data.find(b"\n") + 1 or len(self._data)
         return self._taken(end if size is None or size < 0 else min(end, size))
 
@@ -102,6 +102,6 @@ class ReceiveBuffer:
         return taken
 
     def close(self) -> None:
-        """Forget it all."""
+        """Drop everything."""
         self.closed = True
         self._data.clear()

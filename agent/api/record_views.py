@@ -1,4 +1,4 @@
-"""The records of one host, read as the API shows them: one by one, and in pages."""
+"""The records of one host as the API shows them: single records, and pages of lists."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -26,35 +26,35 @@ Record = TypeVar("Record")
 
 
 class RecordViews:
-    """What ``host`` has. Each call reads at one moment, and holds nobody up.
+    """The records of ``host``. Each call reads all records at one moment and blocks no writer.
 
-    A list is ``{name: documents, "damaged": a line for each record that makes no sense, "next": the
-    marker of the next page}``.
+    A list is ``{name: documents, "damaged": one line for each damaged record, "next": the marker of
+    the next page}``.
 
-    :raises StoreError: from every method, the records cannot be read.
+    :raises StoreError: from every method: the records cannot be read.
     """
 
     def __init__(self, records: Records, host: str) -> None:
         self._records, self._host = records, host
 
     def of(self, host: str) -> "RecordViews":
-        """The same of another host."""
+        """Return the views of another host."""
         return RecordViews(self._records, host)
 
     # --- one by one -------------------------------------------------------------------------------
 
     def claim(self, id: str, purpose: Purpose | None = None) -> JsonObject:
-        """A claim, given back or not; that of a move by its migration's uuid too, if ``purpose``
-        says that it is one.
+        """Return a claim, open or released. If ``purpose`` is ``move``, ``id`` may be its
+        migration's uuid.
 
-        :raises UnknownClaim: there is none, or it is for another ``purpose``.
+        :raises UnknownClaim: there is none, or it has another purpose.
         """
         with self._records.reading() as reading:
             return _claim_documents(reading, [_found(reading, id, purpose)])[0]
 
     def move(self, id: str) -> JsonObject:
-        """A move, by its id or its migration's uuid: the claim at the destination, what else it has
-        open, and the record of the migration.
+        """Return a move by its id or its migration's uuid: the record of the migration, and its
+        claims, which are the claim at the destination and the other open ones of the migration.
 
         :raises UnknownClaim: there is none.
         """
@@ -78,7 +78,7 @@ class RecordViews:
             }
 
     def instance(self, uuid: str) -> JsonObject:
-        """An instance, deleted or not.
+        """Return an instance, deleted or not.
 
         :raises UnknownInstance: no record knows it.
         """
@@ -89,7 +89,7 @@ class RecordViews:
         return instance_document(found)
 
     def places(self, instance: str) -> frozenset[ProviderUuid]:
-        """The nodes on which an instance has something.
+        """Return the nodes on which an instance has open claims.
 
         :raises UnknownInstance: no record knows it.
         """
@@ -100,7 +100,7 @@ class RecordViews:
     # --- lists ------------------------------------------------------------------------------------
 
     def claims(self, query: Query) -> JsonObject:
-        """A page of open claims, of one ``node`` or ``instance`` if these are given."""
+        """Return a page of open claims, of one ``node`` or ``instance`` if the query names them."""
         with self._records.reading() as reading:
             nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
             marker, limit = _wanted(query)
@@ -115,7 +115,7 @@ class RecordViews:
             return _page("claims", found, limit, lambda some: _claim_documents(reading, some))
 
     def instances(self, query: Query) -> JsonObject:
-        """A page of the instances that the host owns."""
+        """Return a page of the instances that the host owns."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
             return _page(
@@ -126,7 +126,7 @@ class RecordViews:
             )
 
     def migrations(self, query: Query) -> JsonObject:
-        """A page of the migrations from, to and on the host."""
+        """Return a page of the migrations from, to and on the host."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
             return _page(
@@ -137,7 +137,7 @@ class RecordViews:
             )
 
     def devices(self, query: Query) -> JsonObject:
-        """A page of the host's devices."""
+        """Return a page of the host's devices."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
             return _page(

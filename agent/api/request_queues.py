@@ -1,5 +1,5 @@
-"""Which request gets a thread next: questions about health do not wait behind others, nor small
-requests behind large ones.
+"""The queues of requests that wait for a thread: requests for health do not wait behind others,
+small ones not behind large ones.
 """
 
 import queue
@@ -13,7 +13,7 @@ from agent.api.receive_buffer import ReceiveBuffer
 
 Lane = Literal["health", "small", "large"]
 
-# A request that is longer takes so much memory and time that few are served at once.
+# In bytes. A longer request takes so much memory and time that few are served at once.
 LARGE = 64 * 1024
 LARGE_AT_ONCE = 2
 HEALTH_AT_ONCE = 2
@@ -21,36 +21,36 @@ HEALTH = (b"GET /healthz ", b"GET /readyz ")
 
 
 def queue_of(inbox: ReceiveBuffer) -> Lane:
-    """The lane of the request that begins what has arrived."""
+    """Return the lane of the request that the buffer begins with."""
     if inbox.begins_with(HEALTH):
         return "health"
     return "large" if inbox.size > LARGE else "small"
 
 
 class RequestQueues:
-    """A queue of connections on which requests have arrived, for threads one more than ``threads``,
-    which is for health alone.
+    """The queues of connections with whole requests, for ``threads`` + 1 threads, of which one
+    serves health alone.
 
-    ``most`` may wait for health, and as many for anything else.
+    At most ``most`` connections wait in the lane of health, and as many in the others together.
     """
 
     def __init__(self, threads: int, most: int) -> None:
         self._threads, self._most = threads, most
         self._changed = Condition()
         self._waiting: dict[bool, deque[tuple[Lane, Any]]] = {True: deque(), False: deque()}
-        # What each thread serves, and how many serve each lane.
+        # The lane that each thread serves, and how many threads serve each lane.
         self._serves: dict[int, Lane] = {}
         self._served: Counter[Lane] = Counter()
         self._ends: deque[Any] = deque()
 
     def put(self, connection: Any, **_waiting: Any) -> None:
-        """Have it served.
+        """Queue a connection.
 
-        :raises queue.Full: too many wait.
+        :raises queue.Full: too many connections wait.
         """
         with self._changed:
             if not hasattr(connection, "rfile"):
-                # With this cheroot ends a thread.
+                # cheroot's sign for a thread to end.
                 self._ends.append(connection)
             else:
                 lane = queue_of(connection.rfile)
@@ -61,7 +61,7 @@ class RequestQueues:
             self._changed.notify()
 
     def get(self) -> Any:
-        """What the present thread is to serve next; it is done with what it has served before."""
+        """Return the connection that the calling thread is to serve next; its last one is done."""
         with self._changed:
             done = self._serves.pop(get_ident(), None)
             if done is not None:
@@ -74,7 +74,7 @@ class RequestQueues:
             self._serves[get_ident()] = lane
             self._served[lane] += 1
             if any(self._waiting.values()):
-                # What could not be served before may be possible now.
+                # Connections that had to wait for a free place may be served now.
                 self._changed.notify()
             return connection
 
@@ -92,7 +92,7 @@ class RequestQueues:
 
 
 class WorkerThreads(ThreadPool):
-    """cheroot's threads, which take what is next in the lanes."""
+    """cheroot's thread pool, with :class:`RequestQueues` in place of its queue."""
 
     def __init__(self, server: Any, threads: int, most: int) -> None:
         super().__init__(server, min=threads + 1, max=threads + 1)

@@ -1,5 +1,5 @@
-"""What clients have not taken of their answers yet, sent by one thread, so that none that serves
-others waits for them.
+"""The rest of answers that clients have not taken yet: one thread sends all of them, so that no
+worker thread waits for a client.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 LOG = logging.getLogger(__name__)
 
-# Of more unsent answers than these, or more bytes, those that wait for longest are dropped.
+# Beyond so many unsent answers or bytes, the connections that have waited longest are dropped.
 MOST_ANSWERS = 128
 MOST_UNSENT = 8 * 1024 * 1024
 CHUNK = 64 * 1024
@@ -23,8 +23,8 @@ PAUSE = 0.1
 
 
 class SendBuffer:
-    """The file that a server writes a connection to. What its client does not take at once is kept.
-    One thread at a time may use it.
+    """Replaces the file to which cheroot writes a connection: keeps what the client does not take
+    at once. One thread at a time may use it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -34,15 +34,15 @@ class SendBuffer:
 
     @property
     def left(self) -> int:
-        """How many bytes the client has not taken."""
+        """The number of bytes that the client has not taken."""
         return len(self._left)
 
     def write(self, data: bytes) -> int:
-        """Send what is taken, and keep the rest.
+        """Send as much as the client takes now, and keep the rest.
 
         :raises OSError: the client is gone.
         """
-        # Behind what is left, or else at once, because a copy of a large answer is as large.
+        # Queued behind the rest, or sent directly, because a copy of a large answer is as large.
         sent = 0 if self._left else self._sent(data)
         self._left += memoryview(data)[sent:]
         self.send()
@@ -50,21 +50,21 @@ class SendBuffer:
         return len(data)
 
     def send(self) -> None:
-        """Send of the rest what is taken now.
+        """Send as much of the rest as the client takes now.
 
-        :raises OSError: the client is gone, and the rest forgotten.
+        :raises OSError: the client is gone; the rest is dropped.
         """
         del self._left[: self._sent(self._left)]
 
     def discard(self) -> None:
-        """Forget the rest."""
+        """Drop the rest."""
         self._left.clear()
 
     def _sent(self, data: bytes | bytearray) -> int:
         sent = 0
         try:
             while sent < len(data):
-                # Not by the socket's own method, which would wait.
+                # Not by the socket's method, which would wait.
                 sent += os.write(self._connection.fileno(), data[sent : sent + CHUNK])
         except BlockingIOError:
             pass
@@ -75,7 +75,7 @@ class SendBuffer:
 
 
 class SendingConnection(Protocol):
-    """A connection, as far as it is sent to."""
+    """What :class:`Sender` needs of a connection."""
 
     socket: socket.socket
     wfile: SendBuffer
@@ -87,23 +87,23 @@ class _PendingSend(NamedTuple):
 
 
 class Sender:
-    """Sends to connections what is left in their outboxes, for at most ``seconds`` each. Its thread
-    lives while there is something to send.
+    """Sends the rest of each connection's :class:`SendBuffer`, for at most ``seconds`` each. Its
+    thread lives while there is something to send.
 
-    From :meth:`take` until ``then`` a connection is this thread's alone.
+    From :meth:`take` until the call of ``then``, only this thread uses a connection.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._selector = selectors.DefaultSelector()
         self._lock = threading.Lock()
-        # In the order in which they came.
+        # In the order of their arrival.
         self._waiting: dict[SendingConnection, _PendingSend] = {}
         self._thread: threading.Thread | None = None
 
     def take(self, connection: SendingConnection, then: Callable[[], None]) -> None:
-        """Send to it, and call ``then`` when all is sent; if that cannot be, with an outbox that is
-        empty and a socket that is shut.
+        """Send the connection's rest, then call ``then``. If that fails or takes too long, the rest
+        is dropped and the socket shut down before the call.
         """
         with self._lock:
             self._waiting[connection] = _PendingSend(time.monotonic() + self._seconds, then)
@@ -114,9 +114,7 @@ class Sender:
                 self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Wait no longer than so many seconds for whoever is sent to now, or comes yet. Returns at
-        once.
-        """
+        """Limit the time of all present and later connections to ``seconds``. Returns at once."""
         with self._lock:
             self._seconds = min(self._seconds, seconds)
             latest = time.monotonic() + seconds
@@ -124,7 +122,7 @@ class Sender:
                 self._waiting[connection] = waiting._replace(until=min(waiting.until, latest))
 
     def _drop_surplus(self) -> None:
-        """Let the time of the oldest be up, so that the rest is no more than may be."""
+        """Expire the oldest connections until the others are within the limits."""
         answers, unsent = (
             len(self._waiting),
             sum(connection.wfile.left for connection in self._waiting),
@@ -139,14 +137,15 @@ class Sender:
         try:
             self._send_all()
         except BaseException:
-            # Whoever comes next begins it anew.
+            # The next connection starts another thread.
             with self._lock:
                 self._thread = None
             raise
 
     def _send_all(self) -> None:
         while True:
-            # Whoever is registered meanwhile is seen too; a moment at most, because deadlines pass.
+            # Connections registered meanwhile are seen too. The wait is short, because deadlines
+            # pass.
             for key, _ in self._selector.select(PAUSE):
                 self._send(key.data)
             now = time.monotonic()
@@ -176,7 +175,7 @@ class Sender:
 
     def _give_up(self, connection: SendingConnection) -> None:
         connection.wfile.discard()
-        # Seen as the end of what it sends, and closed like any other.
+        # The server sees the end of the client's data, and closes the connection like any other.
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)
         self._finish(connection)
@@ -188,6 +187,6 @@ class Sender:
         try:
             waiting.then()
         except Exception:
-            # Whatever it was, the others are sent to.
+            # The other connections are sent to whatever the error was.
             LOG.exception("a connection to the local API is dropped")
             connection.socket.close()

@@ -1,4 +1,4 @@
-"""The API's server: cheroot on a Unix socket, in front of it a queue that slow clients cannot
+"""The API's server: cheroot on a Unix socket, behind buffers and queues that slow clients cannot
 block.
 """
 
@@ -20,27 +20,27 @@ from agent.api.send_buffer import Sender
 LOG = logging.getLogger(__name__)
 
 NAME = "compute-node-agent"
-# Threads, beside one for health alone.
+# Threads; one more is for health alone.
 WORKERS = 8
-# Connections on which no whole request has come yet, and those whose request waits for a thread.
+# Connections without a whole request, and connections whose request waits for a thread.
 MAX_WAITING = 128
 MAX_QUEUED = 128
 BACKLOG = 512
-# In bytes: what has arrived on all connections and is not answered.
+# In bytes: what has arrived on all connections and was not answered.
 MOST_ARRIVED = 12 * 1024 * 1024
-# Seconds for a request to arrive whole, for an idle connection to stay, and for a client to take
-# its answer.
+# In seconds: for a request to arrive whole, for an idle connection to stay, and for a client to
+# take its answer.
 TIMEOUT = 10
-# Seconds for requests under way to come to their end when the agent stops.
+# In seconds: for requests under way to end when the agent stops.
 GRACE = 1
 
 
 class LocalServer(Server):
     """Serves ``application`` on a listening socket.
 
-    A thread gets a connection when a whole request is there, so that no number of slow clients
-    keeps it from others. Of more than ``MAX_WAITING`` connections the one that is waited for
-    longest is closed.
+    A thread gets a connection when a whole request is there, so that slow clients cannot keep it
+    from others. Of more than ``MAX_WAITING`` connections without a whole request, the oldest is
+    closed.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class LocalServer(Server):
         self.max_request_header_size, self.max_request_body_size = MAX_HEAD, MAX_BODY
         self.keep_alive_conn_limit = MAX_WAITING
         self._listening = listening
-        # In the order in which they began to be waited for.
+        # In the order in which the server began to wait for them.
         self._waiting: dict[LocalConnection, None] = {}
         self._changes = threading.Lock()
         self._arrived: dict[LocalConnection, int] = {}
         self._sender = Sender(TIMEOUT)
 
     def bind_unix_socket(self, _address: str) -> None:
-        """Take the socket, which has its address and its rights already."""
+        """Use the listening socket, whose file has its address and its rights already."""
         self.socket = self._listening
 
     def process_conn(self, conn: LocalConnection) -> None:
-        """Something has come: a connection, or something on one."""
+        """Receive from a connection that is new or on which bytes have arrived."""
         try:
             alive = conn.rfile.receive()
             if conn.rfile.has_data():
@@ -84,12 +84,14 @@ class LocalServer(Server):
             else:
                 conn.close()
         except Exception:
-            # Else nobody would know the connection any more, and its client wait.
+            # Otherwise no part of the server would know the connection, and its client would wait.
             LOG.exception("a connection")
             conn.close()
 
     def _take(self, conn: LocalConnection) -> None:
-        """Hand the connection to a thread, if there is room for what has arrived on it."""
+        """Queue a connection for a thread, if there is room for what has arrived on it; else refuse
+        it.
+        """
         with self._changes:
             self._waiting.pop(conn, None)
             fits = self._fits(conn)
@@ -102,8 +104,8 @@ class LocalServer(Server):
             self._refuse(conn)
 
     def _fits(self, conn: LocalConnection) -> bool:
-        """Whether there is room for what has arrived on the connection. There always is for what is
-        small, such as claims and health.
+        """Return whether there is room for what has arrived on the connection. There always is for
+        a request of up to ``MAX_HEAD`` bytes, such as claims and health.
         """
         self._arrived[conn] = conn.rfile.size
         return conn.rfile.size <= MAX_HEAD or sum(self._arrived.values()) <= MOST_ARRIVED
@@ -116,9 +118,9 @@ class LocalServer(Server):
         conn.close()
 
     def put_conn(self, conn: LocalConnection) -> None:
-        """Wait for more on the connection, once the client has its answer.
+        """Wait for the next request on the connection, once its client has taken the answer.
 
-        Never raises, because that would end the thread that served it, and the server with it.
+        Never raises, because that would end the worker thread, and the server with it.
         """
         try:
             self._wait_for(conn)
@@ -139,7 +141,8 @@ class LocalServer(Server):
                 surplus = next(iter(self._waiting))
                 del self._waiting[surplus]
         if surplus is not None:
-            # Seen as the end of what it sends, and closed like any other.
+            # The server sees the end of the client's data, and closes the connection like any
+            # other.
             with suppress(OSError):
                 surplus.socket.shutdown(socket.SHUT_RDWR)
         if not fits:
@@ -148,29 +151,29 @@ class LocalServer(Server):
         try:
             super().put_conn(conn)
         except ValueError:
-            # Nobody is waited for any more: the agent has stopped meanwhile.
+            # The server has stopped meanwhile, and waits for no connection.
             conn.close()
 
     def send_to(self, conn: LocalConnection, then: Callable[[], None]) -> None:
-        """Send to the connection what its client has not taken yet, and then go on; no thread waits
-        for that.
+        """Send what the client has not taken yet, then call ``then``; no worker thread waits for
+        that.
         """
         self._sender.take(conn, then)
 
     def forget(self, conn: LocalConnection) -> None:
-        """The connection is over."""
+        """Drop the connection from all lists."""
         with self._changes:
             self._waiting.pop(conn, None)
             self._arrived.pop(conn, None)
 
     def stop(self) -> None:
-        """Take no more, and send no more than what is sent in a moment."""
+        """Accept no more requests, and limit the time for the rests of answers to ``GRACE``."""
         self._sender.stop(GRACE)
         super().stop()
 
     def _serve_unservicable(self) -> None:
-        """Refuse the connections for which there is no room, one after the other, whatever becomes
-        of one of them.
+        """Refuse the connections that cheroot has no room for, one after the other; an error with
+        one does not stop the others.
         """
         while self.ready:
             conn = self._unservicable_conns.get()  # type: ignore[attr-defined]
@@ -183,5 +186,5 @@ class LocalServer(Server):
             conn.close()
 
     def error_log(self, msg: str = "", level: int = logging.INFO, traceback: bool = False) -> None:
-        """To the agent's log."""
+        """Log cheroot's messages to the agent's log."""
         LOG.log(level, "%s", msg, exc_info=traceback)

@@ -1,4 +1,4 @@
-"""What the API needs of the agent."""
+"""What the API needs of the agent: the Protocol Service, and its values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,97 +16,104 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """An audit that was asked for. ``report``: the JSON document, once it is done."""
+    """An audit that was requested."""
 
     id: str
     state: Literal["queued", "running", "done"]
     report: bytes | None = None
+    """The report as a JSON document, once the audit is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """A node as its last audit left it; what an audit could not look at is as the one before it has
-    found it.
-
-    ``at``: when that was, in seconds since the epoch; ``good_at``: when one last left it well, None
-    if none has yet.
+    """A node as its last audit left it. Sections that the audit could not read are those of the
+    audit before.
     """
 
     report: NodeReport
     endpoint: str | None
+    """The Placement that the audit used."""
     at: float
+    """When the audit ended, in seconds since the epoch."""
     good_at: float | None
+    """When an audit last left the node well, in seconds since the epoch; None if none has."""
 
 
 class Service(Protocol):
     """The agent as its API sees it. Called from many threads."""
 
     def status(self) -> str:
-        """How things are, in one line."""
+        """Return the status line; its first word is the agent's state."""
 
     def check_health(self) -> None:
-        """:raises Unwell, Stopping: the process does not work as it should."""
+        """Do nothing if the process works.
+
+        :raises Unwell, Stopping: it does not.
+        """
 
     def check_readiness(self) -> None:
-        """:raises Unready, Stopping: not every node was audited and is well."""
+        """Do nothing if every node was audited and is well.
+
+        :raises Unready, Stopping: not every node was and is.
+        """
 
     def seen(self) -> Sequence[LastAudit]:
-        """Every node, in the order of their uuids."""
+        """Return the last audit of every node, ordered by the nodes' uuids."""
 
     def nodes(self) -> Sequence[Document]:
-        """A summary of each node, in the order of their uuids."""
+        """Return a summary of every node, ordered by uuid."""
 
     def node(self, uuid: str) -> Document:
-        """A node as its last audit left it.
+        """Return a node as its last audit left it.
 
-        :raises UnknownNode: there is none of that uuid.
+        :raises UnknownNode: there is no node with that uuid.
         """
 
     def tree(self, uuid: str) -> Document:
-        """A node's tree.
+        """Return a node's tree.
 
-        :raises UnknownNode: there is none of that uuid.
+        :raises UnknownNode: there is no node with that uuid.
         """
 
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
-        """Have all nodes audited, or those of these names or uuids, as soon as can be. Returns the
-        audit's id.
+        """Request an audit of all nodes, or of the given names or uuids, as soon as possible.
+        Return the audit's id.
 
-        :raises TooManyAudits: too many wait already.
+        :raises TooManyAudits: too many audits wait already.
         :raises Stopping: there will be no more audits.
         """
 
     def audit(self, audit_id: str, wait: float) -> Audit:
-        """The audit, waited for up to so many seconds.
+        """Return the audit, after waiting for its end for up to ``wait`` seconds.
 
-        :raises UnknownAudit: there is none of that id, or no more.
-        :raises Stopping: it will not be done.
+        :raises UnknownAudit: no audit with that id is known, or no longer.
+        :raises Stopping: the audit will not be done.
         """
 
     def records(self) -> RecordViews:
-        """The records of this host.
+        """Return the views of this host's records.
 
-        :raises Stopping: nobody may read them any more.
+        :raises Stopping: records are no longer read.
         """
 
     def tracker(self) -> Tracker:
-        """What can be done with them.
+        """Return the tracker.
 
-        :raises NodeNotReady: the agent has not come that far.
-        :raises Stopping: nothing will be done any more.
+        :raises NodeNotReady: the agent has no tracker yet.
+        :raises Stopping: there are no more operations.
         """
 
     def placement(self) -> PlacementClient:
-        """Placement, for one piece of work.
+        """Return a client of Placement, for one piece of work.
 
         :raises NodeNotReady, Stopping: as :meth:`tracker`.
         """
 
     def readings(self) -> Sequence[Measurement]:
-        """What the monitors said of the host when they were last asked."""
+        """Return what the monitors last measured."""
 
     def reload(self) -> None:
-        """Read the configuration again.
+        """Reload the configuration.
 
-        :raises ConfigError: it cannot be used, and the old one stays.
+        :raises ConfigError: it cannot be used; the former one stays.
         """

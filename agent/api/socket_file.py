@@ -1,5 +1,5 @@
-"""The socket's file: made with its rights before anybody can see it, never taken from a running
-agent, gone at the end.
+"""The file of the API's socket: created with its rights before other processes can see it, never
+taken from a running agent, removed at the end.
 """
 
 import errno
@@ -17,15 +17,15 @@ from agent.model.names import printable
 
 MODE = 0o660
 FOLDER_MODE = 0o755
-# In seconds; whoever listens takes a connection at once.
+# In seconds; a process that listens accepts a connection at once.
 PROBE_TIMEOUT = 1.0
 
 
 class SocketFile:
-    """A listening socket at ``path``. Whoever holds the lock beside it may replace what is there.
+    """A listening socket at ``path``. The holder of the lock beside it may replace the file.
 
-    :raises SocketUnusable: another agent listens there, or something else is there, or it cannot be
-        made.
+    :raises SocketUnusable: another agent listens there, or the path is another kind of file, or it
+        cannot be created.
     """
 
     def __init__(self, path: Path, group: int | None) -> None:
@@ -48,8 +48,8 @@ class SocketFile:
         self._made = _identity(path)
 
     def remove(self) -> None:
-        """Take the file away, unless it is not ours any more. The socket itself is closed by its
-        server.
+        """Remove the file unless another process has replaced it, and release the lock. The server
+        closes the socket itself.
         """
         with suppress(FileNotFoundError):
             if _identity(self.path) == self._made:
@@ -58,7 +58,8 @@ class SocketFile:
 
 
 def _locked(path: Path) -> int:
-    # Kept while the agent runs. Never removed, because somebody may be about to lock it.
+    # Held while the agent runs. The file is never removed, because another process may be about to
+    # lock it.
     lock = os.open(
         path.with_name(f"{path.name}.lock"),
         os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
@@ -73,9 +74,9 @@ def _locked(path: Path) -> int:
 
 
 def _check_free(path: Path) -> None:
-    """Nothing there, or a socket on which nobody listens any more.
+    """Do nothing if nothing is at ``path``, or a socket at which no process listens.
 
-    :raises SocketUnusable: it is not free.
+    :raises SocketUnusable: the path is in use.
     """
     try:
         found = path.lstat()
@@ -98,14 +99,14 @@ def _check_free(path: Path) -> None:
 
 
 def _placed(path: Path, group: int | None) -> socket.socket:
-    """Listening under another name first, so that the file has its group and its rights, and a
-    listener, from its first moment.
+    """Return a socket that listens at ``path``. It is created under another name and renamed, so
+    that the file has its group, its rights and a listener from its first moment.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         temporary.unlink(missing_ok=True)
-        # What bind gives the file is no more than what the socket has.
+        # bind() gives the file no more rights than the socket has.
         os.fchmod(listening.fileno(), 0o600)
         with address(temporary) as where:
             listening.bind(where)

@@ -1,6 +1,4 @@
-"""Where the API's requests to the tracker are carried out: each is timed, and each
-refusal counted.
-"""
+"""The tracker as the API calls it: every operation is timed, every refusal is counted."""
 
 import time
 from collections.abc import Callable
@@ -15,15 +13,15 @@ Answer = TypeVar("Answer")
 
 
 class TimedTracker:
-    """Threads may share it."""
+    """Runs operations of the tracker, and counts them in the metrics. Threads may share it."""
 
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service, self._metrics = service, metrics
 
     def done(self, operation: TrackerOperation, work: Callable[[Tracker], Answer]) -> Answer:
-        """What ``work`` returns.
+        """Call ``work`` with the tracker, and return its result.
 
-        :raises AgentError: the tracker cannot be asked now, or refuses.
+        :raises AgentError: there is no tracker now, or it refuses.
         """
         begun, refusal = time.monotonic(), ""
         try:

@@ -1,4 +1,4 @@
-"""HTTP to a Unix socket."""
+"""An HTTP client connection to a Unix socket."""
 
 import http.client
 import socket
@@ -18,11 +18,14 @@ class UnixConnection(http.client.HTTPConnection):
         self._path, self._patience = path, timeout
 
     def connect(self) -> None:
-        """:raises OSError: nobody listens there, or it may not be connected to."""
+        """Connect.
+
+        :raises OSError: no process listens there, or the user may not connect.
+        """
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # By the kernel's own timeout, because with Python's a connection that has to wait in
-            # line fails at once.
+            # By the kernel's timeout, because with Python's a connection fails at once if the
+            # server's backlog is full.
             self.sock.setsockopt(
                 socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._patience), 0)
             )

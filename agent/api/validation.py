@@ -1,4 +1,4 @@
-"""Holds every request to openapi.yaml before its handler sees it."""
+"""Validation of every request by openapi.yaml, before its handler sees it."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ from agent.api.errors import (
 )
 from agent.model.names import printable
 
-# Wherever more than these are asked for, something is wrong.
+# No operation has as many parameters.
 MOST_PARAMETERS = 50
 # The one header whose absence has a status of its own.
 PRECONDITION = "If-Match"
@@ -27,8 +27,8 @@ BOOLEANS = {"true": True, "false": False}
 
 
 class Validation:
-    """Middleware of falcon. Leaves the request's parts, in their JSON types, in ``context``:
-    ``query``, ``header`` and ``body``.
+    """Middleware of falcon. Puts the request's parts, in their JSON types, into
+    ``request.context``: ``query``, ``header`` and ``body``.
     """
 
     def __init__(self, description: Description) -> None:
@@ -41,10 +41,10 @@ class Validation:
         _resource: object,
         parameters: Mapping[str, str],
     ) -> None:
-        """Look at everything, and refuse with the first things that are wrong.
+        """Validate all parts of the request, and refuse it with the first faults.
 
-        :raises UnknownMethod, VersionMissing, InvalidRequest, NotJson, WrongMediaType: it is not as
-            described.
+        :raises UnknownMethod, VersionMissing, InvalidApiRequest, NotJson, TooManyValues,
+            WrongMediaType: the request is not as described.
         """
         template = request.uri_template or ""
         operation = self._operations.get((template, request.method))
@@ -78,7 +78,9 @@ def _wrong(place: Place, expected: Parameters, given: Mapping[str, Any]) -> Iter
 
 
 def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], Iterable[Fault]]:
-    """The query's parameters in their types, and those that are given more than once."""
+    """Return the query's parameters in their types, and the faults of those that are given
+    repeatedly.
+    """
     try:
         pairs = parse_qsl(
             request.query_string, keep_blank_values=True, max_num_fields=MOST_PARAMETERS
@@ -97,14 +99,14 @@ def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], I
 
 
 def _typed(text: str, types: Iterable[str]) -> Any:
-    """A parameter in the type that is wanted, or as text, which the schema then refuses."""
+    """Return a parameter in its type, or as text, which the schema then refuses."""
     if "integer" in types and re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
         return int(text)
     return BOOLEANS.get(text, text) if "boolean" in types else text
 
 
 def _body(raw: bytes, media_type: str, operation: ApiOperation) -> tuple[Any, list[Fault]]:
-    """The document, an empty object where there need not be one, and what is wrong with it."""
+    """Return the document, an empty object if there is none, and the faults of the body."""
     if operation.body is None:
         return {}, [Fault("body", "", "is not expected here")] if raw else []
     if not raw:

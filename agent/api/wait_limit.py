@@ -1,5 +1,5 @@
-"""How many requests may wait at once for what the agent does not do by itself: audits, reloads,
-Placement, the store.
+"""The limit of requests that wait at the same time for something slow: audits, reloads, Placement,
+the store.
 """
 
 import time
@@ -12,11 +12,11 @@ from agent.deadline import left
 
 
 class WaitLimit:
-    """Each who waits keeps a thread from serving others, so that there are fewer places than
-    threads. Threads may share it.
+    """A number of places for requests that wait. Each of them keeps a thread from serving others,
+    so that there are fewer places than threads. Threads may share it.
 
-    ``patience``: for a place is waited as long as somebody else left within so many seconds; else
-    nobody will soon.
+    ``patience``: in seconds. A request waits for a place as long as a place was taken or freed
+    within that time; otherwise none will be free soon.
     """
 
     def __init__(self, places: int, what: str, patience: float = 0) -> None:
@@ -26,7 +26,7 @@ class WaitLimit:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """A place for as long as the context lasts.
+        """Hold a place within the context.
 
         :raises Busy: there is none.
         """
@@ -37,7 +37,7 @@ class WaitLimit:
 
     @contextmanager
     def place_if_free(self) -> Iterator[bool]:
-        """The same, and whether there was one."""
+        """Hold a place within the context if there is one; yield whether there is."""
         found = self._take()
         try:
             yield found

@@ -1,3 +1,3 @@
-"""The API's JSON documents about records: what is asked, as the tracker takes it, and what is kept,
-as it is shown.
+"""The API's JSON documents: of requests, converted to the tracker's own; of records, as the API
+shows them.
 """

@@ -1,4 +1,4 @@
-"""What is promised on a node, as it is now."""
+"""The documents of a node's records and guests."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,7 +21,7 @@ from agent.tracker.node_state import NodeState
 
 
 def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
-    """All guests of the node; among the errors, that these may not be all."""
+    """Return the document of a node's guests; ``errors`` says if the list may be incomplete."""
     name, why = state.node.name, state.host.guests_untold
     untold = (
         [
@@ -42,7 +42,7 @@ def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
 
 
 def node_without_guests(uuid: str, name: str, error: AgentError) -> JsonObject:
-    """A node of which nobody can tell."""
+    """Return the document of a node whose guests are unknown because of ``error``."""
     return {"name": name, "uuid": uuid, "guests": [], "errors": [_error(error)]}
 
 
@@ -72,8 +72,8 @@ def _error(error: AgentError) -> JsonObject:
 
 
 def node_records(state: NodeState) -> JsonObject:
-    """The sums of the node's records, what the host has, and all that keeps anybody from knowing
-    what is free.
+    """Return the document of a node's records: their sums, what the host has, and the problems
+    because of which the free amounts are uncertain.
     """
     node, providers = (
         state.node,
@@ -119,8 +119,8 @@ def _described(node: ComputeNode) -> JsonObject:
 
 
 def _free(state: NodeState) -> JsonObject:
-    """What is not promised, without any overcommitment; less than nothing where that is used. Null:
-    nobody knows the total.
+    """Return what is not claimed, without overcommitment; negative if more is used. None: the total
+    is unknown.
     """
     node, used = state.node, state.used
     disk_mb = None if node.local_gb is None else node.local_gb * 1024
@@ -166,8 +166,8 @@ def _cell(cell: HostCell, provider: str | None) -> JsonObject:
 
 
 def _pools(state: NodeState) -> list[JsonObject]:
-    """The devices that guests can ask for: those together that no request can tell apart, and how
-    many of them are free.
+    """Return the pools of devices for guests: devices that no request can tell apart, with the
+    numbers of all and of free ones.
     """
     free = {one.address for one in free_devices(state.devices)}
     pools: dict[tuple[Any, ...], list[DeviceRecord]] = {}
@@ -203,7 +203,7 @@ def _pools(state: NodeState) -> list[JsonObject]:
 
 
 def _tallied(state: NodeState) -> Mapping[str, Any]:
-    """How many devices there are, by their states."""
+    """Return how many devices there are, by state."""
     counts = dict.fromkeys(("available", "claimed", "allocated"), 0)
     for one in state.devices.values():
         counts[one.state] += 1
@@ -211,7 +211,7 @@ def _tallied(state: NodeState) -> Mapping[str, Any]:
 
 
 def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
-    """A parent of mediated devices, and how many of its devices claims have."""
+    """Return the document of a parent of mediated devices, with the number that claims have."""
     shares = (one for claim in state.claims.values() for one in claim.mdevs)
     return {
         **asdict(source),

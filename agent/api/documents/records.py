@@ -1,6 +1,4 @@
-"""Records as clients see them: the model's names and values, without what only the agent itself
-needs.
-"""
+"""Documents of records: the model's names and values, without what only the agent needs."""
 
 from collections.abc import Collection
 from dataclasses import asdict
@@ -22,8 +20,9 @@ def claim_document(
     units: Collection[UnitRecord],
     node_name: str | None,
 ) -> JsonObject:
-    """A claim with what it holds of ``devices`` and ``units``. ``node_name``: of its node, if that
-    is known here.
+    """Return the document of a claim, with those of ``devices`` and ``units`` that it holds.
+
+    ``node_name``: the name of its node, None if it is not known here.
     """
     return {
         "id": claim.id,
@@ -48,27 +47,27 @@ def claim_document(
 
 
 def device_document(device: DeviceRecord) -> JsonObject:
-    """A device."""
+    """Return the document of a device."""
     return asdict(device)
 
 
 def unit_document(unit: UnitRecord) -> JsonObject:
-    """A unit."""
+    """Return the document of a unit."""
     return asdict(unit)
 
 
 def instance_document(instance: Instance) -> JsonObject:
-    """An instance."""
+    """Return the document of an instance."""
     return asdict(instance)
 
 
 def migration_document(migration: Migration) -> JsonObject:
-    """A migration."""
+    """Return the document of a migration."""
     return asdict(migration)
 
 
 def cell_document(placed: PlacedCell) -> JsonObject:
-    """A guest cell on its host cell. ``pins``: guest CPU to host CPU."""
+    """Return the document of a guest cell on its host cell. ``pins``: guest CPU to host CPU."""
     return {
         "host_cell": placed.host_cell,
         "memory_mb": placed.cell.memory_mib,

@@ -1,6 +1,4 @@
-"""What clients ask of the tracker: documents, valid by openapi.yaml, as the tracker's
-own requests.
-"""
+"""Conversion of documents that clients send, valid by openapi.yaml, to the tracker's requests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,8 +23,8 @@ from agent.tracker.updates import InstanceUpdate
 
 Document = Mapping[str, Any]
 
-# What a port of such a type has to be; of the other types anything that needs not be asked for by
-# name.
+# What a device for a port of this vnic_type has to have. For the other types, any device that does
+# not have to be requested by these names.
 OF_VNIC = {
     "direct-physical": {"type": "type-PF"},
     "vdpa": {"type": "vdpa"},
@@ -35,7 +33,7 @@ OF_VNIC = {
 
 
 def instance_claim(asked: Document) -> InstanceClaim:
-    """Room for a new guest."""
+    """Return the claim for a new guest."""
     return InstanceClaim(
         id=asked["id"],
         node=ProviderUuid(asked["node"]),
@@ -45,10 +43,10 @@ def instance_claim(asked: Document) -> InstanceClaim:
 
 
 def move_claim(asked: Document) -> MoveClaim:
-    """Room for a guest that moves."""
+    """Return the claim for a guest that moves."""
     instance = asked["instance"]
     current = _flavor(instance["flavor"]) if "flavor" in instance else UNTOLD
-    # Only a guest that was built moves.
+    # Only a guest that was built can move.
     described = _instance({"vm_state": "active", **instance}, current)
     return MoveClaim(
         id=asked["id"],
@@ -66,7 +64,7 @@ def move_claim(asked: Document) -> MoveClaim:
 
 
 def device_claim(asked: Document) -> DeviceClaim:
-    """Devices for a guest that is there."""
+    """Return the claim of devices for an existing guest."""
     return DeviceClaim(
         id=asked["id"],
         node=ProviderUuid(asked["node"]),
@@ -76,12 +74,12 @@ def device_claim(asked: Document) -> DeviceClaim:
 
 
 def instance_update(asked: Document, version: int) -> InstanceUpdate:
-    """What has become of a guest, by somebody who has seen ``version`` of its record."""
+    """Return the update of an instance's record. ``version``: the one that the caller has read."""
     return InstanceUpdate(**asked, version=version)
 
 
 def _conditions(asked: Document) -> dict[str, Any]:
-    """What a claim of a guest and one of a move have in common."""
+    """Return the fields that claims of guests and of moves have in common."""
     allocations: Resources = {
         ProviderUuid(uuid): dict(entry["resources"])
         for uuid, entry in asked.get("allocations", {}).items()
@@ -106,7 +104,7 @@ def _instance(given: Document, flavor: Flavor) -> Instance:
 
 
 def _migration(asked: Document) -> Migration | None:
-    """The record that the caller made, as far as it is told."""
+    """Return the record of the migration that the caller has, as far as the document has it."""
     given = asked.get("migration")
     if given is None:
         return None
@@ -125,7 +123,7 @@ def _migration(asked: Document) -> Migration | None:
 
 
 def _told_migration(asked: Document) -> frozenset[str]:
-    """Which fields of its record the caller told."""
+    """Return the names of the migration's fields that the document has."""
     given = asked.get("migration", {})
     return frozenset() if isinstance(given, str) else frozenset(given)
 
@@ -145,10 +143,10 @@ def _devices(given: Sequence[Document]) -> tuple[DeviceRequest, ...]:
 
 
 def _device(given: Document) -> DeviceRequest:
-    """Devices, with what their port needs of them in each of the specs.
+    """Return a request for devices. What the port needs is added to each of its specs.
 
-    :raises InvalidDevices: port and spec say the same thing, or there are not as many providers as
-        devices.
+    :raises InvalidDevices: port and spec have the same key, or the number of providers is not that
+        of the devices.
     """
     port, providers = _of_port(given.get("port", {})), given.get("providers", ())
     spec, *others = (dict(one) for one in (given["spec"], *given.get("alternatives", ())))
@@ -172,7 +170,7 @@ def _device(given: Document) -> DeviceRequest:
 
 
 def _of_port(port: Document) -> dict[str, str]:
-    """What a port's devices have, in the words of a spec."""
+    """Return what a port's devices need, as keys of a spec."""
     spec = dict(OF_VNIC.get(port.get("vnic_type", ""), {}))
     if "physical_network" in port:
         spec["physical_network"] = port["physical_network"]

@@ -1,3 +1,3 @@
-"""What can be asked for, one module a noun. Requests come here only as openapi.yaml
-describes them.
+"""The API's resources, one module for each kind of object. Requests that arrive here are valid by
+openapi.yaml.
 """

@@ -1,4 +1,4 @@
-"""Audits that are asked for, and the configuration that is read again."""
+"""Resources for audits and for the reload of the configuration."""
 
 import re
 
@@ -11,19 +11,23 @@ from agent.api.wait_limit import WaitLimit
 _WAIT = re.compile(
     r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE
 )
-# In seconds; whoever wants to wait longer asks again.
+# In seconds; a client that waits longer asks again.
 LONGEST_WAIT = 300
 RETRY_AFTER = "1"
 
 
 class AuditWaiter:
-    """Shows audits to who may wait for them. Who finds no place is told to ask again."""
+    """Answers with audits, and lets a limited number of clients wait for them. The others are
+    answered at once with status 202.
+    """
 
     def __init__(self, service: Service, room: WaitLimit) -> None:
         self._service, self._room = service, room
 
     def answer(self, request: Request, response: Response, audit_id: str) -> None:
-        """The audit, waited for if that is preferred and there is room."""
+        """Answer with the audit, after waiting for it if the client prefers that and there is a
+        place.
+        """
         wait = _preferred_wait(request)
         if wait is None:
             _show(self._service.audit(audit_id, 0), response)
@@ -42,7 +46,7 @@ class AuditsResource:
         self._service, self._waiting = service, waiting
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Audit now."""
+        """Request an audit."""
         asked = request.context.body
         audit_id = self._service.request_audit(
             asked.get("nodes", ()), dry_run=asked.get("dry_run", False)
@@ -57,7 +61,7 @@ class AuditResource:
         self._waiting = waiting
 
     def on_get(self, request: Request, response: Response, id: str) -> None:
-        """Its report."""
+        """Show the audit, with its report once it is done."""
         self._waiting.answer(request, response, id)
 
 
@@ -68,7 +72,7 @@ class ReloadResource:
         self._service, self._room = service, room
 
     def on_post(self, _request: Request, response: Response) -> None:
-        """Read the configuration again."""
+        """Reload the configuration."""
         with self._room.place():
             self._service.reload()
         response.media = {"status": self._service.status()}

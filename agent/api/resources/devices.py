@@ -1,4 +1,4 @@
-"""PCI devices, and claims of nothing but devices."""
+"""Resources for PCI devices, and for claims of devices alone."""
 
 import falcon
 from falcon import Request, Response
@@ -21,7 +21,7 @@ class DevicesResource:
         self._service = service
 
     def on_get(self, request: Request, response: Response) -> None:
-        """A page."""
+        """Show a page of devices."""
         response.media = self._service.records().devices(request.context.query)
 
 
@@ -32,7 +32,7 @@ class CleanedDeviceResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
-        """A device was cleaned, so that guests can have it again."""
+        """Record that a device was cleaned, so that guests can have it again."""
         asked = request.context.body
         address = asked["address"].lower()
 
@@ -64,7 +64,7 @@ class DeviceClaimsResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Promise devices to a guest that is there."""
+        """Claim devices for an existing guest."""
         wanted = device_claim(request.context.body)
         planned = self._timed_tracker.done(
             "claim-devices", lambda tracker: tracker.claim_devices(wanted)
@@ -73,7 +73,7 @@ class DeviceClaimsResource:
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
     def on_delete(self, request: Request, response: Response) -> None:
-        """Give back what an instance has in one state."""
+        """Release the devices that an instance has in one state."""
         query = request.context.query
         instance = ConsumerUuid(query["instance"])
 
@@ -93,11 +93,11 @@ class DeviceClaimResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
-        """Give the devices back."""
+        """Release the claim."""
 
         def work(tracker: Tracker) -> PlannedChange:
-            # What a claim is for never changes; the same of a guest's claim would give the guest's
-            # room away.
+            # The purpose of a claim never changes. Releasing a guest's own claim would release the
+            # guest's resources.
             self._service.records().claim(id, "devices")
             return tracker.abort(id)
 
@@ -112,7 +112,7 @@ class DeviceUseResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
-        """The guest uses them now."""
+        """Record that the guest uses the devices."""
 
         def work(tracker: Tracker) -> PlannedChange:
             self._service.records().claim(id, "devices")

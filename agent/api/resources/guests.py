@@ -1,4 +1,4 @@
-"""The guests that the hypervisor shows, and records for those that have none."""
+"""Resources for the guests that the hypervisor shows, and for the import of unrecorded ones."""
 
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -25,7 +25,7 @@ class GuestsResource:
         self._service = service
 
     def on_get(self, _request: Request, response: Response) -> None:
-        """All of them, by node."""
+        """Show all guests, by node."""
         tracker = self._service.tracker()
         response.media = {
             "nodes": [
@@ -41,8 +41,8 @@ class GuestImportsResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Make records of those that have none; a node that cannot be asked does not keep the
-        others from it.
+        """Import the guests without records. An error of one node does not stop the import on the
+        others.
         """
         asked = request.context.body
         tracker, dry_run = self._service.tracker(), asked.get("dry_run", False)
@@ -71,7 +71,7 @@ class GuestResource:
         self._timed_tracker = timed_tracker
 
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
-        """End its record."""
+        """End the guest's record."""
         response.media = instance_document(
             self._timed_tracker.done(
                 "forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))
@@ -80,9 +80,9 @@ class GuestResource:
 
 
 def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
-    """The nodes of these names, patterns or uuids; all, if there are none.
+    """Return the nodes with these names, patterns or uuids; all nodes if there are none.
 
-    :raises UnknownNode: one of them means nothing.
+    :raises UnknownNode: one of them matches no node.
     """
     names = {
         **dict.fromkeys(tracker.nodes(), ""),

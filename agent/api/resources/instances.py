@@ -1,4 +1,4 @@
-"""Instances: their records, what becomes of them, and what they have in Placement."""
+"""Resources for claims of instances, for instances, and for their allocations in Placement."""
 
 import falcon
 from falcon import Request, Response
@@ -21,11 +21,11 @@ class ClaimsResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, request: Request, response: Response) -> None:
-        """A page of those that are open."""
+        """Show a page of open claims."""
         response.media = self._service.records().claims(request.context.query)
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Promise a new guest its room."""
+        """Claim a node's resources for a new guest."""
         wanted = instance_claim(request.context.body)
         planned = self._timed_tracker.done("claim", lambda tracker: tracker.claim(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
@@ -39,11 +39,11 @@ class ClaimResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
-        """The claim."""
+        """Show the claim."""
         response.media = self._service.records().claim(id)
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
-        """Give it back."""
+        """Release the claim."""
         planned = self._timed_tracker.done("abort", lambda tracker: tracker.abort(id))
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
@@ -55,7 +55,7 @@ class InstancesResource:
         self._service = service
 
     def on_get(self, request: Request, response: Response) -> None:
-        """A page."""
+        """Show a page of instances."""
         response.media = self._service.records().instances(request.context.query)
 
 
@@ -66,11 +66,11 @@ class InstanceResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
-        """The instance."""
+        """Show the instance."""
         _show(response, self._service.records().instance(uuid))
 
     def on_patch(self, request: Request, response: Response, uuid: str) -> None:
-        """Take note of its new state."""
+        """Update the instance's record."""
         update = instance_update(
             request.context.body, int(request.context.header["If-Match"].strip('"'))
         )
@@ -91,7 +91,9 @@ class AllocationResource:
         self._service, self._timed_tracker, self._room = service, timed_tracker, room
 
     def on_delete(self, request: Request, response: Response, uuid: str) -> None:
-        """Remove it from one of this host's nodes, or everywhere; that there is none is as good."""
+        """Remove the instance's allocation of one of this host's nodes, or of all providers. No
+        allocation is no error.
+        """
         query = request.context.query
 
         def work(tracker: Tracker) -> None:

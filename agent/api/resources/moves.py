@@ -1,4 +1,6 @@
-"""Moves: resizes, migrations and evacuations, from the room at the destination to their end."""
+"""Resources for moves (resizes, migrations, evacuations), from the claim at the destination to the
+end.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -20,11 +22,11 @@ class MigrationsResource:
         self._service = service
 
     def on_get(self, request: Request, response: Response) -> None:
-        """A page."""
+        """Show a page of migrations."""
         response.media = self._service.records().migrations(request.context.query)
 
 
-# The last word of the path, and what it has the tracker do.
+# From the last word of the path to the tracker's operation.
 STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], PlannedChange]]] = {
     "confirm": ("confirm", Tracker.confirm),
     "revert": ("revert", Tracker.revert),
@@ -40,7 +42,7 @@ class MovesResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Promise a guest that moves its room."""
+        """Claim a node's resources for a guest that moves."""
         wanted = move_claim(request.context.body)
         planned = self._timed_tracker.done("claim-move", lambda tracker: tracker.claim_move(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
@@ -54,11 +56,11 @@ class MoveResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
-        """The move."""
+        """Show the move."""
         response.media = self._service.records().move(id)
 
     def on_patch(self, request: Request, response: Response, id: str) -> None:
-        """Take note of how far it has come."""
+        """Record the status that the move has reached."""
         status = request.context.body["status"]
         planned = self._timed_tracker.done(
             "progress", lambda tracker: tracker.progress(_id_of(self._service, id), status)
@@ -73,7 +75,7 @@ class DroppedHalfResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response, id: str) -> None:
-        """Give one half back."""
+        """Release one half of the move."""
         half = request.context.body["half"]
         planned = self._timed_tracker.done(
             "drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half)
@@ -82,14 +84,14 @@ class DroppedHalfResource:
 
 
 class MoveStepResource:
-    """/v1/moves/{id}/``word``."""
+    """/v1/moves/{id}/``word``, for each word of :data:`STEPS`."""
 
     def __init__(self, service: Service, timed_tracker: TimedTracker, word: str) -> None:
         self._service, self._timed_tracker = service, timed_tracker
         self._operation, self._work = STEPS[word]
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
-        """Take the move there."""
+        """Confirm, revert, abort or finish the move."""
 
         planned = self._timed_tracker.done(
             self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id))
@@ -98,9 +100,9 @@ class MoveStepResource:
 
 
 def _id_of(service: Service, given: str) -> str:
-    """The id of the move that is called by that or by its migration's uuid.
+    """Return the id of a move, given its id or its migration's uuid.
 
-    :raises UnknownClaim: there is none. What a claim is for never changes; the same of a guest's
-        claim would give the guest's room away.
+    :raises UnknownClaim: there is none, or the claim is not for a move: its purpose never changes,
+        and releasing a guest's own claim would release the guest's resources.
     """
     return str(service.records().claim(given, "move")["id"])

@@ -1,4 +1,4 @@
-"""Nodes and their trees."""
+"""Resources for nodes, their trees, and the results of builds on them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +21,7 @@ class BuildsResource:
         self._timed_tracker = timed_tracker
 
     def on_post(self, request: Request, response: Response, uuid: str) -> None:
-        """Count one."""
+        """Count a build."""
         result = request.context.body["result"]
         response.media = {
             "failed_builds": self._timed_tracker.done(
@@ -39,8 +39,8 @@ def page(
     query: Mapping[str, Any],
     key: Callable[[Mapping[str, Any]], str],
 ) -> dict[str, Any]:
-    """The items after ``marker``, ``limit`` at most. They come in the order of their keys, so that
-    none is left out when others go.
+    """Return the page of ``items`` after ``marker``, ``limit`` items at most. ``items`` are ordered
+    by their keys, so that no item is left out when others disappear.
     """
     limit, marker = query.get("limit", LONGEST), query.get("marker")
     rest = [item for item in items if marker is None or key(item) > marker]
@@ -55,7 +55,7 @@ class NodesResource:
         self._service = service
 
     def on_get(self, request: Request, response: Response) -> None:
-        """A page of summaries."""
+        """Show a page of summaries."""
         response.media = page(
             "nodes", self._service.nodes(), request.context.query, lambda node: str(node["uuid"])
         )
@@ -68,7 +68,9 @@ class NodeResource:
         self._service = service
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
-        """The node as its last audit left it, and what is promised on it now."""
+        """Show the node as its last audit left it, with its records and the monitors' values of
+        now.
+        """
         readings = [asdict(one) for one in self._service.readings()]
         response.media = {
             **self._service.node(uuid),
@@ -77,7 +79,7 @@ class NodeResource:
         }
 
     def _records(self, uuid: str) -> JsonObject | None:
-        """What is promised on it now; None if nobody can tell."""
+        """Return the node's records; None if the tracker cannot show them."""
         try:
             return node_records(self._service.tracker().view(ProviderUuid(uuid)))
         except TrackerError:
@@ -91,5 +93,5 @@ class TreeResource:
         self._service = service
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
-        """Its providers."""
+        """Show the providers of the node's tree."""
         response.media = self._service.tree(uuid)

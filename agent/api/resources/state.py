@@ -1,4 +1,4 @@
-"""How the agent is: for people who look, for supervisors, for Prometheus."""
+"""Resources for the agent's own state: health, readiness, metrics."""
 
 from falcon import Request, Response
 
@@ -7,7 +7,7 @@ from agent.api.service import Service
 
 
 def _health(service: Service) -> dict[str, str]:
-    """How things are, in a line, and in the word that it begins with."""
+    """Return the status line, and the state, which is its first word."""
     status = service.status()
     return {"state": status.partition(":")[0], "status": status}
 
@@ -19,7 +19,7 @@ class HealthResource:
         self._service = service
 
     def on_get(self, _request: Request, response: Response) -> None:
-        """Whether the process works."""
+        """Answer 200 if the process works."""
         self._service.check_health()
         response.media = _health(self._service)
 
@@ -31,7 +31,7 @@ class ReadinessResource:
         self._service = service
 
     def on_get(self, _request: Request, response: Response) -> None:
-        """Whether every node was audited and is well."""
+        """Answer 200 if every node was audited and is well."""
         self._service.check_readiness()
         response.media = _health(self._service)
 
@@ -43,6 +43,6 @@ class MetricsResource:
         self._metrics = metrics
 
     def on_get(self, _request: Request, response: Response) -> None:
-        """Everything that is counted."""
+        """Show all metrics."""
         response.content_type = CONTENT_TYPE
         response.data = self._metrics.text()

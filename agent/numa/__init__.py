@@ -1,3 +1,3 @@
-"""Fitting guests to NUMA cells: what a guest asks for, what a host has left, which cells and CPUs
-it gets. Pure; no I/O.
+"""NUMA: the topology that a guest requests, the cells of the host with their usage, and the fit of
+the one on the other. Pure; no I/O.
 """

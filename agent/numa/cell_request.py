@@ -1,4 +1,4 @@
-"""How a guest's CPUs and memory are spread over its cells."""
+"""Cells of a guest: how its CPUs and memory are spread over them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,9 +14,9 @@ Spread = list[tuple[frozenset[int], int]]
 def guest_cells(
     asked: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]
 ) -> tuple[GuestCell, ...]:
-    """The cells, evenly or as flavor or image say.
+    """Return the cells, evenly spread or as flavor or image say.
 
-    :raises RequestError: that does not add up.
+    :raises GuestRequestError: the CPUs or the memory do not add up.
     """
     nodes = _nodes(asked)
     cpus, memory = _numbered(asked, "numa_cpus", nodes), _numbered(asked, "numa_mem", nodes)
@@ -32,8 +32,8 @@ def guest_cells(
 
 
 def overlooked(asked: FlavorAndImage) -> list[str]:
-    """The keys that say something of a cell and are not read: the guest does not have it, or one
-    before it is missing.
+    """Return the keys of cells that are not read, because the guest does not have the cell or the
+    key of a cell before is missing.
     """
     nodes = _nodes(asked)
     keys = []
@@ -59,8 +59,8 @@ def _nodes(asked: FlavorAndImage) -> int:
 
 
 def _numbered(asked: FlavorAndImage, name: str, nodes: int) -> Sequence[str]:
-    """The values of ``name.0``, ``name.1``, ...: from one of flavor and image, up to
-    the first gap.
+    """Return the values of ``name.0``, ``name.1``, ... from either flavor or image, up to the first
+    gap.
     """
     flavor, image = (
         list(_up_to_gap(given, f"{start}{name}", nodes))
@@ -130,7 +130,7 @@ def _as_given(
 
 
 def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
-    """The guest CPUs of each cell: each CPU once."""
+    """Return the guest CPUs of each cell; each CPU is in one cell."""
     cells, seen = [], frozenset[int]()
     for index, text in enumerate(texts):
         key, one = f"hw:numa_cpus.{index}", _one_cell(text, index)

@@ -1,5 +1,5 @@
-"""How a guest wants its CPUs: policies for pinning, threads and emulator, and which of them are
-dedicated or realtime.
+"""CPU request of a guest: policies for pinning, threads and emulator, and its dedicated and
+realtime CPUs.
 """
 
 import re
@@ -13,7 +13,8 @@ CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")
 THREAD_POLICIES: tuple[ThreadPolicy, ...] = ("prefer", "require", "isolate")
 EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = ("share", "isolate")
 HYPERTHREADING = "trait:HW_CPU_HYPERTHREADING"
-# The unnumbered group and the numbered ones; others, resources_X:PCPU, only the scheduler reads.
+# The unnumbered group and the numbered ones; other groups, resources_X:PCPU, matter to the
+# scheduler only.
 SIZED = re.compile(r"resources(?:[1-9][0-9]*)?:([VP]CPU)")
 HYPERTHREADED = re.compile(r"trait(?:[1-9][0-9]*)?:HW_CPU_HYPERTHREADING")
 AMOUNT = re.compile(r"\s*[+-]?[0-9]+\s*")
@@ -22,19 +23,21 @@ PINNED = "with hw:cpu_policy dedicated or mixed"
 
 @dataclass(frozen=True, slots=True)
 class CpuRequest:
-    """``dedicated`` and ``realtime`` are guest CPUs."""
+    """The CPUs that a guest requests."""
 
     policy: CpuPolicy
     threads: ThreadPolicy | None
     emulator: EmulatorPolicy | None
     dedicated: frozenset[int]
+    """Guest CPUs."""
     realtime: frozenset[int]
+    """Guest CPUs."""
 
 
 def cpu_request(asked: FlavorAndImage, vcpus: int) -> CpuRequest:
-    """What flavor and image say about the ``vcpus`` CPUs of the guest.
+    """Return what flavor and image request for the ``vcpus`` CPUs of the guest.
 
-    :raises RequestError: they contradict each other, or ask for something impossible.
+    :raises GuestRequestError: they contradict each other, or ask for something impossible.
     """
     cpus = frozenset(range(vcpus))
     emulator = asked.flavor_word(
@@ -83,8 +86,8 @@ def _policy(asked: FlavorAndImage) -> CpuPolicy:
 def _policy_of_resources(
     asked: FlavorAndImage, vcpus: int, emulator: EmulatorPolicy | None
 ) -> CpuPolicy | None:
-    """The policy that ``resources:PCPU`` of all groups together implies. An amount of 0, of either
-    class, only keeps it out of the request.
+    """Return the policy that ``resources:PCPU`` of all groups together implies. An amount of 0 of
+    either class implies nothing: it only keeps the class out of the scheduler's request.
     """
     sized = {
         name: [(key, amount) for key, found, amount in _sized(asked.specs) if found == name]
@@ -119,12 +122,12 @@ def _policy_of_resources(
 
 
 def unreadable_amounts(specs: Mapping[str, str]) -> Iterator[str]:
-    """The keys of groups whose amount of CPUs is no number: they ask for nothing."""
+    """Yield the keys of groups whose amount of CPUs is no number: they request nothing."""
     return (key for key, _, amount in _sized(specs) if amount is None)
 
 
 def _sized(specs: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
-    """Key, class and amount of the groups that size CPUs; None if it is no number."""
+    """Yield key, class and amount of the groups that size CPUs; amount None if it is no number."""
     for key, value in specs.items():
         if (found := SIZED.fullmatch(key)) is not None:
             yield key, found[1], int(value) if AMOUNT.fullmatch(value) else None
@@ -141,13 +144,13 @@ def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
             f"the flavor says {flavor}",
             str(flavor),
         )
-    # Also a flavor that prefers, because it was the scheduler's reason not to ask for more.
+    # Also for a flavor with prefer, because the scheduler did not ask for more because of it.
     chosen = flavor or image
     trait = next(
         (value for key, value in asked.specs.items() if HYPERTHREADED.fullmatch(key)), None
     )
     if trait is None and asked.properties.get(HYPERTHREADING) == "required":
-        # What an image forbids nobody reads.
+        # A trait that the image forbids has no effect.
         trait = "required"
     implied: ThreadPolicy | None = (
         "require" if trait == "required" else "isolate" if trait == "forbidden" else None
@@ -175,7 +178,7 @@ def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
 def _mixed(
     asked: FlavorAndImage, cpus: frozenset[int], emulator: EmulatorPolicy | None
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The dedicated and the realtime CPUs: one mask says both."""
+    """Return the dedicated and the realtime CPUs, which one mask names."""
     key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
     text, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
     if realtime_mask is not None and text is not None:
@@ -187,8 +190,8 @@ def _mixed(
             "one of the two",
         )
     if text is None and boolean(asked.flavor("cpu_realtime")):
-        # All of them, if the emulator's threads have another place: so it is placed, with no CPU
-        # that is shared.
+        # All CPUs, if the emulator's threads have another place: such a guest is placed without
+        # shared CPUs.
         realtime = _realtime(asked, cpus, "mixed", emulator)
         return realtime, realtime
     if text is None:
@@ -214,7 +217,7 @@ def _mixed(
 def _realtime(
     asked: FlavorAndImage, cpus: frozenset[int], policy: CpuPolicy, emulator: EmulatorPolicy | None
 ) -> frozenset[int]:
-    """The realtime CPUs of a guest whose CPUs are all of one kind."""
+    """Return the realtime CPUs of a guest."""
     if not boolean(asked.flavor("cpu_realtime")):
         return frozenset()
     if policy == "shared":
@@ -236,8 +239,8 @@ def _realtime(
 
 
 def _realtime_mask(asked: FlavorAndImage) -> str | None:
-    """The mask of a guest that wants realtime CPUs; the image knows its workload better than the
-    flavor.
+    """Return the mask of a guest with realtime CPUs. The image's counts before the flavor's,
+    because it knows the workload better.
     """
     image = asked.image("cpu_realtime_mask")
     mask_text = image if image is not None else asked.flavor("cpu_realtime_mask")

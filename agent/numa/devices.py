@@ -1,4 +1,4 @@
-"""What the fit has to know of the devices that a guest wants."""
+"""Devices of a guest as the fit sees them, and the order of preference of host cells."""
 
 from collections.abc import Hashable, Sequence
 from typing import Literal, Protocol
@@ -9,60 +9,63 @@ from agent.numa.host import HostCell
 
 
 class DeviceFit(Protocol):
-    """The free devices of a host, as one guest sees them. Cells are ids.
+    """The free devices of a host, as one guest can have them. Cells are given by their ids.
 
-    More cells never cost more than some of them: what the search leaves out depends on that.
+    A larger set of cells never costs more than a part of it: what the search leaves out depends on
+    that.
     """
 
     @property
     def wanted(self) -> bool:
-        """Whether the guest wants any."""
+        """Whether the guest wants any device."""
 
     @property
     def demands(self) -> Sequence[DeviceDemand]:
-        """What can be told of all sets of cells at once; the search is quicker for it."""
+        """Demands that hold for all sets of cells; they make the search shorter."""
 
     def free(self, cell: int) -> int:
-        """How many wanted devices are on the cell; of a guest that wants none, how many
-        there are.
+        """Return the number of wanted devices on the cell; for a guest that wants none, the number
+        of all devices there.
         """
 
     def kind(self, cell: int) -> Hashable:
-        """Equal for cells that may stand for each other, as far as devices go, if they are equally
-        far from all others.
+        """Return a value that is equal for cells whose devices are interchangeable, if the cells
+        are equally far from all others.
         """
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """How many wanted devices would not be local, and the sum of their distances to the nearest
-        cell; None if not all can be had.
+        """Return how many wanted devices would not be local, and the sum of their distances to the
+        nearest cell; None if not all can be had.
 
-        :raises Undecided: nobody knows.
+        :raises Undecided: the search was given up.
         """
 
     def least(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """What they cost at least on some of ``cells``; None if they cannot be had there."""
+        """Return a lower bound of the cost for any part of ``cells``; None if the devices cannot be
+        had.
+        """
 
 
 class NoDeviceFit:
-    """A guest without devices on a host without any."""
+    """Devices of a guest that wants none, on a host without any."""
 
     wanted = False
     demands = ()
 
     def free(self, cell: int) -> int:  # noqa: ARG002
-        """None."""
+        """Return 0."""
         return 0
 
     def kind(self, cell: int) -> Hashable:  # noqa: ARG002
-        """All are alike."""
+        """Return the same value for all cells."""
         return None
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:  # noqa: ARG002
-        """Nothing."""
+        """Return no cost."""
         return 0, 0
 
     def least(self, cells: frozenset[int]) -> tuple[int, int] | None:  # noqa: ARG002
-        """Nothing."""
+        """Return no cost."""
         return 0, 0
 
 
@@ -72,16 +75,16 @@ Strategy = Literal["spread", "pack"]
 def preferred(
     host: Sequence[HostCell], guest: Guest, devices: DeviceFit, strategy: Strategy
 ) -> list[int]:
-    """The positions of the cells, most wanted first: by devices, then by CPUs, then by memory, then
-    as given.
+    """Return the positions of the cells, most wanted first: by devices, then CPUs, then memory,
+    then the given order.
 
-    As given if the guest needs all of them.
+    The given order if the guest needs all cells.
     """
     sign = 1 if strategy == "spread" else -1
 
     def key(column: int) -> tuple[int, int, int]:
         cell = host[column]
-        # Who wants no device leaves the cells that have some to those who do.
+        # A guest without devices leaves the cells that have some to other guests.
         near = -devices.free(cell.id) if devices.wanted else devices.free(cell.id)
         cpus = -len(cell.free_dedicated) if guest.pinned else cell.shared_used
         return near, sign * cpus, sign * -cell.free_memory_mib

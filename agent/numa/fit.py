@@ -1,9 +1,9 @@
-"""The fit of a whole guest: which host cells it gets.
+"""Fit of a whole guest: which host cells it gets.
 
-Whether a guest cell fits a host cell depends on no other pair, because host cells are disjoint;
-whether devices and networks are near enough depends only on the set of host cells, not on who sits
-where. So the problem is to choose a set with a perfect matching, by a search that leaves out whole
-families of sets.
+Whether a guest cell fits a host cell depends on no other pair, because host cells are disjoint.
+Whether devices and networks are near enough depends only on the set of host cells, not on which
+guest cell is on which of them. So the problem is to choose a set with a perfect matching, by a
+search that leaves out whole families of sets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ Failed = Literal["count", "allocation", "pair", "matching", "networks", "devices
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """The networks that the guest's ports are on."""
+    """The networks of the guest's ports."""
 
     physnets: frozenset[str] = frozenset()
     tunneled: bool = False
 
     def local(self, host: Sequence[HostCell]) -> Mapping[str, frozenset[int]]:
-        """For each network that is local to some cell of the host: the positions of those cells.
-        The guest needs one.
+        """Return, for each network that is local to some cell of the host, the positions of those
+        cells. The guest needs one of them.
         """
         groups = {
             f"physnet {name}": frozenset(
@@ -49,23 +49,25 @@ NO_NETWORKS = Networks()
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where each guest cell sits, in the guest's order, and the score of the chosen set (lower is
-    better).
-    """
+    """The result of a fit."""
 
     cells: tuple[PlacedCell, ...]
+    """Where each guest cell is placed, in the guest's order."""
     score: Score
+    """Of the chosen set; lower is better."""
     set_tests: int
+    """How many sets of cells were tested."""
 
 
 class NoFit(AgentError):
-    """The guest cannot be placed. ``failed``: the test that nothing passed; ``set_tests``: how many
-    sets of cells were tried.
-    """
+    """The guest cannot be placed."""
 
     code = "numa.no-fit"
 
     def __init__(self, failed: Failed, why: str, misfits: Misfits, set_tests: int = 0) -> None:
+        """``failed``: the test that nothing passed. ``misfits``: of all pairs of cells.
+        ``set_tests``: how many sets of cells were tested.
+        """
         super().__init__(
             why,
             "another host, or a smaller guest",
@@ -89,12 +91,12 @@ def fit(
     strategy: Strategy = "spread",
     budget: int = BUDGET,
 ) -> Fit:
-    """Place ``guest``. Nothing given is changed. ``allocated``: of each cell, if the scheduler took
-    some of any; the guest sits on those.
+    """Place ``guest`` on the cells of ``host``; changes neither. ``allocated``: what the scheduler
+    allocated of each cell, if of any; the guest is placed on those cells.
 
-    :raises NoFit: it does not fit; the reason is in the error.
-    :raises Undecided: nobody knows after ``budget`` steps of the search; counted, so that load does
-        not matter.
+    :raises NoFit: the guest does not fit; the error has the reason.
+    :raises Undecided: there is no result after ``budget`` steps of the search. Steps are counted
+        and not timed, so that the answer does not depend on the load.
     """
     devices, groups = devices or NoDeviceFit(), (networks or NO_NETWORKS).local(host)
     if len(guest.cells) > len(host):
@@ -153,7 +155,7 @@ def _cells(host: Sequence[HostCell]) -> Cells:
 
 
 def _not_all(named: Sequence[int], groups: Mapping[str, frozenset[int]], misfits: Misfits) -> NoFit:
-    """Why the guest cannot have cells of all that it has to."""
+    """Return the error for a guest that cannot have a cell in each of the groups that it needs."""
     if not groups:
         return NoFit(
             "allocation",
@@ -170,13 +172,13 @@ def _not_all(named: Sequence[int], groups: Mapping[str, frozenset[int]], misfits
 
 
 def cells_named(ids: Sequence[int]) -> str:
-    """Some cells of a host, in words."""
+    """Return the ids of some cells of a host, in words."""
     *others, last = map(str, ids)
     return f"cells {', '.join(others)} and {last}" if others else f"cell {last}"
 
 
 def _check_room(order: Sequence[int], pairs: Pairs) -> None:
-    """Whether there is room, wherever devices and networks may be.
+    """Check that there is room for all guest cells, wherever devices and networks are.
 
     :raises NoFit: there is none.
     """

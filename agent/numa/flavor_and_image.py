@@ -1,5 +1,5 @@
-"""What flavor and image say about one thing, and who wins. An image property is the extra spec's
-name with ``hw_``.
+"""Values of flavor and image for the same setting, and which of them counts. An image property is
+called like the extra spec, with ``hw_`` for ``hw:``.
 """
 
 import re
@@ -37,7 +37,7 @@ Kind = Literal[
     "VcpuPcpuConflict",
 ]
 
-# Where flavor and image, or two ways to say the same, contradict each other.
+# Contradictions between flavor and image, or between two extra specs for the same setting.
 CONFLICTS: frozenset[Kind] = frozenset(
     {
         "TopologyForbidden",
@@ -51,13 +51,14 @@ CONFLICTS: frozenset[Kind] = frozenset(
 
 
 class GuestRequestError(AgentError):
-    """A flavor or image that asks for something impossible: which key and value, why, and what
-    would be ``allowed``.
-    """
+    """A flavor or image asks for something impossible."""
 
     code = "numa.request"
 
     def __init__(self, kind: Kind, key: str, value: object, why: str, allowed: str) -> None:
+        """``key`` and ``value``: the request. ``why``: what is wrong with it. ``allowed``: what
+        would be allowed.
+        """
         super().__init__(
             printable(f"{key} = {value}: {why}"),
             f"allowed: {printable(allowed)}",
@@ -74,9 +75,9 @@ _SCALE = {"": 1, "K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 
 
 def parse_page_size(text: str) -> int:
-    """A size in KiB, out of a number of KiB or a number with a suffix.
+    """Return a size in KiB, from a number of KiB or a number with a suffix.
 
-    :raises ValueError: it is no size.
+    :raises ValueError: the text is no size.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None or not int(found[1]) or (not found[2] and found[0] != found[1]):
@@ -90,37 +91,39 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class FlavorAndImage:
-    """The extra specs of a flavor and the properties of an image. An empty value says nothing."""
+    """The extra specs of a flavor and the properties of an image. An empty value counts as
+    missing.
+    """
 
     specs: Mapping[str, str]
     properties: Mapping[str, str]
 
     def flavor(self, name: str) -> str | None:
-        """The flavor's ``hw:`` value."""
+        """Return the flavor's ``hw:`` value."""
         return self.specs.get(f"hw:{name}") or None
 
     def image(self, name: str) -> str | None:
-        """The image's ``hw_`` value."""
+        """Return the image's ``hw_`` value."""
         return self.properties.get(f"hw_{name}") or None
 
     def flavor_word(self, name: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
-        """The flavor's value, one of ``allowed``.
+        """Return the flavor's value, one of ``allowed``.
 
-        :raises RequestError: it is another.
+        :raises GuestRequestError: it is another.
         """
         return word(self.flavor(name), f"hw:{name}", allowed, kind)
 
     def image_word(self, name: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
-        """The image's value, one of ``allowed``.
+        """Return the image's value, one of ``allowed``.
 
-        :raises RequestError: it is another.
+        :raises GuestRequestError: it is another.
         """
         return word(self.image(name), f"hw_{name}", allowed, kind)
 
     def only_one(self, name: str, kind: Kind) -> str | None:
-        """The value of whichever gives one.
+        """Return the value of the flavor or of the image, of which only one may have the setting.
 
-        :raises RequestError: both do.
+        :raises GuestRequestError: both have it.
         """
         flavor, image = self.flavor(name), self.image(name)
         if flavor is not None and image is not None:
@@ -136,10 +139,10 @@ class FlavorAndImage:
     def agreed(
         self, name: str, read: Callable[[str | None, str], Read | None], kind: Kind
     ) -> Read | None:
-        """The value of whichever gives one, or of both if they say the same. ``read`` gets the text
-        and its key.
+        """Return the value of the flavor or of the image, which have to agree if both have the
+        setting. ``read`` gets the text and its key.
 
-        :raises RequestError: they differ.
+        :raises GuestRequestError: they differ.
         """
         flavor, image = read(self.flavor(name), f"hw:{name}"), read(self.image(name), f"hw_{name}")
         if flavor is not None and image is not None and flavor != image:
@@ -154,9 +157,9 @@ class FlavorAndImage:
 
 
 def word(value: str | None, key: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
-    """``value`` if it is one of ``allowed``, in whatever case.
+    """Return ``value`` in lower case if it is one of ``allowed``.
 
-    :raises RequestError: it is another.
+    :raises GuestRequestError: it is another.
     """
     if value is None:
         return None
@@ -167,14 +170,16 @@ def word(value: str | None, key: str, allowed: tuple[Word, ...], kind: Kind) -> 
 
 
 def boolean(value: str | None) -> bool:
-    """Whether a value means yes. Anything unknown means no, as in the API that accepted it."""
+    """Return whether a value means yes. An unknown value means no, as in the API that accepted
+    it.
+    """
     return (value or "").strip().lower() in ("1", "t", "true", "on", "y", "yes")
 
 
 def number(value: str | None, key: str, kind: Kind) -> int | None:
-    """A number, 0 or more.
+    """Return a number, 0 or more.
 
-    :raises RequestError: it is none.
+    :raises GuestRequestError: the value is none.
     """
     if value is None:
         return None
@@ -184,9 +189,9 @@ def number(value: str | None, key: str, kind: Kind) -> int | None:
 
 
 def page_size(value: str, key: str) -> int:
-    """A page size in KiB.
+    """Return a page size in KiB.
 
-    :raises RequestError: it is no size.
+    :raises GuestRequestError: the value is no size.
     """
     try:
         return parse_page_size(value)
@@ -201,13 +206,13 @@ def page_size(value: str, key: str) -> int:
 
 
 def mask(value: str, key: str, cpus: frozenset[int]) -> frozenset[int]:
-    """The CPUs of ``cpus`` that a mask names: a list; one that begins with ``^`` is a list of
-    exceptions from all.
+    """Return the CPUs of ``cpus`` that a mask names: a CPU list; a mask that begins with ``^`` is a
+    list of exceptions from all CPUs.
 
-    :raises RequestError: it is no list, or names a CPU that is not there.
+    :raises GuestRequestError: the mask is no list, or names a CPU that the guest does not have.
     """
-    # Only the items with ^ are left out, as everywhere: ^0,2 is all but 0, and 2 is among them
-    # anyway.
+    # Only the items with ^ are exceptions, as in every CPU list: ^0,2 is all CPUs but 0, of which 2
+    # is one anyway.
     begun = f"0-{max(cpus)}," if value.strip().startswith("^") else ""
     try:
         named = parse_cpu_list(begun + value)

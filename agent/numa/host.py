@@ -1,4 +1,4 @@
-"""A host cell with what is used of it, and how a placed guest cell changes that."""
+"""Host cells with their usage, and how a placed guest cell changes it."""
 
 import logging
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ LOG = logging.getLogger(__name__)
 
 
 class CellUsageError(AgentError):
-    """A placed guest cell that cannot be counted on its host cell, or not be given back: a record
-    is wrong.
+    """A placed guest cell cannot be added to its host cell, or not be removed from it: a record is
+    wrong.
     """
 
     code = "numa.usage"
@@ -21,12 +21,16 @@ class CellUsageError(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of one size: ``size_kib`` in KiB, the rest in pages."""
+    """Pages of one size."""
 
     size_kib: int
+    """KiB."""
     total: int
+    """Pages."""
     used: int = 0
+    """Pages."""
     reserved: int = 0
+    """Pages."""
 
     @property
     def free(self) -> int:
@@ -36,32 +40,37 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class HostCell:
-    """``shared`` and ``dedicated`` are the host CPUs offered to shared and to dedicated guest CPUs.
-
-    ``memory_mib`` and ``memory_used_mib`` in MiB; ``shared_used`` counts shared guest CPUs.
-    ``siblings``: the hardware threads of each core, of those offered. ``physnets`` and
-    ``tunneled``: the networks local to the cell. ``distances``: cell id to distance (10 is local).
-    ``offline``: CPUs that would be offered to dedicated guest CPUs, were they online.
-    """
+    """One NUMA cell of the host with what is used of it."""
 
     id: int
     shared: frozenset[int]
+    """Host CPUs offered to shared guest CPUs."""
     dedicated: frozenset[int]
+    """Host CPUs offered to dedicated guest CPUs."""
     memory_mib: int
+    """MiB."""
     memory_used_mib: int = 0
+    """MiB."""
     shared_used: int = 0
+    """The number of shared guest CPUs."""
     pinned: frozenset[int] = frozenset()
+    """Host CPUs that guest CPUs or emulators are pinned to."""
     siblings: tuple[frozenset[int], ...] = ()
+    """The offered hardware threads of each core."""
     pages: tuple[Pages, ...] = ()
     physnets: frozenset[str] = frozenset()
+    """The physical networks local to the cell."""
     tunneled: bool = False
+    """Whether tunnels are local to the cell."""
     socket: int | None = None
     distances: Mapping[int, int] = field(default_factory=dict)
+    """Cell id to distance (10 is local)."""
     offline: frozenset[int] = frozenset()
+    """CPUs that would be offered to dedicated guest CPUs if they were online."""
 
     @property
     def free_dedicated(self) -> frozenset[int]:
-        """Host CPUs that can still be pinned to."""
+        """Host CPUs that guests can still be pinned to."""
         return self.dedicated - self.pinned
 
     @property
@@ -90,15 +99,17 @@ class HostCell:
         return tuple(pool for pool in self.pages if pool.size_kib != self.smallest_page_kib)
 
     def free_cores(self) -> list[list[int]]:
-        """The free threads of each core that has some, threads and cores in ascending order."""
+        """Return the free threads of each core that has some, threads and cores in ascending
+        order.
+        """
         free = self.free_dedicated
         cores = [sorted(core & free) for core in self.siblings if core & free]
         lone = free.difference(*self.siblings)
         return sorted([*cores, *([cpu] for cpu in lone)])
 
     def with_guest(self, placed: PlacedCell) -> Self:
-        """The cell with one more guest cell. A CPU that went offline is still pinned to by who had
-        it.
+        """Return the cell with one more guest cell. A guest stays pinned to a CPU that went
+        offline.
 
         :raises CellUsageError: a CPU is pinned already or is not offered; nothing is added.
         """
@@ -118,10 +129,10 @@ class HostCell:
         return replace(self._changed(placed, 1), pinned=self.pinned | cpus)
 
     def without_guest(self, placed: PlacedCell) -> Self:
-        """The cell without a guest cell that was added before. No sum falls below 0; if one would,
-        that is logged.
+        """Return the cell without a guest cell that was added before. No sum falls below 0; if one
+        would, that is logged.
 
-        :raises CellUsageError: a CPU of it is not pinned; nothing is removed.
+        :raises CellUsageError: a CPU of the guest cell is not pinned; nothing is removed.
         """
         if free := sorted(placed.pinned_cpus - self.pinned):
             raise CellUsageError(
@@ -138,7 +149,7 @@ class HostCell:
             self.memory_used_mib + sign * guest.memory_mib,
             self.shared_used + sign * len(guest.shared),
         )
-        # A part of a page is a page.
+        # A part of a page takes a whole page.
         used = {
             pool.size_kib: pool.used + sign * -(-guest.memory_mib * 1024 // size)
             for pool in self.pages

@@ -1,4 +1,4 @@
-"""The cells of a host: as they are before any guest, and with all guests counted."""
+"""Cells of a host: before any guest, by the operator's options, and with all guests counted."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ TUNNELS = f"[{neutron_tunnel.GROUP}] numa_nodes"
 
 @dataclass(frozen=True, slots=True)
 class NetworkAffinity:
-    """Physnet to the ids of its cells, at least one each; the cells that tunnels end on. A network
-    not named is local nowhere.
-    """
+    """The cells that networks are local to. A network that is not named is local to no cell."""
 
     physnets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Physical network to the ids of its cells, at least one each."""
     tunneled: frozenset[int] = frozenset()
+    """The cells where tunnels end."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The affinity that the options say.
+        """Return the affinity of the options.
 
-        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        :raises ConfigErrors: all options that are wrong on any host.
         """
         nodes = neutron.physnet_nodes(conf)
         errors = [*_nameless(nodes)]
@@ -42,7 +42,9 @@ class NetworkAffinity:
         )
 
     def misplaced(self, present: Sequence[int]) -> Iterator[ConfigError]:
-        """Every cell that the host does not have; ``present`` are the ids of those that it has."""
+        """Yield an error for every cell that the host does not have. ``present``: the ids of its
+        cells.
+        """
         has = f"the host has {', '.join(str(cell) for cell in sorted(present)) or 'none'}"
         for option, cells in [
             *((_option(name), cells) for name, cells in self.physnets.items()),
@@ -75,11 +77,12 @@ ORDINARY_KIB = 4
 
 
 def page_pools(cell: Cell) -> tuple[PagePool, ...]:
-    """The cell's pools of huge pages, and one of ordinary pages: what is left of the memory.
+    """Return the cell's pools of huge pages, and one of ordinary pages, which are the rest of the
+    memory.
 
-    Drivers report only huge pages, because a host does not tell how large the others are. 4 KiB is
-    said of all hosts: the size makes a difference only to a guest that asks for just this number,
-    because MiB are multiples of any.
+    Drivers report only huge pages, because a host does not show the size of the others. 4 KiB is
+    assumed for all hosts: the size makes a difference only to a guest that asks for exactly this
+    number, because amounts in MiB are multiples of every ordinary size.
     """
     if any(pool.size_kib <= ORDINARY_KIB for pool in cell.pages):
         return cell.pages
@@ -95,13 +98,13 @@ SHAPE = "write it like node:0,size:2048,count:64"
 KEYS = ("node", "size", "count")
 
 ReservedPages = Mapping[tuple[int, int], int]
-"""(cell, size in KiB) to pages kept for the host."""
+"""(cell, size in KiB) to the number of pages kept for the host."""
 
 
 def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
-    """Everything in ``texts``.
+    """Return the reservations of all ``texts``.
 
-    :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+    :raises ConfigErrors: all texts that are wrong on any host.
     """
     errors: list[ConfigError] = []
     pages: dict[tuple[int, int], int] = {}
@@ -124,7 +127,7 @@ def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
 
 
 def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[ConfigError]:
-    """Every entry that the host cannot give."""
+    """Yield an error for every reservation that the host cannot give."""
     cells = {cell.id: cell for cell in topology.cells}
     for (node, size), count in pages.items():
         what = f"{OPTION} = node:{node},size:{size},count:{count}"
@@ -174,11 +177,12 @@ def host_cells(
     reserved_pages: ReservedPages,
     networks: NetworkAffinity,
 ) -> tuple[HostCell, ...]:
-    """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator
-    offers to each kind; ``sleeping``: dedicated ones that are woken up for whoever gets them.
+    """Return the cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the
+    operator offers to each kind of guest CPUs; ``sleeping``: dedicated ones that are woken up for
+    their guest.
 
-    A kind that is not configured gets none, or both get all if neither is. What is used is never
-    read from the host, because only the guests' records tell what is promised.
+    A kind without a set gets no CPUs if the other one has a set; without any set both get all.
+    Usage is never read from the host, because only the guests' records say what is promised.
     """
     everything = (
         frozenset[int]().union(*(cell.cpus for cell in topology.cells))
@@ -219,9 +223,9 @@ def host_cells(
 
 
 def counted(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
-    """The cells with all of ``placed``, in any order the same.
+    """Return the cells with all of ``placed``; the order of these does not matter.
 
-    :raises CellUsageError: two of them want the same CPU, or one is on a cell that the host does
+    :raises CellUsageError: two of them have the same CPU, or one is on a cell that the host does
         not have.
     """
     by_id = {cell.id: cell for cell in cells}

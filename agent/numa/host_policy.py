@@ -1,6 +1,4 @@
-"""What the operator decided about the cells of a host: CPU sets, reserved pages, networks,
-preference. Read once from the options.
-"""
+"""Operator's options for the cells of a host: CPU sets, reserved pages, networks, preference."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,25 +31,25 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """``shared`` and ``dedicated``: the host CPUs offered to shared and to dedicated guest CPUs,
-    None if not set.
-
-    ``pin_set``: ``shared`` comes from nova's old option, with which its CPUs are offered to
-    dedicated guest CPUs as well.
-    """
+    """The options for the cells of a host, read once."""
 
     shared: frozenset[int] | None = None
+    """The host CPUs offered to shared guest CPUs, None if not set."""
     dedicated: frozenset[int] | None = None
+    """The host CPUs offered to dedicated guest CPUs, None if not set."""
     reserved_pages: ReservedPages = field(default_factory=dict)
     networks: NetworkAffinity = field(default_factory=NetworkAffinity)
     strategy: Strategy = "spread"
     pin_set: bool = False
+    """Whether ``shared`` comes from nova's old option, whose CPUs are offered to dedicated guest
+    CPUs as well.
+    """
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The policy that the options say.
+        """Return the policy of the options.
 
-        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        :raises ConfigErrors: all options that are wrong on any host.
         """
         errors: list[ConfigError] = []
 
@@ -92,16 +90,16 @@ class HostPolicy:
 
     @property
     def pinnable(self) -> frozenset[int] | None:
-        """The host CPUs that may be pinned to, None if all may: without any set, and nova's own
-        rule, all offered ones serve both kinds.
+        """The host CPUs that guests may be pinned to; None without an option for them: then all
+        CPUs if ``shared`` is None too, else none. CPUs of the old option serve both kinds.
         """
         return self.shared if self.pin_set else self.dedicated
 
     def offline(
         self, online: frozenset[int], sleeping: frozenset[int] = frozenset()
     ) -> Iterator[ConfigError]:
-        """Every set with CPUs that do not run. ``sleeping``: dedicated ones that do not, and count
-        all the same.
+        """Yield an error for each set with CPUs that are not online. ``sleeping``: dedicated CPUs
+        that are offline and are offered all the same.
         """
         for option, cpus in self._sets():
             if missing := cpus - online - (sleeping if option == DEDICATED else frozenset()):
@@ -112,7 +110,7 @@ class HostPolicy:
                 yield ConfigError(f"{option}: {what}", "take them out of the set")
 
     def contradictions(self, topology: Topology, online: frozenset[int]) -> Iterator[ConfigError]:
-        """Everything else in which the policy contradicts the host."""
+        """Yield an error for every other contradiction between the policy and the host."""
         present = frozenset[int]().union(*(cell.cpus for cell in topology.cells))
         for option, cpus in self._sets():
             if lost := (cpus & online) - present:
@@ -126,8 +124,9 @@ class HostPolicy:
     def cells(
         self, topology: Topology, online: frozenset[int], sleeping: frozenset[int] = frozenset()
     ) -> tuple[HostCell, ...]:
-        """The host's cells before any guest. What the policy says of others is left out, because
-        they may have been there at the start.
+        """Return the host's cells before any guest. CPUs, pages and networks that the policy names
+        and the host does not have are left out, because the host may have lost them since the
+        start.
 
         ``sleeping``: as in :meth:`offline`.
         """
@@ -153,7 +152,7 @@ class HostPolicy:
 
 
 def _name(option: str) -> str:
-    """The option without its section."""
+    """Return the option without its section."""
     return option.partition(" ")[2]
 
 

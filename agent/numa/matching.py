@@ -12,8 +12,8 @@ Table = Sequence[Sequence[bool]]
 
 
 def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
-    """A column of its own for every row of ``fits``, out of ``columns`` and earlier ones first;
-    None if there is none.
+    """Return a column of its own for every row of ``fits``, out of ``columns`` and earlier ones
+    first; None if there is no matching.
     """
     matching: list[int] = []
     for row in range(len(fits)):
@@ -26,10 +26,8 @@ def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
 def without(
     fits: Table, matching: list[int], column: int, others: Sequence[int]
 ) -> list[int] | None:
-    """A matching of all rows that does without ``column``, all its other columns and perhaps one
-    more of ``others``.
-
-    None if there is none.
+    """Return a matching of all rows without ``column``: its other columns, and one more of
+    ``others`` if needed. None if there is none.
     """
     if column not in matching:
         return matching
@@ -42,10 +40,8 @@ def without(
 def including(
     fits: Table, matching: list[int], column: int, kept: Collection[int]
 ) -> list[int] | None:
-    """A matching of all rows with ``column`` and all ``kept`` columns of ``matching``, in place of
-    another one.
-
-    None if there is none.
+    """Return a matching of all rows with ``column`` and all ``kept`` columns of ``matching``, in
+    place of another column. None if there is none.
     """
     if column in matching:
         return matching
@@ -56,7 +52,7 @@ def including(
 def _seat(
     fits: Table, matching: list[int], row: int, columns: Sequence[int], seen: set[int]
 ) -> bool:
-    """Give ``row`` a column: a free one, or else one whose row can move on."""
+    """Give ``row`` a column: a free one, or else one whose row can move to another."""
     line = fits[row]
     for column in columns:
         if line[column] and column not in matching and column not in seen:
@@ -74,7 +70,7 @@ def _seat(
 def _displace(
     fits: Table, matching: list[int], column: int, kept: Collection[int], seen: set[int]
 ) -> bool:
-    """Give ``column`` a row, whose column finds another row unless it need not be kept."""
+    """Give ``column`` a row; the row's column gets another row unless it need not be kept."""
     for row, line in enumerate(fits):
         if line[column] and row not in seen:
             seen.add(row)
@@ -88,7 +84,7 @@ BUDGET = 3_000
 
 
 class Hitting:
-    """One search. ``fits``: of the columns there must be as many as rows, with room for all."""
+    """Search for a set of columns with room for all rows and at least one column of each group."""
 
     def __init__(
         self,
@@ -97,6 +93,9 @@ class Hitting:
         groups: Sequence[Collection[int]],
         budget: int = BUDGET,
     ) -> None:
+        """``fits``: the table; the set has as many columns as this has rows. ``order``: the
+        columns, most wanted first.
+        """
         self._fits, self._order, self._budget, self._steps = fits, order, budget, 0
         self._groups = [
             sum(1 << place for place, column in enumerate(order) if column in group)
@@ -105,10 +104,10 @@ class Hitting:
         self._plain = all(line[column] for line in fits for column in order)
 
     def columns(self) -> tuple[int, ...] | None:
-        """As many columns as there are rows, with room for all rows and a column of each group;
-        None if there are none.
+        """Return as many columns as there are rows, with room for all rows and a column of each
+        group; None if there are none.
 
-        :raises Undecided: nobody knows after so many steps.
+        :raises Undecided: there is no answer after ``budget`` steps.
         """
         matching = match(self._fits, self._order)
         return (
@@ -144,12 +143,12 @@ class Hitting:
                 )
                 if found is not None:
                     return found
-            # Whatever sets have this column have been looked at.
+            # All sets with this column have been searched.
             there &= ~(1 << place)
         return None
 
     def _filled_up(self, taken: tuple[int, ...], matching: list[int]) -> tuple[int, ...]:
-        """With the most wanted other columns for which there is room."""
+        """Return ``taken`` with the most wanted other columns for which there is room."""
         for column in self._order:
             if len(taken) == len(self._fits):
                 break
@@ -159,8 +158,8 @@ class Hitting:
         return taken
 
     def _smallest(self, groups: Sequence[int]) -> list[int]:
-        """The groups, the smallest first, without those that are met with another one, and without
-        columns that are never better than another.
+        """Return the groups, the smallest first, without groups that contain another one, and
+        without columns that are never better than another column.
         """
         kept: list[int] = []
         for group in sorted(set(groups), key=int.bit_count):
@@ -186,8 +185,8 @@ class Hitting:
 
 
 def _enough(unmet: Sequence[int], count: int) -> bool:
-    """Whether ``count`` columns may do: as few groups have none in common, and that many columns
-    are in enough groups.
+    """Return whether ``count`` columns can be enough: not more groups than that are disjoint, and
+    the columns in the most groups are in enough of them.
     """
     apart, seen = 0, 0
     for group in unmet:

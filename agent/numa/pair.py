@@ -1,12 +1,15 @@
-"""The pair test: one guest cell on one host cell.
+"""Pair test: one guest cell on one host cell.
 
 Five rules, in this order:
 
-0. It takes of the host cell just what the scheduler allocated to the guest there, if it said so.
-1. The memory is there, in pages of a size that the guest accepts.
-2. The cell has as many CPUs of each kind, used or not: a guest may not overcommit against itself.
-3. As many CPUs as it wants dedicated are free, and the thread policy can be kept.
-4. With its shared CPUs and its memory, the cell stays within the ratios. Equal to a limit is a fit.
+0. The guest cell takes of the host cell exactly what the scheduler allocated to the guest there,
+   if there is an allocation.
+1. The memory is free, in pages of a size that the guest accepts.
+2. The host cell has as many CPUs of each kind, used or not: a guest may not overcommit against
+   itself.
+3. As many dedicated CPUs as needed are free, and the thread policy can be kept.
+4. With the shared CPUs and the memory, the host cell stays within the ratios. Equal to a limit is
+   a fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,24 +22,28 @@ from agent.numa.pinning import Pins, pin
 
 @dataclass(frozen=True, slots=True)
 class CellLimits:
-    """How far a cell may be overcommitted: ratios of shared CPUs and of memory."""
+    """How far a cell may be overcommitted."""
 
     cpu_ratio: float
+    """Ratio of shared guest CPUs to host CPUs."""
     memory_ratio: float
+    """Ratio of promised memory to the cell's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """What the scheduler allocated to a guest of one host cell: CPUs, MiB, and MiB in pages by
-    their size in KiB.
-
-    None: cells do not count that, or it was not asked of them.
+    """What the scheduler allocated to a guest of one host cell. A field is None if cells do not
+    count that class, or if it was not allocated of cells.
     """
 
     dedicated: int | None = None
+    """CPUs."""
     shared: int | None = None
+    """CPUs."""
     memory_mib: int | None = None
+    """MiB."""
     pages: Mapping[int, int] | None = None
+    """Page size in KiB to MiB."""
 
     def __bool__(self) -> bool:
         return any((self.dedicated, self.shared, self.memory_mib, self.pages))
@@ -44,12 +51,12 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a guest cell does not fit a host cell: the number of the first rule that fails, what it
-    needs and what is there.
-    """
+    """Why a guest cell does not fit a host cell: the first rule that fails."""
 
     rule: int
+    """The number of the rule."""
     what: str
+    """What is missing, in words."""
     needed: object
     available: object
 
@@ -65,7 +72,7 @@ Misfits = Mapping[tuple[int, int], Misfit]
 
 
 class Pairs:
-    """Each guest cell on each host cell. Guest cells that want the same are tested once."""
+    """The tests of each guest cell on each host cell. Equal guest cells are tested once."""
 
     def __init__(
         self,
@@ -89,7 +96,7 @@ class Pairs:
         self.fits = [fits[row] for row in self._rows]
 
     def placed(self, row: int, column: int) -> PlacedCell:
-        """The guest cell on the host cell, which it fits."""
+        """Return the guest cell placed on the host cell, which it has to fit."""
         cell = self._host[column]
         found = (
             self._lines[row][column]
@@ -100,7 +107,7 @@ class Pairs:
         return found
 
     def misfits(self) -> Misfits:
-        """All pairs that do not fit."""
+        """Return all pairs that do not fit."""
         misfits = {
             (row, cell.id): one
             for row, first in enumerate(self._rows)
@@ -109,7 +116,7 @@ class Pairs:
         }
         if not any(self._allocated.values()):
             return misfits
-        # That the scheduler took nothing of the others is no news.
+        # Left out: the scheduler allocated nothing of the other cells, which explains nothing.
         return {
             (row, cell): one
             for (row, cell), one in misfits.items()
@@ -129,10 +136,10 @@ def pair(
     limits: CellLimits | None,
     allocated: Allocated | None = None,
 ) -> PlacedCell | Misfit:
-    """Guest cell ``index`` on ``host``, or why not. Neither is changed.
+    """Return guest cell ``index`` placed on ``host``, or why it does not fit. Changes neither.
 
-    ``limits`` None: nothing is forced on the host. ``allocated`` None: the scheduler did not say
-    which cells it took.
+    ``limits`` None: no limit on overcommitment. ``allocated`` None: the scheduler's allocation
+    names no cells.
     """
     cell, emulator = guest.cells[index], guest.emulator_cpus(index)
     if allocated is not None and (misfit := _as_allocated(cell, host, emulator, allocated)):
@@ -161,7 +168,7 @@ def _as_allocated(
 ) -> Misfit | None:
     dedicated, shared = len(cell.dedicated) + emulator, len(cell.shared)
     if host.dedicated & host.shared:
-        # Where a CPU may serve both kinds, all of them are counted as shared ones.
+        # Where a CPU may serve both kinds, all CPUs are counted as shared ones.
         dedicated, shared = 0, shared + dedicated
     counts = (
         ("PCPU", dedicated, allocated.dedicated),
@@ -177,8 +184,8 @@ def _as_allocated(
 def _page_size(
     guest: Guest, cell: GuestCell, host: HostCell, allocated: Mapping[int, int] | None
 ) -> int | Misfit | None:
-    """The page size to use, one that was ``allocated`` if any was; None if the host tells nothing
-    about pages.
+    """Return the page size to use, one that was ``allocated`` if any was; None if the host reports
+    nothing about pages.
     """
     memory = cell.memory_mib
     pools = _candidates(guest.pages or "small", host.pages)
@@ -213,8 +220,7 @@ def _page_size(
         )
     if host.pages:
         pool = min(host.pages, key=lambda pool: pool.size_kib)
-        # Guests that are not pinned may share memory that is promised twice, but none may be larger
-        # than the cell.
+        # Guests that are not pinned may overcommit memory, but none may be larger than the cell.
         there = pool.free if guest.pinned else pool.total
         if memory * 1024 % pool.size_kib or memory * 1024 > there * pool.size_kib:
             return Misfit(
@@ -226,7 +232,7 @@ def _page_size(
 
 
 def _candidates(request: PageRequest, pools: tuple[Pages, ...]) -> list[Pages]:
-    """The pools that the request admits, in the order to try them."""
+    """Return the pools that the request admits, in the order to try them."""
     ordered = sorted(pools, key=lambda pool: pool.size_kib)
     if request == "small":
         return ordered[:1]
@@ -269,7 +275,7 @@ def _within_limits(
     if cpus > room:
         return Misfit(4, "shared CPUs within the ratio", cpus, room)
     if size != host.smallest_page_kib:
-        # Huge pages cannot be overcommitted: their free count has decided already.
+        # Huge pages cannot be overcommitted: their free number was tested by rule 1.
         return None
     memory, most = (
         _ordinary_used_mib(host) + cell.memory_mib,
@@ -279,10 +285,10 @@ def _within_limits(
 
 
 def _ordinary_mib(host: HostCell) -> int:
-    """The memory that is not set aside as huge pages."""
+    """Return the memory that is not reserved as huge pages, in MiB."""
     return host.memory_mib - sum(pool.size_kib * pool.total for pool in host.huge_pages) // 1024
 
 
 def _ordinary_used_mib(host: HostCell) -> int:
-    """What is promised of that memory."""
+    """Return the memory that is promised in ordinary pages, in MiB."""
     return host.memory_used_mib - sum(pool.size_kib * pool.used for pool in host.huge_pages) // 1024

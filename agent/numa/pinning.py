@@ -1,7 +1,7 @@
-"""Pinning: which free host CPUs of one cell a guest cell's dedicated CPUs get.
+"""Pinning: which free host CPUs of one cell the dedicated CPUs of a guest cell get.
 
-Deterministic, and sparing: cores are taken in ascending order, those first that have no more free
-threads than are needed, so that whole cores stay for later guests.
+Deterministic: cores are taken in ascending order. Cores with no more free threads than needed come
+first, so that whole cores stay free for later guests.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,12 @@ Shares = list[tuple[Core, int]]
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """Host CPUs for the guest's CPUs in their order, and for the emulator."""
+    """The host CPUs of a guest cell."""
 
     cpus: tuple[int, ...]
+    """For the guest's CPUs, in their order."""
     reserved: frozenset[int] = frozenset()
+    """For the emulator."""
 
 
 def pin(
@@ -27,8 +29,8 @@ def pin(
 ) -> Pins | None:
     """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator.
 
-    ``smt``: whether the cell has cores with more than one thread, free or not. None: it cannot be
-    done.
+    ``smt``: whether the cell has cores with more than one thread, free or not. Returns None if that
+    is impossible.
     """
     if sum(len(core) for core in cores) < need + reserve:
         return None
@@ -45,7 +47,7 @@ def _shares(
     if not need:
         return []
     if policy == "isolate":
-        # Without SMT every CPU is a core; with it, Placement has refused the host already.
+        # Without SMT every CPU is a core; with SMT, Placement has refused the host already.
         return None if smt else _in_order(cores, need)
     if policy == "require":
         return _siblings([core for core in cores if len(core) > 1], need)
@@ -53,7 +55,7 @@ def _shares(
 
 
 def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
-    """Two or more threads of each core, as far as ``need`` can be divided so."""
+    """Return shares of two or more threads of each core, as far as ``need`` can be divided so."""
     shares = _grouped(cores, need, 2)
     if shares is None and sum(len(core) for core in cores) >= need:
         widest_first = sorted(cores, key=len, reverse=True)
@@ -66,8 +68,8 @@ def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
 
 
 def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
-    """As many threads of each core as possible, and the same number of each; None if not even
-    ``least`` is possible.
+    """Return shares with the same number of threads of each core, as many as possible; None if not
+    even ``least`` threads are possible.
     """
     widest = min(max((len(core) for core in cores), default=0), need)
     for threads in range(max(widest, least), least - 1, -1):
@@ -77,7 +79,9 @@ def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
 
 
 def _evenly(cores: Iterable[Core], need: int, threads: int) -> Shares | None:
-    """``threads`` of each core, the last one as many as are left; cores with just so many first."""
+    """Return shares of ``threads`` of each core, with the rest on the last core; cores with exactly
+    so many threads first. None if there are too few cores.
+    """
     fitting = sorted(
         (core for core in cores if len(core) >= threads), key=lambda core: len(core) != threads
     )
@@ -93,7 +97,7 @@ def _evenly(cores: Iterable[Core], need: int, threads: int) -> Shares | None:
 
 
 def _in_order(cores: Iterable[Core], need: int) -> Shares:
-    """All threads of one core after the other."""
+    """Return shares of all threads, core after core."""
     shares: Shares = []
     for core in cores:
         if need:
@@ -103,7 +107,9 @@ def _in_order(cores: Iterable[Core], need: int) -> Shares:
 
 
 def _without_lone_thread(shares: Shares) -> Shares:
-    """The last core gives two threads instead of one, if the first one can spare one."""
+    """Return the shares with two threads of the last core instead of one, if the first core can
+    spare one.
+    """
     (first, most), (last, least) = shares[0], shares[-1]
     if least > 1 or most < 3 or len(last) < 2:
         return shares
@@ -111,7 +117,7 @@ def _without_lone_thread(shares: Shares) -> Shares:
 
 
 def _rests(cores: Iterable[Core], taken: Iterable[int]) -> list[int]:
-    """The threads that are not taken, out of the most broken cores first."""
+    """Return the threads that are not taken, those of the cores with the fewest of them first."""
     gone = set(taken)
     rests = sorted(([cpu for cpu in core if cpu not in gone] for core in cores), key=len)
     return [cpu for rest in rests for cpu in rest]

@@ -1,5 +1,5 @@
-"""Whether the CPU sets still have room for the guests that a host has when the agent starts. No
-I/O.
+"""Checks of guests that a host has already: whether the CPU sets still contain their CPUs, and
+whether a rebuild in place keeps their cells. No I/O.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,10 @@ class RebuildRefused(AgentError):
 
 
 def check_rebuild(host: Sequence[HostCell], placed: Sequence[PlacedCell], guest: Guest) -> None:
-    """Fit ``guest``, the new request, into exactly what the old one has on the host: its cells
-    ``placed``, as if all else were taken.
+    """Check that ``guest``, the new request, fits exactly into the cells ``placed`` that the guest
+    has on the host, as if all else were taken.
 
-    It needs no room beside that, because the old guest is gone when the new one starts, and its
+    Nothing beside that is needed, because the old guest is gone when the new one starts, and its
     pins stay.
 
     :raises RebuildRefused: it does not fit, or has other guest cells or pages.
@@ -57,8 +57,8 @@ def check_rebuild(host: Sequence[HostCell], placed: Sequence[PlacedCell], guest:
 
 
 def _share(cell: HostCell, own: PlacedCell) -> HostCell:
-    """The host cell with nothing free but what a guest cell has of it."""
-    # One whose pins are not counted, because they contradict others', has nothing to give back.
+    """Return the host cell with nothing free but what a guest cell has of it."""
+    # A cell whose pins contradict others is not counted, so that there is nothing to give back.
     free = cell.without_guest(own) if own.pinned_cpus <= cell.pinned else cell
     size = cell.smallest_page_kib if own.page_size_kib is None else own.page_size_kib
     pages = tuple(
@@ -73,16 +73,16 @@ def _share(cell: HostCell, own: PlacedCell) -> HostCell:
 MAX_NAMED = 5
 
 PresentGuests = Sequence[tuple[str, Sequence[PlacedCell]]]
-"""Guests' uuids with their placed cells; one without any floats on shared CPUs. One that moves may
-be there twice.
+"""The guests' uuids with their placed cells; a guest without cells floats on shared CPUs. A guest
+that moves may appear twice.
 """
 
 
 def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
-    """Compare ``policy`` with the guests of the host.
+    """Check that ``policy`` has CPUs for the guests of the host.
 
-    :raises ConfigErrors: guests have CPUs of a kind that is offered to none, or are pinned to CPUs
-        that are not offered.
+    :raises ConfigErrors: guests have CPUs of a kind that is not offered, or are pinned to CPUs that
+        are not offered.
     """
     errors = [*_without_set(policy, guests), *_lost_cpus(policy, guests)]
     if errors:
@@ -90,7 +90,9 @@ def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
 
 
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
-    """Only if one of the sets is there: without any, all CPUs are offered to both kinds."""
+    """Yield an error for a kind of CPUs without a set, if the other kind has a set: without any
+    set, all CPUs are offered to both kinds.
+    """
     if policy.dedicated and not policy.shared:
         yield from _unset(
             SHARED,

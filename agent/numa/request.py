@@ -1,4 +1,4 @@
-"""From a flavor and an image to the topology that the guest asks for."""
+"""Topology request of a guest, from its flavor and image."""
 
 from collections.abc import Mapping
 
@@ -14,10 +14,11 @@ PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socke
 def guest_of(
     vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]
 ) -> Guest | None:
-    """The topology that a flavor of ``vcpus`` and ``memory_mib`` (MiB) asks for; None if the guest
-    floats.
+    """Return the topology that a flavor of ``vcpus`` and ``memory_mib`` (MiB) and its image ask
+    for; None if the guest floats.
 
-    :raises RequestError: flavor and image contradict each other, or ask for something impossible.
+    :raises GuestRequestError: flavor and image contradict each other, or ask for something
+        impossible.
     """
     asked = FlavorAndImage(specs, properties)
     cpus = cpu_request(asked, vcpus)
@@ -51,11 +52,11 @@ def guest_of(
 
 
 def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
-    """The keys of cells that the guest does not have, and of amounts that are no number: they have
-    no effect, which is hardly what was meant.
+    """Return the keys that name cells which the guest does not have, or amounts that are no number:
+    they have no effect, which is hardly intended.
 
-    :raises RequestError: the number of cells cannot be read, or flavor and image contradict each
-        other.
+    :raises GuestRequestError: the number of cells cannot be read, or flavor and image contradict
+        each other.
     """
     return [
         *cell_request.overlooked(FlavorAndImage(specs, properties)),
@@ -64,10 +65,10 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
 
 
 def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:
-    """How near to its cells all devices of the guest must be; None if neither flavor nor image
-    says.
+    """Return how near to its cells all devices of the guest must be; None if neither flavor nor
+    image has a policy.
 
-    :raises RequestError: there is no such policy, or flavor and image contradict each other.
+    :raises GuestRequestError: there is no such policy, or flavor and image contradict each other.
     """
     return _agreed_pci_policy(FlavorAndImage(specs, properties))
 
@@ -85,7 +86,7 @@ def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
 
 
 def _pages(asked: FlavorAndImage) -> PageRequest | None:
-    """The flavor's request; the image may only narrow ``large`` or ``any``."""
+    """Return the flavor's page request. The image may only narrow ``large`` or ``any``."""
     flavor, image = (
         _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"),
         asked.image("mem_page_size"),

@@ -1,9 +1,9 @@
-"""The best set of host cells for a guest: columns of the table of what fits where.
+"""Search for the best set of host cells for a guest: columns of the table of what fits where.
 
-Sets are built column by column, the most wanted first, and a branch is left as soon as it cannot be
-completed or cannot become better than what was found. What it costs at least is told by sums that
-are known before: how many devices the best of the columns that are left can add, and how near the
-nearest of them are. Of columns that may stand for each other the more wanted ones are taken first.
+Sets are built column by column, the most wanted first. A branch is left as soon as it cannot be
+completed or cannot become better than the best set so far. The lower bound of its cost comes from
+sums that are computed before: how many devices the best of the remaining columns can add, and how
+near the nearest of them are. Of interchangeable columns the more wanted ones are taken first.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,56 +16,59 @@ from agent.errors import Undecided
 from agent.numa.devices import DeviceFit
 from agent.numa.matching import Table, including, match, without
 
-# Branches that are looked at until some set will do; of a large host fewer, by its columns.
+# BUDGET: branches to search until a set is found. COLUMNS: the same limit as branches times
+# columns, so that it is lower on a large host.
 BUDGET, COLUMNS = 8_000, 50_000
-# Columns that are looked at for a better set than one that will do; where there are very many sets,
-# of which few can be seen, but a few.
+# BETTER: branches times columns to search for a better set than the first. LITTLE: the same where
+# there are more than MANY sets, of which only a small part can be searched.
 BETTER, MANY, LITTLE = 12_000, 20_000, 1_000
-# From so many columns a set is begun where a good one is not found by going through them in order.
+# Where columns in order do not give a good set, sets are grown from so many columns.
 SEEDS = 4
 FAR = 1 << 60
 
 Columns = tuple[int, ...]
 Groups = Sequence[frozenset[int]]
-"""Columns, of which a set needs one each."""
+"""Groups of columns; a set needs one column of each."""
 Score = tuple[int, int, int]
-"""Of a set of cells, lower is better: devices that are not local, their distances, how far the
-cells lie apart.
+"""Score of a set of cells, lower is better: the number of devices that are not local, the sum of
+their distances, and how far the cells lie apart.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The host's cells by column: their ids, and the distances between them."""
+    """The host's cells by column."""
 
     ids: Sequence[int]
     distances: Sequence[Sequence[int]]
+    """Between each two cells."""
 
 
 class Branch(NamedTuple):
-    """``taken`` and ``banned`` are positions, the latter as bits; columns from position ``at`` on
-    are to be decided.
-
-    ``beside``: for each of those its distances to the taken ones, summed and doubled. ``got``: what
-    the taken ones have of each demand. ``matching``: one of all rows with all that is taken and
-    nothing that is banned. ``unmet``: groups that still need a column, as bits.
-    """
+    """A part of the search: the sets that contain ``taken`` and do not contain ``banned``."""
 
     at: int
+    """The columns from this position on are undecided."""
     taken: Columns
+    """Positions."""
     banned: int
+    """Positions, as bits."""
     apart: int
+    """The sum of the distances between the taken columns."""
     beside: Sequence[int]
+    """For each undecided column the sum of its distances to the taken ones, doubled."""
     got: Sequence[int]
+    """What the taken columns have of each demand."""
     matching: list[int]
+    """A matching of all rows with all taken columns and without the banned ones."""
     unmet: Sequence[int]
+    """The groups that still need a column, as bits."""
     devices: tuple[int, int]
+    """The lower bound of the cost of devices."""
 
 
 class Search:
-    """One search. ``order``: the columns that some row fits, most wanted first. ``tests``: how many
-    whole sets were looked at.
-    """
+    """The search of one fit."""
 
     def __init__(
         self,
@@ -76,6 +79,9 @@ class Search:
         devices: DeviceFit,
         budget: int = BUDGET,
     ) -> None:
+        """``order``: the columns that some row fits, most wanted first. The attribute ``tests`` is
+        the number of whole sets that were tested.
+        """
         self._fits, self._order, self._devices = fits, order, devices
         self._ids = [cells.ids[column] for column in order]
         self._count, self._width = len(fits), len(order)
@@ -90,7 +96,8 @@ class Search:
         demands = devices.demands
         self._demands = [(one, [one.near.get(cell, 0) for cell in self._ids]) for one in demands]
         self._twins = self._twins_of(cells)
-        # What is not local is at least as far as any cell is from another one.
+        # A device that is not local is at least as far away as the two nearest cells are from each
+        # other.
         self._next = (
             min(
                 (
@@ -104,8 +111,8 @@ class Search:
             else 0
         )
         self._twice = [[2 * away for away in line] for line in self._apart]
-        # From each position on: for each column its distances to the others, sorted. Those from
-        # later ones on are made when needed.
+        # For each position: for each column from there on, its distances to the other ones from
+        # there on, sorted. Lists for later positions are computed when needed.
         self._nearest = [
             [sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._apart)]
         ]
@@ -117,12 +124,12 @@ class Search:
         self._in_order = False
 
     def best(self) -> tuple[Score, Columns] | None:
-        """The best set and its score, of equal ones that of the most wanted columns; None if there
-        is none.
+        """Return the score of the best set and the set, of equal ones that of the most wanted
+        columns; None if there is none.
 
-        A very large host may have a set that is a little better.
+        On a very large host there may be a slightly better set that is not found.
 
-        :raises Undecided: no set was found in as many steps as are allowed, and there may be one.
+        :raises Undecided: no set was found within the allowed steps, and there may be one.
         """
         matching = match(self._fits, self._order)
         if matching is None:
@@ -138,7 +145,7 @@ class Search:
         return score, tuple(self._order[place] for place in places)
 
     def try_first(self, columns: Columns) -> None:
-        """Look at a set that has room before all others, so that they are measured by it."""
+        """Test a set with room for all rows before all others, so that these have to be better."""
         self._look(tuple(sorted(map(self._order.index, columns))), in_order=False)
 
     def _decide(self, matching: list[int]) -> None:
@@ -163,8 +170,8 @@ class Search:
         )
 
     def _look(self, places: Columns, *, in_order: bool) -> None:
-        """Keep a set if it is the best so far. ``in_order``: what comes later is not
-        wanted more.
+        """Keep a set if it is the best so far. ``in_order``: whether the sets that come later have
+        less wanted columns.
         """
         if any(not any(group >> place & 1 for place in places) for group in self._groups):
             return
@@ -195,7 +202,7 @@ class Search:
             self._best, self._in_order = (score, places), in_order
 
     def _walk(self, branch: Branch) -> None:
-        """Look at all sets of a branch that may be better than the best so far."""
+        """Search all sets of a branch that may be better than the best so far."""
         missing = self._count - len(branch.taken)
         if not missing:
             self._look(branch.taken, in_order=True)
@@ -207,9 +214,7 @@ class Search:
             now = self._without(now)
 
     def _worthwhile(self, now: Branch, missing: int) -> bool:
-        """Whether the branch has a set, as far as can be told, and a better one than the best so
-        far.
-        """
+        """Return whether the branch may have a set that is better than the best so far."""
         there = ((1 << self._width) - 1) >> now.at << now.at & ~now.banned
         if there.bit_count() < missing or not _reachable(now.unmet, there, missing):
             return False
@@ -239,7 +244,7 @@ class Search:
         return least < self._best[0] or (least == self._best[0] and not self._in_order)
 
     def _with(self, now: Branch) -> Branch | None:
-        """The branch in which the next column is taken; None if there is no room then."""
+        """Return the branch in which the next column is taken; None if there is no room then."""
         at, column = now.at, self._order[now.at]
         matching = now.matching
         if not self._plain:
@@ -262,8 +267,8 @@ class Search:
         )
 
     def _without(self, now: Branch) -> Branch | None:
-        """The branch in which the next column is not taken, nor any that it stands for; None if
-        there is no room then.
+        """Return the branch without the next column and without the later ones that it is
+        interchangeable with; None if there is no room then.
         """
         at, matching, devices = now.at, now.matching, now.devices
         if at + 1 >= self._width:
@@ -301,8 +306,8 @@ class Search:
     # --- what is known before ---------------------------------------------------------------------
 
     def _least(self, at: int, missing: int) -> list[int]:
-        """For each column from ``at`` on: its distances to the nearest of those, as many as a set
-        would have beside it.
+        """Return, for each column from ``at`` on, the sum of its distances to the nearest of these
+        columns, as many as a set would have beside it.
         """
         key = at, missing
         if key not in self._beside:
@@ -318,7 +323,7 @@ class Search:
         return self._beside[key]
 
     def _more(self, at: int, missing: int) -> list[int]:
-        """Of each demand, how much the best ``missing`` columns from ``at`` on have."""
+        """Return how much of each demand the best ``missing`` columns from ``at`` on have."""
         key = at, missing
         if key not in self._most:
             self._most[key] = [
@@ -327,8 +332,8 @@ class Search:
         return self._most[key]
 
     def _twins_of(self, cells: Cells) -> list[int]:
-        """For each position the later ones, as bits, for which it stands: whatever set has one of
-        them may as well have it instead.
+        """Return for each position the later positions, as bits, that it is interchangeable with:
+        any set with one of these may as well have this position instead.
         """
         lines = [list(line) for line in cells.distances]
         twins = [0] * self._width
@@ -359,7 +364,7 @@ class Search:
         return twins
 
     def _begun(self) -> Iterator[Columns]:
-        """Sets that grow from one column by the nearest one each time."""
+        """Yield sets that grow from one column by the nearest column each time."""
         seeds = sorted(range(self._width), key=self._least(0, self._count).__getitem__)[:SEEDS]
         for seed in seeds:
             taken, beside, never = [seed], list(self._apart[seed]), [0] * self._width
@@ -374,7 +379,7 @@ class Search:
 
 
 def _symmetric(distances: Sequence[Sequence[int]]) -> list[list[int]]:
-    """As the more wanted of two columns tells it."""
+    """Return the distances made symmetric: between two columns that of the more wanted one."""
     if all(
         list(line) == other
         for line, other in zip(zip(*distances, strict=True), distances, strict=True)
@@ -394,8 +399,8 @@ def _positions(bits: int) -> Iterator[int]:
 
 
 def _reachable(groups: Sequence[int], there: int, count: int) -> bool:
-    """Whether ``count`` of the columns ``there`` may do for all groups: each has one, and not more
-    than ``count`` are apart.
+    """Return whether ``count`` of the columns ``there`` can be enough for all groups: each group
+    has one, and not more than ``count`` groups are disjoint.
     """
     apart, seen = 0, 0
     for group in groups:

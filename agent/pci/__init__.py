@@ -1,3 +1,3 @@
-"""PCI devices for guests: what the operator offers, what a flavor asks for, and what Placement is
-told of it. Pure.
+"""PCI devices for guests: what the operator offers, what a flavor requests, and which devices a
+guest gets. Pure.
 """

@@ -1,4 +1,6 @@
-"""``[pci] alias``: the names by which flavors ask for devices."""
+"""``[pci] alias``: the names by which flavors request devices, and the request groups for
+Placement.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,20 +40,20 @@ _ID = re.compile(r"[0-9a-fA-F]{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One way to be what an alias means; None: any. ``resource_class`` and ``traits`` are names as
-    Placement has them.
-    """
+    """One kind of device that an alias means; None: any."""
 
     vendor_id: str | None = None
     product_id: str | None = None
     type: DeviceType | None = None
     live_migratable: bool | None = None
     resource_class: str | None = None
+    """The name as Placement has it."""
     traits: frozenset[str] = frozenset()
+    """The names as Placement has them."""
 
     @property
     def spec(self) -> Mapping[str, str]:
-        """What the devices must have, as a request says it."""
+        """What the devices have to match, in the form of a request."""
         said = {"vendor_id": self.vendor_id, "product_id": self.product_id, "type": self.type}
         if self.live_migratable is not None:
             said["live_migratable"] = str(self.live_migratable).lower()
@@ -59,8 +61,8 @@ class Alternative:
 
     @property
     def counted_by(self) -> str | None:
-        """The class that counts such devices in Placement; None if the alias does not
-        say enough.
+        """The class that counts such devices in Placement; None if the alias names neither a class
+        nor both ids.
         """
         if self.resource_class is not None or self.vendor_id is None or self.product_id is None:
             return self.resource_class
@@ -69,12 +71,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """What a name means: any of its ``alternatives``, as near to the guest's cells as ``policy``
-    says.
-    """
+    """The devices that a name means: those of any of its ``alternatives``."""
 
     name: str
     policy: PciPolicy
+    """How near to the guest's cells the devices have to be."""
     alternatives: tuple[Alternative, ...]
 
 
@@ -83,7 +84,7 @@ Aliases = Mapping[str, Alias]
 
 @dataclass(frozen=True, slots=True)
 class _AliasEntry:
-    """One object of the option that is right by itself."""
+    """One object of the option without errors of its own."""
 
     item: Item
     name: str
@@ -92,8 +93,8 @@ class _AliasEntry:
 
 
 def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[ConfigError]]:
-    """The aliases of all ``values``, and everything that is wrong. ``report``: Placement chooses
-    the devices.
+    """Return the aliases of all ``values``, and everything that is wrong with them. ``report``:
+    devices are reported in Placement, which chooses them then.
     """
     items, errors = read_items(OPTION, values, lists=False)
     entries = [entry for item in items for entry in _entries(item, report)]
@@ -110,7 +111,7 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
 
 
 def _entries(item: Item, report: bool) -> Iterator[_AliasEntry]:
-    """What the object says; nothing if it has no name to be called by."""
+    """Yield the entry of the object; nothing if it has no name."""
     item.check_keys(KEYS)
     if not item.says("name"):
         item.wrong("name", "is missing", "give the name by which flavors ask")
@@ -133,7 +134,7 @@ def _entries(item: Item, report: bool) -> Iterator[_AliasEntry]:
 
 
 def _check_enough(item: Item, report: bool) -> None:
-    """An alias has to say which devices it means."""
+    """Check that the alias says which devices it means."""
     missing = [key for key in ("vendor_id", "product_id") if key not in item.data]
     if missing and not (report and item.says("resource_class")):
         remedy = (
@@ -147,8 +148,8 @@ def _check_enough(item: Item, report: bool) -> None:
 
 
 def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
-    """Objects of one name are alternatives: what does not tell devices apart has to be the same in
-    all.
+    """Check objects of one name, which are alternatives: keys that do not select devices have to be
+    the same in all.
     """
     first, *others = several
     for one in others:
@@ -179,7 +180,7 @@ def _check_same(item: Item, what: str, value: str | None, other: str | None, pla
 
 
 def _four_digits(item: Item, key: str) -> str | None:
-    """Exactly four hex digits, in lower case."""
+    """Return exactly four hex digits, in lower case."""
     value: Any = item.data.get(key)
     if key not in item.data:
         return None
@@ -190,7 +191,7 @@ def _four_digits(item: Item, key: str) -> str | None:
 
 
 def _word(item: Item, key: str, words: tuple[Word, ...]) -> Word | None:
-    """One of ``words``."""
+    """Return the value if it is one of ``words``."""
     found = next((word for word in words if word == item.data.get(key)), None)
     if found is None and item.says(key):
         item.unsuitable(key, f"give {'one of ' if len(words) > 1 else ''}{', '.join(words)}")
@@ -208,10 +209,10 @@ class DeviceGroup:
 
 
 def device_groups(request: str, count: int, wanted: Alternative) -> tuple[DeviceGroup, ...]:
-    """The groups for ``count`` devices of the request with that id; none for an alias that does not
-    name a class.
+    """Return the groups for ``count`` devices of the request with that id; none for an alias that
+    names no class.
 
-    They go together with ``group_policy=none``, because several devices may be one provider's.
+    They go together with ``group_policy=none``, because one provider may give several devices.
     """
     name = wanted.counted_by
     if name is None:

@@ -1,9 +1,11 @@
-"""The cheapest way to give every slot its devices, of lots that each have a price a device. Pure.
+"""Cheapest assignment of devices to slots, out of lots of equal devices that each have a price per
+device. Pure.
 
-Without cards that give either their PF or their functions, the sets of devices that can be given
-together are a matroid, because each is given to one slot: lots are gone through from the cheapest
-on, and of each as many are taken as find a slot, if need be by moving others on. Cards are decided
-on top: first as if they gave both, and where they cannot, once with more and once with fewer PFs.
+Without cards that give either their PF or their functions, the sets of devices that can be assigned
+together are a matroid, because each device is assigned to one slot: lots are taken from the
+cheapest on, and of each as many devices as find a slot, if need be by moving other devices to other
+slots. Cards are decided on top of that: first as if they gave both, and where they cannot, once
+with more and once with fewer PFs.
 """
 
 from collections.abc import Sequence
@@ -13,54 +15,60 @@ from typing import Literal
 from agent.errors import Undecided
 
 Aim = Literal["cheapest", "any", "least"]
-# So many attempts for a little less, then the cheapest so far will do.
+# After so many attempts for a lower price the cheapest assignment so far is taken.
 ENOUGH = 40
 Flow = Sequence[int]
-"""How many each slot gets of a lot."""
+"""The number of devices of a lot that each slot gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """So many devices alike: the slots that may have them, as bits, and what one costs."""
+    """Devices that are alike."""
 
     slots: int
+    """The slots that may have them, as bits."""
     price: int
+    """Of one device."""
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Cards of which each gives one of ``head`` or its share of ``functions``.
-
-    ``left``: for each kind of functions, how many there are if 0, 1, 2 ... PFs are taken; the cards
-    whose PFs cost least first.
-    """
+    """Cards of which each gives one of ``head`` or its share of ``functions``."""
 
     head: Offer
     functions: Sequence[Offer]
     left: Sequence[Sequence[int]]
+    """For each kind of functions, how many there are if 0, 1, 2 ... PFs are taken; the cards whose
+    PFs cost least first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is given: of each offer, of the PFs of each choice, and of its kinds of functions."""
+    """An assignment."""
 
     price: int
     offers: Sequence[Flow]
+    """Of each offer."""
     heads: Sequence[Flow]
+    """Of the PFs of each choice."""
     functions: Sequence[Sequence[Flow]]
+    """Of each kind of functions of each choice."""
 
 
 class Steps:
-    """How much may still be tried. Counted and never timed, so that no answer depends on load."""
+    """The budget of a search. Steps are counted and never timed, so that no answer depends on
+    load.
+    """
 
     def __init__(self, count: int) -> None:
         self.left = count
 
     def take(self, count: int) -> None:
-        """Count so many more.
+        """Take ``count`` steps of the budget.
 
-        :raises Undecided: that was too much.
+        :raises Undecided: the budget is used up.
         """
         self.left -= count
         if self.left < 0:
@@ -72,8 +80,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class _QueueEntry:
-    """An offer with its place: in the list of offers, or among the heads (``kind`` -1) or functions
-    of a choice.
+    """An offer with its place: in the list of offers (``choice`` -1), or among the functions of a
+    choice; ``kind`` -1 for the head of a choice.
     """
 
     offer: Offer
@@ -88,9 +96,10 @@ def cheapest(
     steps: Steps,
     aim: Aim = "cheapest",
 ) -> Given | None:
-    """A way to give each slot what it needs, None if there is none: ``any``, the ``cheapest`` (of
-    very many, almost), or one that costs the ``least`` because cards may give both their PF and
-    their functions.
+    """Return an assignment that gives each slot what it needs, None if there is none.
+
+    ``aim``: ``any`` assignment; the ``cheapest`` one, or almost the cheapest if there are very
+    many; or ``least``, the lower bound at which cards give both their PF and their functions.
 
     :raises Undecided: it took too many steps.
     """
@@ -100,7 +109,7 @@ def cheapest(
         entries += [_QueueEntry(one, number, kind) for kind, one in enumerate(choice.functions)]
     entries.sort(key=lambda one: one.offer.price)
     best: Given | None = None
-    # For each choice: how many PFs it gives at least and at most.
+    # For each choice the least and the greatest number of PFs that it gives.
     waiting = [tuple((0, choice.head.count) for choice in choices)]
     attempts = 0
     while waiting and (best is None or attempts < ENOUGH):
@@ -149,7 +158,7 @@ def _count(entry: _QueueEntry, choices: Sequence[Choice], bounds: Sequence[tuple
 
 
 def _torn(choice: Choice, head: Flow, functions: Sequence[Flow]) -> bool:
-    """Whether more functions are given than are left beside the PFs."""
+    """Return whether more functions are given than are left beside the PFs."""
     heads = sum(head)
     return any(sum(flow) > left[heads] for flow, left in zip(functions, choice.left, strict=True))
 
@@ -177,10 +186,10 @@ def _given(
 
 
 def _filled(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[list[int]] | None:
-    """How many each slot gets of each source (slots as bits, count), of earlier ones as many as
-    possible. None: some slot stays empty.
+    """Return how many devices each slot gets of each source (slots as bits, count), of earlier
+    sources as many as possible; None if some slot is not filled.
 
-    Sources that are not needed any more are left out at the end.
+    Sources at the end that are not needed are left out of the result.
     """
     left, missing = list(needed), sum(needed)
     flows: list[list[int]] = []
@@ -209,10 +218,10 @@ def _moved_on(
     sources: Sequence[tuple[int, int]],
     flows: list[list[int]],
 ) -> int:
-    """Give up to ``count`` of the last source to slots that are full, by moving what they have on
-    to others. Returns how many.
+    """Give up to ``count`` devices of the last source to slots that are full, by moving devices of
+    these to other slots. Returns how many.
     """
-    # To each slot reached: from which slot, and of which source something moves there.
+    # Each slot reached, with the slot and the source from which a device moves there.
     reached: dict[int, tuple[int, int]] = {
         slot: (-1, -1) for slot in range(len(left)) if slots >> slot & 1
     }

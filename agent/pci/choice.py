@@ -1,9 +1,8 @@
-"""The choice of devices for a guest: a device of its own for everything it asks for, or nothing.
-Pure.
+"""Choice of devices for a guest: a device of its own for each one requested, or none. Pure.
 
-A PF is out of reach while one of its VFs is taken, and the reverse; the test whether all can be had
-is the choice itself, so that no test says yes where the choice then fails. What is searched is lots
-of like devices, never devices.
+A PF cannot be had while one of its VFs is taken, and the reverse. The test whether all devices can
+be had is the choice itself, so that no test succeeds where the choice then fails. The search goes
+through lots of equal devices, never through devices.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -16,11 +15,11 @@ from agent.pci.assignment import Aim, Given, Steps
 from agent.pci.device_request import FAR, Nearness
 from agent.pci.lots import HERE, Bits, LotPlace, Lots, Node, Table, address_key, lots_of, slots_of
 
-# How many lots may be looked at to give out the devices of one guest, anew for each set of cells,
-# on all of them together.
+# How many lots may be searched for the devices of one guest, on all sets of cells together, and
+# once more for the chosen set.
 BUDGET = 25_000
-# Up to so many requests, all that some of them can have together is looked at before a set of cells
-# is.
+# Up to so many slots, the demand of every combination of slots is computed before the search of
+# sets of cells.
 FEW = 3
 
 Chosen = list[tuple[DeviceRecord, DeviceRequest]]
@@ -28,17 +27,20 @@ Chosen = list[tuple[DeviceRecord, DeviceRequest]]
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is missing, in words."""
+    """Why devices cannot be had."""
 
     reason: str
+    """In words."""
 
 
 def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
-    """The devices that can be had. One is out of reach while its parent or a child of it is held,
-    or the host itself uses a child of it; and while it, or its parent, has to be cleaned.
+    """Return the devices that can be had.
 
-    The ones first that cost others least: VFs of a PF that is in use already, a PF with free VFs
-    last. Then by address.
+    A device cannot be had while its parent or a child of it is held, while the host itself uses a
+    child of it, and while it or its parent has to be cleaned.
+
+    Devices that cost other guests least come first: VFs of a PF that is in use already first, a PF
+    with free VFs last. Then by address.
     """
     held = {one.address for one in devices.values() if one.holder is not None or one.used}
     parents = {
@@ -62,10 +64,8 @@ def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
 
 
 class FreeDevices:
-    """The devices that one guest wants, of those that are free; as the fit asks for them.
-    ``policy``: how near they must be.
-
-    ``providers``: which one counts the device of an address.
+    """The free devices as one guest can have them: the :class:`~agent.numa.devices.DeviceFit` of a
+    guest.
     """
 
     def __init__(
@@ -76,50 +76,54 @@ class FreeDevices:
         nearness: Nearness | None = None,
         providers: Mapping[str, ProviderUuid] | None = None,
     ) -> None:
+        """``policy``: how near the devices must be unless their request has a policy.
+        ``providers``: device address to the provider that counts the device.
+        """
         slots = slots_of(requests)
         self._requests, self._slots, self._nearness = requests, slots, nearness or Nearness()
         self._policies = [one.request.policy or policy for one in slots]
         self._needed = [one.count for one in slots]
         self._lots = lots_of(free, slots, providers or {})
-        # Of a guest that wants none, all count, because it leaves them to those who do.
+        # For a guest that wants no device all devices count, because it leaves them to other
+        # guests.
         self._free = self._lots.counts(self._every) if slots else Lots.of_cells(free)
-        # One request without cards that give either or: counting is all there is to do.
+        # One slot and no cards that give either PF or functions: counting is enough.
         self._simple = len(slots) == 1 and not self._lots.cards
         self._anywhere = (
             self._free.get(None, 0) if self._only_near and "legacy" in self._policies else 0
         )
         self._steps = Steps(BUDGET)
-        # What was found: by the cells that have devices if they were enough, by what is allowed,
-        # and by how all devices look.
+        # Results: by the cells that have devices, whether these are near and enough; by the allowed
+        # slots of each cell; and by the places of all devices.
         self._near: dict[frozenset[Node], bool] = {}
         self._had: dict[Hashable, bool] = {}
         self._found: dict[Hashable, tuple[int, int] | None] = {}
 
     @property
     def wanted(self) -> bool:
-        """Whether the guest wants any."""
+        """Whether the guest wants any device."""
         return bool(self._slots)
 
     @property
     def steps(self) -> int:
-        """How many lots were looked at so far."""
+        """How many lots were searched so far."""
         return BUDGET - self._steps.left
 
     def free(self, cell: int) -> int:
-        """How many wanted devices are on the cell; of a guest that wants none, how many
-        there are.
+        """Return the number of wanted devices on the cell; for a guest that wants none, the number
+        of all devices there.
         """
         return self._free.get(cell, 0)
 
     def kind(self, cell: int) -> Hashable:
-        """Equal for cells that may stand for each other, as far as devices go, if they are equally
-        far from all others.
+        """Return a value that is equal for cells whose devices are interchangeable, if the cells
+        are equally far from all others.
         """
         return self._lots.kind(cell), None if self._only_near else self._nearness.sockets.get(cell)
 
     @property
     def demands(self) -> Sequence[DeviceDemand]:
-        """What can be told of all sets of cells at once."""
+        """Demands that hold for all sets of cells."""
         count = len(self._slots)
         together = (
             range(1, 1 << count)
@@ -134,19 +138,20 @@ class FreeDevices:
         ]
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """How many would not be local, and the sum of their distances to the nearest cell; None if
-        not all can be had.
+        """Return how many devices would not be local, and the sum of their distances to the nearest
+        cell; None if not all can be had.
 
-        :raises Undecided: nobody knows.
+        :raises Undecided: the search was given up.
         """
         if self._enough_near(cells):
             return 0, 0
         return None if self._only_near else self._known(cells, "cheapest")
 
     def least(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """What they cost at least on some of ``cells``; None if they cannot be had there.
+        """Return a lower bound of the cost for any part of ``cells``; None if the devices cannot be
+        had.
 
-        :raises Undecided: nobody knows.
+        :raises Undecided: the search was given up.
         """
         if self._enough_near(cells):
             return 0, 0
@@ -155,12 +160,12 @@ class FreeDevices:
     def chosen(
         self, cells: frozenset[int] | None
     ) -> list[tuple[DeviceRecord, DeviceRequest]] | Shortage:
-        """The devices that the guest gets on ``cells``; None: it floats.
+        """Return the devices that the guest gets on ``cells``; None: the guest floats.
 
-        :raises Undecided: nobody knows.
+        :raises Undecided: the search was given up.
         """
-        # For this one set of cells as many as for all before, because what was found is not to be
-        # lost.
+        # This one set of cells gets a budget as large as that of all sets before, so that their
+        # result is not lost.
         self._steps = Steps(BUDGET)
         if cells is None:
             places: Mapping[Node, LotPlace] = dict.fromkeys(self._lots.nodes, HERE)
@@ -185,8 +190,8 @@ class FreeDevices:
 
     @property
     def _only_near(self) -> bool:
-        """Whether nothing will do but local devices and perhaps those of which nobody knows where
-        they are.
+        """Whether no policy admits devices of other cells: only local ones, and perhaps devices of
+        unknown cells.
         """
         return not self._of_policy("preferred", "socket")
 
@@ -194,7 +199,7 @@ class FreeDevices:
         return sum(1 << slot for slot, policy in enumerate(self._policies) if policy in policies)
 
     def _enough_near(self, cells: frozenset[int]) -> bool:
-        """Whether all can be had without any that is far."""
+        """Return whether all devices can be had without any that is far."""
         near = frozenset(self._lots.nodes & cells)
         enough = sum(self._free.get(node, 0) for node in near) + self._anywhere >= sum(self._needed)
         if self._simple or not enough:
@@ -213,14 +218,14 @@ class FreeDevices:
         return {node: self._place(node, cells) for node in self._lots.nodes}
 
     def _place(self, node: Node, cells: frozenset[int]) -> LotPlace:
-        """How the devices of a cell look from the guest's: those first that are local, then of no
-        known cell, same socket, by distance.
+        """Return how the devices of a cell rank for the guest: local ones first, then those of
+        unknown cells, of the same socket, and by distance.
         """
         if node in cells:
             return HERE
         devices = sum(self._needed)
-        # Each step outweighs all that is before it, summed up: harm to others, no known cell,
-        # another socket, distance, not local.
+        # Each term outweighs the sum of all terms before it: harm to others, unknown cell, another
+        # socket, distance, not local.
         unknown = 2 * devices + 1
         if node is None:
             return LotPlace(self._of_policy("preferred", "legacy"), unknown)
@@ -252,8 +257,8 @@ class FreeDevices:
         return None if given is None else (table, given)
 
     def _possible(self, places: Mapping[Node, LotPlace]) -> bool:
-        """Whether all can be had at any price, which is much easier to tell because cards of all
-        cells are alike then.
+        """Return whether all devices can be had at any price. This is much quicker to find, because
+        cards of all cells are alike without prices.
         """
         allowed = tuple((node, place.allowed) for node, place in places.items())
         if allowed not in self._had:
@@ -264,8 +269,8 @@ class FreeDevices:
     # --- what is missing --------------------------------------------------------------------------
 
     def _demand(self, together: Bits) -> DeviceDemand | None:
-        """What the guest's cells must have for these slots; None if other cells' devices will do
-        for one of them.
+        """Return what the guest's cells must have for these slots; None if devices of any other
+        cell will do for one of the slots.
         """
         if together & self._of_policy("preferred"):
             return None
@@ -287,8 +292,8 @@ class FreeDevices:
         return self._told(together, unknown, near, required=True)
 
     def _shape(self, together: Bits) -> DeviceDemand | None:
-        """What the guest's cells should have for these slots, because each device that they lack is
-        far; None if none can be far.
+        """Return what the guest's cells should have for these slots, because each device that they
+        lack is far; None if no device can be far.
         """
         if not together & self._of_policy("preferred", "socket"):
             return None

@@ -1,4 +1,4 @@
-"""What a guest asks for: so many devices for each alias that its flavor names."""
+"""Device requests of a guest: a number of devices for each alias that its flavor names."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from agent.model.names import ProviderUuid, printable
 from agent.pci.alias import Aliases
 from agent.pci.option_value import unknown_key
 
-# Names that a request may give beside the operator's tags, and those that only Placement needs.
+# Names that a request may use beside the operator's tags, and those that only Placement uses.
 OWN_NAMES = ("address", "vendor_id", "product_id", "type")
 OF_PLACEMENT = frozenset({"resource_class", "traits"})
 FAR = 1_000_000
@@ -19,27 +19,29 @@ FAR = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """The host's cells: the socket of each, if known, and the distances from each to others."""
+    """The sockets and distances of the host's cells."""
 
     sockets: Mapping[int, int | None] = field(default_factory=dict)
+    """Cell to its socket, None if not known."""
     distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """Cell to the distances of other cells."""
 
     def same_socket(self, node: int | None, cells: frozenset[int]) -> bool:
-        """Whether a device's cell is on a socket of one of ``cells``; never, unless every cell's
-        socket is known.
+        """Return whether a device's cell is on a socket of one of ``cells``; False unless the
+        socket of every cell is known.
         """
         if node is None or node not in self.sockets or None in self.sockets.values():
             return False
         return self.sockets[node] in {self.sockets.get(cell) for cell in cells}
 
     def distance(self, node: int, cells: frozenset[int]) -> int:
-        """To the nearest of ``cells``."""
+        """Return the distance to the nearest of ``cells``."""
         return min((self.distances.get(cell, {}).get(node, FAR) for cell in cells), default=FAR)
 
 
 def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
-    """Whether the device is of a kind that the request names. What it does not ask for by name it
-    does not get.
+    """Return whether the device is of a kind that the request names. PFs, vDPA devices and remote
+    managed ones have to be named explicitly.
     """
     has = {**device.tags, **{name: str(getattr(device, name)) for name in OWN_NAMES}}
     fitting = [spec for spec in request.specs if _is_kind(has, spec)]
@@ -68,7 +70,7 @@ MAX_COUNT = 1024
 
 
 class DeviceRequestError(AgentError):
-    """A flavor that asks for devices in a way that makes no sense."""
+    """A flavor's request for devices is invalid."""
 
     code = "pci.request"
 
@@ -76,12 +78,13 @@ class DeviceRequestError(AgentError):
 def device_requests(
     specs: Mapping[str, str], aliases: Aliases, policy: PciPolicy | None, claim: str
 ) -> tuple[DeviceRequest, ...]:
-    """What a flavor with these extra ``specs`` asks for. ``policy``: that of flavor and image,
-    which wins over the aliases'.
+    """Return the requests of a flavor with these extra ``specs``. ``policy``: that of flavor and
+    image, which counts before the aliases'.
 
-    ``claim``: the uuid of the claim; the same one asks by the same ids again.
+    ``claim``: the uuid of the claim, from which the ids of the requests are derived, so that a
+    repeated request has the same ids.
 
-    :raises DeviceRequestError: all that is wrong with what it asks.
+    :raises DeviceRequestError: all that is wrong with the flavor's request.
     """
     items = [item.strip() for item in specs[EXTRA_SPEC].split(",")] if EXTRA_SPEC in specs else []
     wrong = [problem for item in items for problem in _problems(item, aliases)]
@@ -133,7 +136,7 @@ def _problems(item: str, aliases: Aliases) -> Iterable[tuple[str, str]]:
 
 
 def _parts(item: str) -> tuple[str, str]:
-    """Name and count; names may have colons too, so that the last one counts."""
+    """Return name and count, separated by the last colon, because names may have colons too."""
     name, colon, count = item.rpartition(":")
     return (name.strip(), count.strip()) if colon else (item, "1")
 
@@ -141,8 +144,8 @@ def _parts(item: str) -> tuple[str, str]:
 def with_providers(
     requests: Iterable[DeviceRequest], allocated: Mapping[ProviderUuid, Mapping[str, int]]
 ) -> tuple[DeviceRequest, ...]:
-    """The requests with the providers that the scheduler ``allocated`` to them, by class; those
-    that it counted for each.
+    """Return the requests with the providers that the scheduler ``allocated`` of their resource
+    classes, as many as each request counts.
     """
     left = {
         name: [
@@ -152,7 +155,7 @@ def with_providers(
     }
     requests = tuple(requests)
     for one in requests:
-        # What was taken for a request that says so itself is not there for the others.
+        # Providers of a request that names them itself are not left for the others.
         for provider in one.providers:
             if provider in (there := left.get(one.resource_class or "", [])):
                 there.remove(provider)

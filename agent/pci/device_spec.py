@@ -1,6 +1,4 @@
-"""What ``[pci] device_spec`` offers to guests: which devices one of its objects means, and what is
-to be known of them.
-"""
+"""``[pci] device_spec``: the devices that the operator offers to guests, and their properties."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +19,7 @@ from agent.pci.option_value import (
 )
 
 PARTS = ("domain", "bus", "slot", "function")
-# What each part can be at most; domains have 32 bits (Intel VMD, Hyper-V).
+# The maximum of each part; domains have 32 bits (Intel VMD, Hyper-V).
 MAXIMA = {"domain": 0xFFFFFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7}
 
 _HEX = re.compile(r"[0-9a-fA-F]+")
@@ -29,7 +27,7 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A number for each part of the address, None for any."""
+    """An address pattern with a number for each part of the address, None for any."""
 
     domain: int | None = None
     bus: int | None = None
@@ -38,13 +36,13 @@ class Glob:
 
     @property
     def single(self) -> PciAddress | None:
-        """The one address it means, None if there can be several."""
+        """The only address that matches, None if there can be several."""
         if self.domain is None or self.bus is None or self.slot is None or self.function is None:
             return None
         return PciAddress(self.domain, self.bus, self.slot, self.function)
 
     def matches(self, address: PciAddress) -> bool:
-        """Whether it means the address."""
+        """Return whether the pattern matches the address."""
         return (
             self.domain in (None, address.domain)
             and self.bus in (None, address.bus)
@@ -55,19 +53,21 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class Regex:
-    """An expression for some parts of the address, which the whole of the part as written must
-    match, in whatever case.
+    """An address pattern with a regular expression for some parts of the address. The expression
+    has to match the whole part as written, in upper or lower case.
     """
 
     parts: tuple[tuple[str, re.Pattern[str]], ...]
 
     @property
     def single(self) -> None:
-        """Never: even one that happens to match a single address does not mean a PF's functions."""
+        """Always None: even an expression that happens to match a single address does not mean a
+        PF's functions.
+        """
         return None
 
     def matches(self, address: PciAddress) -> bool:
-        """Whether it means the address."""
+        """Return whether the pattern matches the address."""
         texts = written(address)
         return all(pattern.fullmatch(texts[name]) for name, pattern in self.parts)
 
@@ -77,17 +77,17 @@ ANY = Glob()
 
 
 def written(address: PciAddress) -> dict[str, str]:
-    """The parts of the address, as they are written."""
+    """Return the parts of the address, as they are written."""
     domain, bus, rest = str(address).split(":")
     slot, function = rest.split(".")
     return {"domain": domain, "bus": bus, "slot": slot, "function": function}
 
 
 def glob(text: str) -> Glob:
-    """Read ``[[[domain]:]bus:]slot][.function]``, each part hex digits or ``*``; one that is
+    """Parse ``[[[domain]:]bus:]slot][.function]``, each part hex digits or ``*``; a part that is
     missing or blank is ``*``.
 
-    :raises ValueError: it is something else; the message says all that is wrong.
+    :raises ValueError: the text is something else; the message names all that is wrong.
     """
     left, _, function = text.partition(".")
     pieces = left.split(":")
@@ -110,9 +110,9 @@ def _problems(name: str, part: str) -> Iterator[str]:
 
 
 def expression(text: str) -> re.Pattern[str]:
-    """Compile an expression for one part.
+    """Compile a regular expression for one part.
 
-    :raises ValueError: it is none.
+    :raises ValueError: the text is no regular expression.
     """
     try:
         return re.compile(text, re.IGNORECASE)
@@ -135,20 +135,16 @@ KEYS = (
     "resource_class",
     "traits",
 )
-# Those that tell apart devices of the same kind, so that they are not in one pool.
+# Keys that tell apart devices of the same kind, so that these are not in one pool.
 TAGS = ("physical_network", "trusted", "remote_managed", "managed", "live_migratable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpec:
-    """One object of the option. ``place``: ``#2`` for that of the second value, ``#2.3`` for the
-    third in its list.
-
-    None: any, for ids; else not said. ``resource_class`` and ``traits`` are names as Placement has
-    them.
-    """
+    """One object of the option. None: any, for ids; else not given."""
 
     place: str
+    """``#2`` for the object of the second value, ``#2.3`` for the third one in its list."""
     vendor_id: str | None = None
     product_id: str | None = None
     address: AddressPattern = ANY
@@ -160,11 +156,13 @@ class DeviceSpec:
     live_migratable: bool | None = None
     one_time_use: bool | None = None
     resource_class: str | None = None
+    """The name as Placement has it."""
     traits: frozenset[str] = frozenset()
+    """The names as Placement has them."""
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """What was said of those keys by which requests tell devices apart."""
+        """The given values of the keys by which requests select devices."""
         said = {name: getattr(self, name) for name in TAGS if name != "remote_managed"}
         return {
             name: value if isinstance(value, str) else str(value).lower()
@@ -176,8 +174,8 @@ class DeviceSpec:
 def device_specs(
     values: Iterable[str], *, report: bool
 ) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:
-    """The objects of all ``values`` in their order, and everything that is wrong. ``report``:
-    devices are told to Placement.
+    """Return the objects of all ``values`` in their order, and everything that is wrong with them.
+    ``report``: devices are reported in Placement.
     """
     items, errors = read_items(OPTION, values, lists=True)
     specs = tuple(_spec(item, report) for item in items)
@@ -204,7 +202,7 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
     if item.says("devname") and item.says("address"):
         item.wrong("devname", "is given together with address", "keep one of them")
     if item.says("devname") and report:
-        # Because the name is gone from the host while a guest has the device.
+        # Because the host does not show the name while a guest has the device.
         item.wrong(
             "devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address"
         )
@@ -218,7 +216,7 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
 
 
 def resource_class_key(item: Item) -> str | None:
-    """The resource class that an object names."""
+    """Return the resource class that an object names."""
     text = item.text("resource_class")
     try:
         return None if text is None else class_of(text)
@@ -228,7 +226,7 @@ def resource_class_key(item: Item) -> str | None:
 
 
 def traits_key(item: Item) -> frozenset[str]:
-    """The traits that an object names."""
+    """Return the traits that an object names."""
     value = item.data.get("traits") or ""
     if not isinstance(value, str):
         item.unsuitable("traits", "give the traits in one text, with commas between them")

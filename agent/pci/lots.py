@@ -1,9 +1,9 @@
-"""Free devices in lots of those that are alike for what one guest asks, so that no search depends
-on how many there are. Pure.
+"""Lots: free devices grouped by what is alike for one guest, so that no search depends on the
+number of devices. Pure.
 
-Two devices are alike if the same requests may have them, on the same cell, and if it harms others
-as much that they are taken. A card of which both the PF and its functions are asked for stands
-apart, because it gives either the one or the others.
+Two devices are alike if the same requests may have them, if they are on the same cell, and if
+taking them harms other guests equally. A card of which both the PF and its functions are requested
+is kept apart, because it gives either the one or the others.
 """
 
 from collections import Counter, defaultdict
@@ -24,52 +24,57 @@ Kind = tuple[Node, Bits]
 
 @dataclass(frozen=True, slots=True)
 class RequestedDevices:
-    """So many devices of one request, of the provider that the scheduler took them from, if it said
-    so.
+    """One slot: some devices of one request, of one provider if the scheduler allocated
+    providers.
     """
 
     request: DeviceRequest
     count: int
     provider: ProviderUuid | None = None
+    """The provider that the scheduler allocated; None without an allocation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """Devices that are alike, the best first. ``harm``: 1 if taking one breaks a whole card, 2 if
-    it takes functions from others.
-    """
+    """Devices that are alike."""
 
     node: Node
+    """The cell; None if not known."""
     slots: Bits
+    """The slots that may have them."""
     harm: int
+    """1 if taking a device breaks a whole card, 2 if taking it makes functions of its card
+    unusable.
+    """
     devices: Sequence[DeviceRecord]
+    """The best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LotCard:
-    """A PF, and those of its functions that are free, by kind."""
+    """A PF with those of its functions that are free, by kind."""
 
     head: DeviceRecord
     functions: Sequence[Sequence[DeviceRecord]]
 
     @property
     def size(self) -> int:
-        """How many functions are lost if the PF is taken."""
+        """The number of functions that are lost if the PF is taken."""
         return sum(map(len, self.functions))
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Cards that are alike: each gives its PF, or its functions. ``kinds``: those of
-    the functions.
-    """
+    """Cards that are alike: each gives its PF, or its functions."""
 
     head: Kind
+    """The kind of the PFs."""
     kinds: tuple[Kind, ...]
+    """The kinds of the functions."""
     cards: Sequence[LotCard]
 
     def most(self, slots: Bits) -> Iterator[tuple[Node, int]]:
-        """How many devices of each cell these slots can have at most."""
+        """Yield how many devices of each cell these slots can have at most."""
         head = len(self.cards) * bool(self.head[1] & slots)
         functions = [
             (node, sum(len(card.functions[number]) for card in self.cards))
@@ -86,14 +91,16 @@ class Cards:
 
 @dataclass(frozen=True, slots=True)
 class LotPlace:
-    """How a cell's devices look from the guest's cells: the slots that may have them, the price of
-    one, if it is far, and how far.
-    """
+    """How the devices of a cell rank for the guest's cells."""
 
     allowed: Bits
+    """The slots that may have them."""
     price: int = 0
+    """Of one device."""
     far: int = 0
+    """1 if the cell is far, else 0."""
     distance: int = 0
+    """To the nearest of the guest's cells."""
 
 
 HERE = LotPlace(-1)
@@ -101,21 +108,21 @@ HERE = LotPlace(-1)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What can be given to a guest on its cells, and the devices behind it, cheapest first.
-    ``cards``: those of each choice.
-    """
+    """What can be given to a guest on its cells, with the devices of each offer and choice."""
 
     offers: Sequence[Offer]
     offered: Sequence[tuple[LotPlace, Sequence[DeviceRecord]]]
+    """The place and the devices of each offer, cheapest device first."""
     choices: Sequence[Choice]
     cards: Sequence[tuple[LotPlace, Sequence[LotPlace], Sequence[LotCard]]]
+    """The places of the PFs and of the functions, and the cards, of each choice."""
 
     def cheapest(self, needed: Sequence[int], steps: Steps, aim: Aim = "cheapest") -> Given | None:
         """See :func:`agent.pci.assignment.cheapest`."""
         return cheapest(needed, self.offers, self.choices, steps, aim)
 
     def cost(self, given: Given) -> tuple[int, int]:
-        """How many of those that are given are far, and the sum of their distances."""
+        """Return how many of the given devices are far, and the sum of their distances."""
         counts = [
             (place, sum(flow)) for (place, _), flow in zip(self.offered, given.offers, strict=True)
         ]
@@ -131,7 +138,7 @@ class Table:
         )
 
     def devices(self, given: Given) -> Iterator[tuple[int, DeviceRecord]]:
-        """The devices that are given, with the slot of each."""
+        """Yield the given devices, with the slot of each."""
         for (_, rows), flow in zip(self.offered, given.offers, strict=True):
             yield from zip(_each(flow), rows, strict=False)
         for (_, _, cards), flow, flows in zip(
@@ -150,19 +157,20 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Lots:
-    """All that is free and asked for."""
+    """All devices that are free and requested."""
 
     lots: Sequence[Lot]
     cards: Sequence[Cards]
     nodes: frozenset[Node]
+    """The cells of the devices."""
 
     @staticmethod
     def of_cells(free: Iterable[DeviceRecord]) -> Mapping[Node, int]:
-        """How many devices of each cell there are, whatever they are."""
+        """Return the number of devices on each cell, of all kinds."""
         return Counter(one.numa_node for one in free)
 
     def counts(self, slots: Bits) -> Mapping[Node, int]:
-        """How many devices of each cell these slots can have together, at most."""
+        """Return how many devices of each cell these slots can have together, at most."""
         counts: Counter[Node] = Counter()
         for lot in self.lots:
             counts[lot.node] += len(lot.devices) * bool(lot.slots & slots)
@@ -172,7 +180,7 @@ class Lots:
         return counts
 
     def kind(self, cell: int) -> Hashable:
-        """What the cell has, however its devices are called."""
+        """Return what the cell has, without the addresses of its devices."""
         lots = Counter[Bits]()
         for lot in self.lots:
             if lot.node == cell:
@@ -192,7 +200,9 @@ class Lots:
         return frozenset(lots.items()), frozenset(cards.items())
 
     def total(self, slots: Bits, places: Mapping[Node, LotPlace]) -> int:
-        """How many devices these slots may have, each by itself."""
+        """Return how many devices these slots may have, PFs and functions of a card counted
+        separately.
+        """
         kinds = [((one.node, one.slots), len(one.devices)) for one in self.lots]
         for cards in self.cards:
             kinds += [(cards.head, len(cards.cards))]
@@ -207,8 +217,8 @@ class Lots:
         )
 
     def table(self, places: Mapping[Node, LotPlace]) -> Table:
-        """What can be given, if cells look so from the guest's. Cards that look alike from there
-        are one choice.
+        """Return what can be given with these places of the cells. Cards with equal places are one
+        choice.
         """
         offers: list[tuple[Offer, tuple[LotPlace, Sequence[DeviceRecord]]]] = []
         alike: dict[
@@ -258,14 +268,14 @@ NOWHERE = LotPlace(0)
 
 @dataclass(slots=True)
 class _Family:
-    """The devices of one card that somebody asks for."""
+    """The requested devices of one card."""
 
     head: tuple[Kind, DeviceRecord] | None = None
     functions: dict[Kind, list[DeviceRecord]] = field(default_factory=dict)
 
 
 def slots_of(requests: Iterable[DeviceRequest]) -> list[RequestedDevices]:
-    """What the requests ask for."""
+    """Return the slots of the requests."""
     slots = []
     for request in requests:
         if request.providers:
@@ -283,8 +293,8 @@ def lots_of(
     slots: Sequence[RequestedDevices],
     providers: Mapping[str, ProviderUuid],
 ) -> Lots:
-    """The devices of ``free``, the best first, by what the slots may have. ``providers``: which one
-    counts the device of an address.
+    """Return the requested ones of the devices ``free``, the best first, as lots. ``providers``:
+    device address to the provider that counts the device.
     """
     sorter = _Sorter(slots, providers)
     asked = [(one, bits) for one in free if (bits := sorter.slots(one))]
@@ -318,20 +328,20 @@ def lots_of(
 
 
 def address_key(address: str) -> tuple[int, ...]:
-    """Addresses in the order of their numbers."""
+    """Return a key that sorts addresses by their numbers."""
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
 
 
 def _each(flow: Flow) -> list[int]:
-    """The slot of each device that is given."""
+    """Return the slot of each given device."""
     return [slot for slot, count in enumerate(flow) for _ in range(count)]
 
 
 def _choice(
     head: tuple[LotPlace, Bits], kinds: Sequence[tuple[LotPlace, Bits]], cards: Sequence[LotCard]
 ) -> tuple[Choice, Sequence[LotCard]]:
-    """The choice among cards, and they in the order in which their PFs are taken: those first with
-    which least is lost.
+    """Return the choice among cards, and the cards in the order in which their PFs are taken: those
+    first that lose the fewest functions.
     """
     ordered = sorted(cards, key=lambda one: one.size)
     left = []
@@ -352,8 +362,8 @@ def _alike(families: Iterable[_Family]) -> list[Cards]:
         kind, head = family.head
         kinds = tuple(sorted(family.functions, key=str))
         card = LotCard(head, [family.functions[one] for one in kinds])
-        # Of cards with functions of one kind the smaller one is always the better to break; with
-        # several kinds only equal ones compare.
+        # Of cards with functions of one kind it is always better to break the smaller one; with
+        # several kinds only equal cards can be compared.
         classes[kind, kinds, None if len(kinds) == 1 else tuple(map(len, card.functions))].append(
             card
         )
@@ -364,7 +374,7 @@ def _alike(families: Iterable[_Family]) -> list[Cards]:
 
 
 class _Sorter:
-    """Knows which slots may have a device, and asks once for all that are of a kind."""
+    """Finds the slots that may have a device, once for all devices of a kind."""
 
     def __init__(
         self, slots: Sequence[RequestedDevices], providers: Mapping[str, ProviderUuid]
@@ -372,12 +382,12 @@ class _Sorter:
         self._slots, self._providers = slots, providers
         self._named = {one.provider for one in slots if one.provider is not None}
         specs = [spec for one in slots for spec in one.request.specs]
-        # Addresses tell devices apart only if somebody asks by them.
+        # Addresses tell devices apart only if a request names one.
         self._addresses = {spec["address"].lower() for spec in specs if "address" in spec}
         self._known: dict[Hashable, Bits] = {}
 
     def slots(self, device: DeviceRecord) -> Bits:
-        """The slots that may have the device."""
+        """Return the slots that may have the device."""
         provider = self._providers.get(device.address) if self._named else None
         address = device.address if device.address.lower() in self._addresses else None
         kind = (

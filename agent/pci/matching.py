@@ -1,5 +1,5 @@
-"""Which device is offered by which object of ``device_spec``. What is a PF the facts say, anew each
-time.
+"""Matching of devices and ``device_spec``: which object of the option offers which device. Whether
+a device is a PF is taken from the facts each time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,11 @@ class PresentDevices:
     by_address: Mapping[PciAddress, PciDevice]
     by_netdev: Mapping[str, PciDevice]
     children: Mapping[PciAddress, tuple[PciDevice, ...]]
+    """The VFs of each PF."""
 
     @classmethod
     def of(cls, devices: Iterable[PciDevice]) -> Self:
-        """The devices in order of their addresses, related to each other."""
+        """Return the devices in the order of their addresses, with the relations of PFs and VFs."""
         ordered = sorted(devices, key=attrgetter("address"))
         children: dict[PciAddress, tuple[PciDevice, ...]] = {}
         for one in ordered:
@@ -40,7 +41,7 @@ class PresentDevices:
         return iter(self.by_address.values())
 
     def parent(self, device: PciDevice) -> PciDevice | None:
-        """The PF of a VF, if the host shows it."""
+        """Return the PF of a VF, if the host shows it."""
         return (
             self.by_address.get(device.physical_function)
             if device.physical_function is not None
@@ -48,7 +49,7 @@ class PresentDevices:
         )
 
     def family(self, device: PciDevice) -> tuple[PciDevice, ...]:
-        """The device with its PF and all VFs of that."""
+        """Return the device with its PF and all VFs of that PF."""
         head = device.physical_function or device.address
         return (
             *(one for one in (self.by_address.get(head),) if one is not None),
@@ -56,17 +57,19 @@ class PresentDevices:
         )
 
     def serial_number(self, device: PciDevice) -> str | None:
-        """That of its card, which a VF has from its PF if it has none itself."""
+        """Return the serial number of the device's card. A VF without its own has that of its
+        PF.
+        """
         parent = self.parent(device)
         return device.serial_number or (parent.serial_number if parent is not None else None)
 
     def parent_ifname(self, device: PciDevice) -> str | None:
-        """The PF's network interface, of a VF that has one itself."""
+        """Return the PF's network interface, for a VF that has an interface itself."""
         parent = self.parent(device)
         return parent.netdev if parent is not None and device.netdev is not None else None
 
     def number(self, device: PciDevice) -> int | None:
-        """The number of a VF among those of its PF."""
+        """Return the number of a VF among those of its PF."""
         parent = self.parent(device)
         return (
             parent.virtual_functions.index(device.address)
@@ -80,7 +83,7 @@ VIRTUAL = frozenset({"type-VF", "vdpa"})
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """A device that guests may have, and the first object that offers it."""
+    """A device that guests may have, with the first object that offers it."""
 
     device: PciDevice
     spec: DeviceSpec
@@ -94,12 +97,16 @@ class Matched:
 
     @property
     def one_time_use(self) -> bool:
-        """Whether it is for one guest, and for nobody after him until somebody has cleaned it."""
+        """Whether the device has to be cleaned after each guest before another guest may have
+        it.
+        """
         return bool(self.spec.one_time_use) and self.device.type not in VIRTUAL
 
     @property
     def traits(self) -> frozenset[str]:
-        """What its provider has because of it, without what every device's has."""
+        """The traits that its provider has because of it, without those that every device's
+        provider has.
+        """
         more = {
             os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable,
             os_traits.HW_PCI_ONE_TIME_USE: self.one_time_use,
@@ -108,7 +115,9 @@ class Matched:
 
 
 def matched(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Matched, ...]:
-    """Every device that some object offers, by address. The first object that matches counts."""
+    """Return every device that some object offers, by address. The first object that matches
+    counts.
+    """
     found = (
         (device, next((spec for spec in specs if matches(device, spec, present)), None))
         for device in present
@@ -117,7 +126,7 @@ def matched(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Match
 
 
 def matches(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> bool:
-    """Whether the object means the device."""
+    """Return whether the object offers the device."""
     return (
         spec.vendor_id in (None, device.vendor_id)
         and spec.product_id in (None, device.product_id)
@@ -127,8 +136,8 @@ def matches(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> boo
 
 
 def meant(spec: DeviceSpec, present: PresentDevices) -> PciAddress | None:
-    """The single address that the object means; None if it means several, or an interface that is
-    not there.
+    """Return the single address that the object means; None if it means several, or a network
+    interface that the host does not have.
     """
     if spec.devname is None:
         return spec.address.single
@@ -139,8 +148,8 @@ def meant(spec: DeviceSpec, present: PresentDevices) -> PciAddress | None:
 def _is_there(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> bool:
     single = meant(spec, present)
     if single is not None:
-        # A PF's own address stands for its VFs too, so that they can be told from other cards' by
-        # the ids alone.
+        # A PF's own address stands for its VFs too, so that an object can select the VFs of one
+        # card by address and ids.
         head = present.by_address.get(single)
         through = (
             head is not None and head.is_physical_function and device.physical_function == single
@@ -150,5 +159,7 @@ def _is_there(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> b
 
 
 def _can_be_remote_managed(device: PciDevice, present: PresentDevices) -> bool:
-    """The serial number is how the service that programs the card finds it."""
+    """Return whether the device is a VF with a serial number, by which the service that programs
+    the card finds the card.
+    """
     return device.type in VIRTUAL and bool(present.serial_number(device))

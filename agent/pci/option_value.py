@@ -1,5 +1,5 @@
-"""The JSON objects of an option that may be given several times, and what is wrong with them, told
-by option, place and key.
+"""Values of an option that holds JSON objects and may be given several times, and errors that name
+option, place and key.
 """
 
 import difflib
@@ -20,8 +20,8 @@ _FOREIGN = re.compile(r"[^A-Z0-9_]+")
 
 
 def class_of(text: str) -> str:
-    """The resource class that is meant by ``text``: a standard one in whatever case, else a custom
-    one.
+    """Return the resource class that ``text`` means: a standard one in upper or lower case, else a
+    custom one.
 
     :raises ValueError: its name would be too long.
     """
@@ -30,13 +30,13 @@ def class_of(text: str) -> str:
 
 
 def class_of_ids(vendor_id: str, product_id: str) -> str:
-    """The resource class of a device of which nobody said another."""
+    """Return the resource class of a device for which the options name no other."""
     return f"CUSTOM_PCI_{vendor_id}_{product_id}".upper()
 
 
 def traits_of(text: str) -> tuple[frozenset[str], list[str]]:
-    """The traits that are meant by a list with commas, and for each that cannot be one the reason.
-    Empty items do not count.
+    """Return the traits of a list with commas, and the reason for each item that cannot be a trait.
+    Empty items are ignored.
     """
     traits, wrong = set(), []
     for item in filter(None, map(str.strip, text.split(","))):
@@ -48,9 +48,9 @@ def traits_of(text: str) -> tuple[frozenset[str], list[str]]:
 
 
 def _trait(text: str) -> str:
-    """One trait.
+    """Return one trait.
 
-    :raises ValueError: no trait can be called so.
+    :raises ValueError: the text cannot be the name of a trait.
     """
     name = text.upper()
     return _checked(
@@ -86,20 +86,20 @@ _BOOLEAN = "true or false"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object of ``option``. ``place``: ``#2`` for that of the second value, ``#2.3`` for the
-    third in its list.
+    """One object of ``option``.
 
-    The readers below note what is wrong in ``errors`` and give None then, as for a key that is not
-    there.
+    The methods that read a key add what is wrong to ``errors`` and return None then, as for a key
+    that is not there.
     """
 
     option: str
     place: str
+    """``#2`` for the object of the second value, ``#2.3`` for the third one in its list."""
     data: dict[str, Any]
     errors: list[ConfigError] = field(default_factory=list)
 
     def wrong(self, key: str, what: str, remedy: str) -> None:
-        """Note what is wrong with a key; ``what`` goes on after its name."""
+        """Add an error about a key; ``what`` continues the sentence after its name."""
         told = printable(f"{key} {what}")
         self.errors.append(
             ConfigError(
@@ -112,20 +112,20 @@ class Item:
         )
 
     def unsuitable(self, key: str, remedy: str) -> None:
-        """Note that a key's value is not what it must be."""
+        """Add an error about the value of a key."""
         self.wrong(key, f"= {shown(self.data[key])}", remedy)
 
     def check_keys(self, known: Collection[str]) -> None:
-        """Note every key that is not among ``known``."""
+        """Add an error for every key that is not among ``known``."""
         for key in self.data.keys() - set(known):
             self.wrong(key, "is an unknown key", unknown_key(key, known))
 
     def says(self, key: str) -> bool:
-        """Whether the key is there and has a value: null and empty text say nothing."""
+        """Return whether the key has a value: null and empty text are none."""
         return self.data.get(key) not in (None, "")
 
     def text(self, key: str) -> str | None:
-        """Text that is not blank, without the blanks around it."""
+        """Return text that is not blank, without the blanks around it."""
         if not self.says(key):
             return None
         value = self.data[key]
@@ -135,7 +135,7 @@ class Item:
         return value.strip()
 
     def boolean(self, key: str) -> bool | None:
-        """Yes or no, in any of the usual words."""
+        """Return true or false, from any of the usual words."""
         if not self.says(key):
             return None
         value = self.data[key]
@@ -151,7 +151,7 @@ class Item:
         return found
 
     def hex_id(self, key: str) -> str | None:
-        """Four lower-case hex digits, None for any."""
+        """Return four lower-case hex digits, None for any."""
         if key not in self.data:
             return None
         value = self.data[key]
@@ -171,8 +171,8 @@ class Item:
 def read_items(
     option: str, values: Iterable[str], *, lists: bool
 ) -> tuple[list[Item], list[ConfigError]]:
-    """The objects of an option's ``values``, with what is wrong with the rest. ``lists``: a value
-    may be a list of them.
+    """Return the objects of an option's ``values``, and what is wrong with the other values.
+    ``lists``: a value may be a list of objects.
     """
     items: list[Item] = []
     errors: list[ConfigError] = []
@@ -189,8 +189,8 @@ def read_items(
 def empty_keys(
     option: str, values: Iterable[str], *, lists: bool, meant: Collection[str] = ()
 ) -> Iterator[str]:
-    """A line for each key that says nothing, which may not be what was wanted. ``meant``: those of
-    which that is usual.
+    """Yield a line for each key without a value, which may be a mistake. ``meant``: keys for which
+    that is usual.
     """
     for item in read_items(option, values, lists=lists)[0]:
         for key, value in item.data.items():
@@ -201,7 +201,7 @@ def empty_keys(
 
 
 def in_order(errors: Iterable[ConfigError]) -> list[ConfigError]:
-    """Errors in the order of the places that they are about."""
+    """Return the errors in the order of their places."""
     return sorted(
         errors,
         key=lambda error: [
@@ -211,13 +211,13 @@ def in_order(errors: Iterable[ConfigError]) -> list[ConfigError]:
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
-    """What to do about an unknown key."""
+    """Return the remedy for an unknown key."""
     close = difflib.get_close_matches(key, sorted(known), 1)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
 
 
 def shown(value: Any) -> str:
-    """A value for a message: short, on one line, as JSON has it."""
+    """Return a value for a message: short, on one line, as JSON."""
     text = printable(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
@@ -225,8 +225,8 @@ def shown(value: Any) -> str:
 def _parsed(
     option: str, place: str, text: str, lists: bool, errors: list[ConfigError]
 ) -> Iterator[tuple[str, Any]]:
-    """What the JSON ``text`` has, each with its place; if it cannot be read nothing,
-    and an error.
+    """Yield the values in the JSON ``text``, each with its place. If it cannot be read, add an
+    error and yield nothing.
     """
     repeated: list[str] = []
     try:
@@ -242,7 +242,7 @@ def _parsed(
         )
         return
     except (ValueError, RecursionError):
-        # Numbers of thousands of digits, or lists in lists without end.
+        # Numbers of thousands of digits, or lists nested too deep.
         errors.append(_error(option, place, f" = {shown(text)}: it cannot be read", EXAMPLE))
         return
     errors += [

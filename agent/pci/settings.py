@@ -1,4 +1,4 @@
-"""What the operator says of PCI devices, read once from the options, and what it comes to on a
+"""Operator's options for PCI devices, read once, and the device records that follow from them on a
 host.
 """
 
@@ -20,14 +20,16 @@ from agent.pci.option_value import empty_keys
 
 
 def provider_name(node: str, device: DeviceRecord) -> str:
-    """That of the PF for a VF, the device's own otherwise; ``node`` is the name of the root."""
+    """Return the name of the provider that counts the device: that of the PF for a VF, the device's
+    own otherwise. ``node``: the name of the root.
+    """
     head = device.address if device.parent is None else device.parent
     return f"{node}_{head.upper()}"
 
 
 def misfits(specs: Iterable[DeviceSpec], present: PresentDevices) -> Iterator[ConfigError]:
-    """Every object that says it of a PF, or of what is not there. One for several addresses is not
-    checked.
+    """Yield an error for every object with ``remote_managed`` that means a PF itself, or a network
+    interface that the host does not have. An object for several addresses is not checked.
     """
     for spec in specs:
         if not spec.remote_managed:
@@ -53,8 +55,8 @@ def _of_physical_function(
 ) -> Iterator[ConfigError]:
     virtual = _virtual_product_id(device, present)
     own_vendor = spec.vendor_id in (None, device.vendor_id)
-    # Of a PF that tells nothing of its VFs, and has none now, any product but its own may be
-    # theirs.
+    # A PF that does not report the product id of its VFs, and has none now, may have VFs with any
+    # product id but its own.
     fitting = (
         spec.product_id == virtual if virtual is not None else spec.product_id != device.product_id
     )
@@ -85,7 +87,7 @@ def _of_physical_function(
 
 
 def _virtual_product_id(device: PciDevice, present: PresentDevices) -> str | None:
-    """What a PF's VFs are: as it says itself, or as the first of them shows."""
+    """Return the product id of a PF's VFs: as the PF reports it, or that of the first VF."""
     children = present.children.get(device.address, ())
     return device.virtual_function_product_id or (children[0].product_id if children else None)
 
@@ -103,8 +105,10 @@ def _error(spec: DeviceSpec, what: str, remedy: str) -> ConfigError:
 def device_rows(
     node: ProviderUuid, present: PresentDevices, specs: Sequence[DeviceSpec]
 ) -> tuple[DeviceRecord, ...]:
-    """A free row for each device that ``specs`` offer and, so that one function is not given away
-    while another of the same card is in use, for each of its relatives; by address.
+    """Return a free record for each device that ``specs`` offer, by address.
+
+    All functions of the same card get a record too, so that a function is not given away while
+    another one of its card is in use.
     """
     offered = {one.device.address: one for one in matched(present, specs)}
     return tuple(_rows(node, present, offered))
@@ -118,8 +122,8 @@ def _rows(
         if one is not None:
             yield _row(node, device, "guests", _tags(one, present), one_time_use=one.one_time_use)
         elif any(relative.address in offered for relative in present.family(device)):
-            # A PF that the host uses does so for its VFs as well: only a VF that it uses is in the
-            # way of its PF.
+            # The host's use of a PF leaves its VFs usable: only a VF that the host uses makes its
+            # PF unusable.
             yield _row(
                 node,
                 device,
@@ -154,7 +158,7 @@ def _row(
 def _tags(one: Matched, present: PresentDevices) -> dict[str, str]:
     tags = dict(one.spec.tags)
     if one.device.type != "type-PCI":
-        # Always there, so that a request that does not want such a device can say so.
+        # Always there, so that a request can exclude such devices.
         tags["remote_managed"] = "true" if one.spec.remote_managed else "false"
     interface = present.parent_ifname(one.device)
     return {**tags, "parent_ifname": interface} if interface is not None else tags
@@ -162,20 +166,20 @@ def _tags(one: Matched, present: PresentDevices) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PciSettings:
-    """``report``: whether devices become providers in Placement; ``warnings``: what of the options
-    may not be meant as it stands.
-    """
+    """The options for PCI devices."""
 
     specs: tuple[DeviceSpec, ...] = ()
     aliases: Aliases = field(default_factory=dict)
     report: bool = False
+    """Whether devices become providers in Placement."""
     warnings: tuple[str, ...] = ()
+    """Settings that may be mistakes, a line each."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The settings that the options say.
+        """Return the settings of the options.
 
-        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        :raises ConfigErrors: all options that are wrong on any host.
         """
         report = conf.pci.report_in_placement
         specs, errors = device_specs(conf.pci.device_spec, report=report)
@@ -189,8 +193,8 @@ class PciSettings:
         return cls(specs, named, report, tuple(line for lines in empty for line in lines))
 
     def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
-        """The node's devices as the records keep them, all free; None if the facts do not tell,
-        which is not the same as none.
+        """Return the records of the node's devices, all free; None if the facts do not report
+        devices completely, which is not the same as none.
         """
         return (
             device_rows(node, PresentDevices.of(facts.pci or ()), self.specs)
@@ -199,8 +203,8 @@ class PciSettings:
         )
 
     def remote_managed(self, facts: HostFacts) -> bool | None:
-        """Whether any function is offered that another processor programs, in use or not; None if
-        the facts do not tell.
+        """Return whether any function is offered that another processor programs, in use or not;
+        None if the facts do not report devices completely.
         """
         if not facts.complete("pci"):
             return None
@@ -210,6 +214,6 @@ class PciSettings:
         )
 
     def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:
-        """Where the settings contradict the host."""
+        """Yield the contradictions between the settings and the host."""
         if facts.complete("pci"):
             yield from misfits(self.specs, PresentDevices.of(facts.pci or ()))

@@ -13,7 +13,7 @@ Holdings = Mapping[ProviderUuid, Resources]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The whole allocation of one consumer, on all providers, those of other hosts included."""
+    """The whole allocation of one consumer, on all providers, also of other hosts."""
 
     consumer: ConsumerUuid
     resources: Holdings
@@ -22,7 +22,7 @@ class Allocation:
     generation: int | None
     """The consumer's; ``None`` when Placement does not know the consumer."""
     provider_generations: Mapping[ProviderUuid, int] = field(default_factory=dict)
-    """Those of the providers when the allocation was read, for drivers."""
+    """The generations of the providers when the allocation was read, for drivers."""
     consumer_type: str | None = None
     """``None`` if there is none or it was not read."""
 

@@ -91,7 +91,7 @@ class HostFacts:
     node).
     """
     disk_shared: bool = False
-    """Whether others fill that disk too, so that its size changes with their data."""
+    """Whether other clients fill that disk too, so that its size changes with their data."""
     image_cache_gib: int = 0
     """GiB of the disk that cached images take, rounded up."""
     incomplete: Mapping[Section, str] = field(default_factory=dict)

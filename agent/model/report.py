@@ -47,8 +47,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A contradiction between hypervisor, records and Placement that the agent reports and does not
-    change by itself.
+    """Something that is not as it should be, which the agent reports and does not change by
+    itself.
     """
 
     kind: DriftKind

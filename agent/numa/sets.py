@@ -62,7 +62,7 @@ class Branch(NamedTuple):
     matching: list[int]
     """A matching of all rows with all taken columns and without the banned ones."""
     unmet: Sequence[int]
-    """The groups that still need a column, as bits."""
+    """The groups that still need a column, each as the bits of its positions."""
     devices: tuple[int, int]
     """The lower bound of the cost of devices."""
 

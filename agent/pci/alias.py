@@ -71,7 +71,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The devices that a name means: those of any of its ``alternatives``."""
+    """The devices that a name means: every device of one of its ``alternatives``."""
 
     name: str
     policy: PciPolicy

@@ -66,7 +66,7 @@ class _Guest:
     may_hold: tuple[ConsumerUuid, ...]
     """The consumers that may hold allocations for it."""
     holders: tuple[ConsumerUuid, ...]
-    """Those that do."""
+    """The consumers of ``may_hold`` that do hold allocations."""
     wrong: tuple[str, ...] = ()
     """How their amounts differ from the claims."""
     left: Migration | None = None
@@ -145,8 +145,8 @@ def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) 
 
 
 def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
-    """Return the CPUs, those for the emulator included; MiB of memory; GiB of disk, rounded up for
-    each claim as they were when the allocation was made.
+    """Return the CPUs, including the emulator's; MiB of memory; GiB of disk, rounded up for each
+    claim as they were when the allocation was made.
     """
     return (
         sum(one.amounts.vcpus + sum(len(cell.reserved) for cell in one.cells) for one in claims),

@@ -22,12 +22,12 @@ class TreeConsumers:
     host: str
     """This host's name."""
     instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
-    """The instances with a claim on the node, those among the consumers, and those of the
-    migrations among the consumers, deleted ones included.
+    """The instances that have a claim on the node, that are among the consumers, or whose migration
+    is among the consumers; deleted ones included.
     """
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
-    """The migrations from or to the node that have not ended, those among the consumers, and all
-    those of the instances among the consumers that have no claim, ended ones included.
+    """The migrations from or to the node that have not ended, the migrations among the consumers,
+    and all migrations of instances among the consumers that have no claim; ended ones included.
     """
     claims: Collection[Claim] = ()
     """The open claims of the node."""

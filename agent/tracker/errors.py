@@ -18,7 +18,7 @@ class InvalidTrackerRequest(TrackerError):
 
 
 class InvalidAmount(InvalidTrackerRequest):
-    """An amount that is negative or larger than the records can hold."""
+    """An amount that is negative or larger than any host could have."""
 
     code = "request.amount"
 

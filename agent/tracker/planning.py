@@ -52,14 +52,13 @@ AT_ONCE = ClaimPlanner()
 class LocklessPlanner(ClaimPlanner):
     """The planner of one claim: breaks the plan off where it needs a long search that was not made
     yet.
-
-    ``count``: the number of searches made. ``in_turn``: whether it is the claim's turn to search on
-    its node.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        """The number of searches made."""
         self.in_turn = False
+        """Whether it is the claim's turn to search on its node."""
         self._state: NodeState | None = None
         self._asked: object = None
         self._answer: object = None

@@ -1,5 +1,5 @@
-"""One guest as the hypervisor shows it: the records that describe it, and its contradictions to
-records, to options or in itself. Pure.
+"""One guest as the hypervisor shows it: the records that describe it, and what contradicts them.
+Pure.
 """
 
 import hashlib

@@ -56,8 +56,9 @@ class TrackerServices:
     book: ConsumerRecords
     """What the records know of consumers of allocations."""
     lease: SharedLease
-    """The lease on a shared provider."""
+    """The lease on many nodes at once."""
     instances: InstanceHosts
+    """Look-ups of instances by host."""
 
 
 def build_tracker_services(

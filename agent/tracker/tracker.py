@@ -58,7 +58,9 @@ PATIENCE = 3
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], float]
+"""Returns the time in seconds since the epoch."""
 Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
+"""Pure function of the nodes' states, the stored state of the target, and further reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,7 @@ class _Done(Generic[Answer]):
 
 
 class Tracker:
-    """The claims of the nodes of one host. Safe for use by several threads.
-
-    ``entries``: the nodes that were audited, by uuid. ``listed``: the nodes that the driver listed
-    last. ``changed``: called with each node on which resources were promised or given back, after
-    the change is durable. ``host``: this host's name.
-    """
+    """The claims of the nodes of one host. Threads may share it."""
 
     def __init__(
         self,
@@ -86,6 +83,10 @@ class Tracker:
         changed: Callable[[ProviderUuid], None],
         host: str,
     ) -> None:
+        """``entries``: the nodes that were audited, by uuid. ``listed``: the nodes that the driver
+        listed last. ``changed``: called with each node on which resources were promised or given
+        back, after the change is durable. ``host``: this host's name.
+        """
         self._records, self._entries, self._listed, self._clock, self._changed, self._host = (
             records,
             entries,

@@ -85,8 +85,8 @@ class UsageStep:
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
-        # ``_handed``: nodes whose leases another process is to end. ``_inherited``: nodes whose
-        # leases this step is to end, although it has not audited them.
+        # ``_handed``: nodes whose leases the successor of this step is to end. ``_inherited``:
+        # nodes whose leases this step is to end, although it has not audited them.
         self._handed = self._inherited = frozenset[ProviderUuid]()
 
     def audit(

@@ -1,1 +1,1 @@
-"""What outlives the process: node identity, run lock, and the SQL records."""
+"""The state that outlives the process: node identity, run lock, and the SQL database."""

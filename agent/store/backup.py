@@ -1,4 +1,4 @@
-"""Backups of a store in SQLite: made while the daemon runs, put back while it does not."""
+"""Backups of a store in SQLite: made also while the daemon runs, restored while it is stopped."""
 
 import os
 import sqlite3
@@ -22,9 +22,10 @@ SERVERS_OWN = "use the server's own tools, for example pg_dump and pg_restore"
 
 
 def back_up(folder: Path, location: Location, target: Path) -> None:
-    """Copy the store, as it is at one moment, into a file that there was not.
+    """Copy the store at one moment into a new file.
 
-    :raises StoreError: the store cannot be read or is damaged, or the file cannot be made.
+    :raises StoreError: the store cannot be read, is damaged or on a database server, or the file
+        exists or cannot be created.
     """
     if location.file is None:
         raise StoreError(
@@ -56,17 +57,17 @@ def _copy(folder: Path, location: Location, into: Path) -> None:
         )
     with closing(copied):
         found = copied.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        # Its own, because what is written to the store from here on is not of this file.
+        # A new mark, because later log files of the store do not belong to the copy.
         copied.execute(f"PRAGMA user_version = {new_mark()}")
     if found != "ok":
         raise damaged(location, str(found))
 
 
 def _place(finished: Path, target: Path) -> None:
-    """Give the finished file its name, which nothing may have."""
+    """Rename the finished file to ``target``, which must not exist."""
     try:
         sync_file(finished)
-        # Not by a link, which file systems for backups often lack.
+        # Without a hard link, because file systems for backups often lack them.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         finished.replace(target)
         sync_folder(target.parent)
@@ -88,14 +89,13 @@ def _no_target(target: Path, error: OSError) -> StoreError:
 def restore(
     location: Location, source: Path, check: Callable[[Store], object], *, dry_run: bool
 ) -> Path | None:
-    """Put a backup in the store's place. What was there is kept under another name, which is
-    returned.
+    """Replace the store by a backup. Return the name under which the previous store is kept.
 
-    The caller holds the run lock. ``check`` looks at the backup, opened as the store that it is to
-    be.
+    The caller holds the run lock.
 
-    :raises StoreError: it is no store of this agent, made by a newer one or damaged, or cannot be
-        put there; all is as before.
+    :param check: called with the backup, opened as a store, before anything is replaced.
+    :raises StoreError: the backup is not a store of this agent, was made by a newer one, is
+        damaged, or cannot be put in place; nothing is changed then.
     """
     if location.file is None:
         raise StoreError(
@@ -107,7 +107,7 @@ def restore(
         prefix=".restore-", dir=None if dry_run else location.file.parent
     ) as room:
         made = Path(room) / location.file.name
-        # Errors are of the file that was named, not of its copy.
+        # Errors name the given file, not its copy.
         backup = replace(in_file(made, "FILE"), file=source)
         with translated(backup, "read"):
             copied = snapshot(None, backup, partial(sqlite3.connect, made, isolation_level=None))
@@ -128,8 +128,9 @@ def restore(
 
 
 def _put_in_place(finished: Path, file: Path) -> Path | None:
-    """Give the finished file the store's name. After a crash at any moment there is a whole store
-    of that name, if there was one before.
+    """Give the finished file the store's name.
+
+    After a crash at any moment a complete store has that name, if one had it before.
     """
     sync_file(finished)
     set_aside_orphans(file)
@@ -138,7 +139,7 @@ def _put_in_place(finished: Path, file: Path) -> Path | None:
         before.hardlink_to(file)
     finished.replace(file)
     if before is not None:
-        # From here on nobody takes them for the new file's, by their marks.
+        # Their marks already keep them from being taken for the new file's.
         for suffix in (one for one in ALL if present(beside(file, one))):
             beside(file, suffix).rename(beside(before, suffix))
     sync_folder(file.parent)

@@ -1,4 +1,4 @@
-"""The rows of what is known of each Placement server."""
+"""The rows of the capabilities of each Placement server."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from agent.store.upsert import insert_or_update
 
 
 def load(connection: Connection, endpoint: str) -> ServerCapabilities | None:
-    """What is known of a server.
+    """Return the capabilities of a server, ``None`` if there are none.
 
-    :raises ValueError: the row makes no sense.
+    :raises ValueError: the row is invalid.
     """
     found = connection.execute(
         select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)
@@ -31,7 +31,7 @@ def load(connection: Connection, endpoint: str) -> ServerCapabilities | None:
 
 
 def save(connection: Connection, capabilities: ServerCapabilities) -> None:
-    """Write the server's row."""
+    """Write the row of a server."""
     connection.execute(insert_or_update(connection, ENDPOINT), _row(capabilities))
 
 

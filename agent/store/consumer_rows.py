@@ -1,4 +1,4 @@
-"""The rows of who holds what: the part of a mirror that changes with the guests."""
+"""The rows of consumers and what they hold: the part of a mirror that changes with the guests."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -11,7 +11,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
 
-# Made once, because making a statement costs more than running it.
+# Built once, because building a statement costs more than executing it.
 HELD = select(*(column for column in MIRROR_CONSUMERS.c if column.name != "mirror")).where(
     MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror")
 )
@@ -25,9 +25,10 @@ Holders = Mapping[ConsumerUuid, Resources]
 def load(
     connection: Connection, mirror: int
 ) -> tuple[Consumers, Mapping[ProviderUuid, float], Mapping[ConsumerUuid, float]]:
-    """Who held what, by provider, when that was asked, and since when nobody knows whom.
+    """Return the consumers by provider, when they were read, and since when consumers have no
+    record.
 
-    :raises ValueError: the rows make no sense.
+    :raises ValueError: the rows are invalid.
     """
     mapping = mapping_reader()
     here = {"the_mirror": mirror}
@@ -38,7 +39,7 @@ def load(
 
 
 def differ(old: PlacementView, new: PlacementView) -> bool:
-    """Whether there is anything to write."""
+    """Return whether a save would write anything."""
     return (old.consumers, old.consumers_at, old.unknown_since) != (
         new.consumers,
         new.consumers_at,
@@ -47,7 +48,7 @@ def differ(old: PlacementView, new: PlacementView) -> bool:
 
 
 def save(connection: Connection, mirror: int, old: PlacementView, new: PlacementView) -> None:
-    """Write what differs from ``old``, whatever the database holds of the rest."""
+    """Write what differs from ``old``, and rows that the database lacks."""
     held = {
         uuid: {
             "consumers": mapping_text(cast(Mapping[str, Resources], one)),
@@ -77,7 +78,7 @@ def _write(
     values: Mapping[Any, Mapping[str, Any]],
     changed: Iterable[Any],
 ) -> None:
-    """Have one row for each of ``values``, writing only those that are ``changed`` or not there."""
+    """Have one row for each of ``values``, writing only those that are ``changed`` or missing."""
     stored = set(connection.execute(select(key).where(table.c.mirror == mirror)).scalars())
     written = {*changed, *(values.keys() - stored)}
     gone = [{"gone": one} for one in stored if one not in values or one in written]

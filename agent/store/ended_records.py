@@ -1,5 +1,5 @@
-"""Removes records of what ended long ago, and all that is remembered of nodes that are no more.
-Nothing goes that anything else still refers to.
+"""Removal of records that ended long ago, and of everything stored about deleted nodes. Rows that
+others refer to stay.
 """
 
 from sqlalchemy import (
@@ -28,7 +28,7 @@ from agent.store.record_schema import (
 )
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER, MIRROR
 
-# One in error goes on no more; while it matters where that left its guest, a claim is open that
+# A migration in error does not go on; as long as the location of its guest matters, an open claim
 # refers to it.
 OVER = [*sorted(ENDED), "error"]
 BEFORE: BindParameter[float] = bindparam("before")
@@ -38,12 +38,12 @@ def _unused(key: Column[str], *references: Column[str | None]) -> list[ColumnEle
     return [~exists(select(one).where(one == key)) for one in references]
 
 
-# On a host that has a store of its own, where it may be deleted without a word to this one.
+# The instance is on a node of another store, where it may be deleted without notice to this one.
 GONE_ELSEWHERE = and_(
     INSTANCE.c.node.is_not(None), INSTANCE.c.node.not_in(select(COMPUTE_NODE.c.uuid))
 )
-# Not while something of it is ours in Placement, because somebody has it: that has to be known to
-# be ours when it is free.
+# A node with journal entries stays: something of the agent's is in use in Placement, and has to be
+# recognized as the agent's once it is free.
 ENDED_NODES = select(COMPUTE_NODE.c.uuid).where(
     COMPUTE_NODE.c.deleted,
     COMPUTE_NODE.c.updated_at < BEFORE,
@@ -58,16 +58,16 @@ ENDED_NODES = select(COMPUTE_NODE.c.uuid).where(
         )
     ),
 )
-# A build that failed, or a guest that is in error, has no host any more; one that is deleted may
-# not be marked so.
+# An instance whose build failed, or that is in error, has no host any more; a deleted one may lack
+# the mark.
 CAME_TO_NOTHING = and_(
     INSTANCE.c.host.is_(None),
     INSTANCE.c.node.is_(None),
     INSTANCE.c.vm_state.in_(["building", "error", "deleted"]),
 )
-# In the order in which they refer to each other.
+# In the order of their references.
 REMOVALS = (
-    # The steps of a move that goes on find it by its claim.
+    # A running move is continued by the id of its claim.
     delete(CLAIM).where(
         CLAIM.c.state == "released",
         CLAIM.c.updated_at < BEFORE,
@@ -96,8 +96,8 @@ REMOVALS = (
 
 
 def remove(connection: Connection, before: float) -> int:
-    """Remove released claims, migrations that ended or failed, instances that are deleted or came
-    to nothing, and deleted nodes, unless somebody changed them since ``before``. Returns how many
-    rows.
+    """Remove released claims, migrations that ended or failed, instances that are deleted or were
+    never built, and deleted nodes, unless they were changed after ``before`` (seconds since the
+    epoch). Return the number of rows.
     """
     return sum(connection.execute(one, {"before": before}).rowcount for one in REMOVALS)

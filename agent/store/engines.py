@@ -1,4 +1,4 @@
-"""Database engines: how connections are made and how transactions begin."""
+"""Database engines: how connections are made and transactions begin."""
 
 import math
 import sqlite3
@@ -13,27 +13,27 @@ from sqlalchemy.pool import QueuePool
 from agent.deadline import left
 from agent.store.location import Location
 
-# Longer than the server itself lets anybody wait for a lock, that on its schema included.
+# In seconds. Longer than the server lets a client wait for any lock, including that on its schema.
 SILENCE_SECONDS = 150.0
-# psycopg waits for at least two.
+# psycopg's minimum, in seconds.
 LEAST_CONNECT_SECONDS = 2
 
 
 class ServerConnection(psycopg.Connection[Any]):
-    """Closed when the server has not answered in time: nobody knows what became of what was sent
-    last.
+    """A connection that is closed when the server has not answered in time, because the outcome of
+    the last statement is then unknown.
     """
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
         """Wait for an answer.
 
-        :raises psycopg.OperationalError: none came in the time that the thread has, or for very
-            long.
+        :raises psycopg.OperationalError: none came within the thread's deadline, or for
+            ``SILENCE_SECONDS``.
         """
         return super().wait(self._bounded(gen), *args, **options)
 
     def _bounded(self, waits: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """The same waits, of which none is for too long."""
+        """Forward the waits, and end them when one takes too long."""
         seconds = left(SILENCE_SECONDS)
         until = time.monotonic() + seconds
         try:
@@ -56,7 +56,7 @@ class ServerConnection(psycopg.Connection[Any]):
 def connect(
     _dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]
 ) -> ServerConnection:
-    """For SQLAlchemy's event ``do_connect``."""
+    """Open a connection within the thread's deadline, for SQLAlchemy's event ``do_connect``."""
     seconds = left()
     if seconds == 0:
         raise psycopg.OperationalError("there was no time left to connect")
@@ -74,9 +74,9 @@ IDLE_SECONDS = 60
 
 
 def on_disk(location: Location) -> Engine:
-    """An engine for the store's place. Connects when it is first used."""
+    """Return an engine for the store's location. It connects at its first use."""
     if location.file is None:
-        # Here, because psycopg is there only where it is used.
+        # Imported here, because psycopg is installed only where it is used.
         from agent.store.engines import connect
 
         engine = create_engine(location.url, pool_pre_ping=True)
@@ -88,23 +88,23 @@ def on_disk(location: Location) -> Engine:
 
 
 def reader(engine: Engine) -> Engine:
-    """The engine for transactions that only read, and see everything as it is at one moment."""
+    """Return an engine for transactions that only read, and see the database at one moment."""
     if engine.dialect.name == "sqlite":
-        # It does so anyway.
+        # SQLite always reads like this.
         return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def writer(engine: Engine) -> Engine:
-    """The engine for transactions that write."""
-    # Taking SQLite's write lock at once, because a reader that turns writer fails at once when
-    # another wrote in between. A database server locks rows when it is told which, and shows what
-    # others have written while it waited for them.
+    """Return an engine for transactions that write."""
+    # SQLite's write lock is taken at the start, because a reader that becomes a writer fails at
+    # once if another wrote in between. A database server locks rows on request, and then shows what
+    # others wrote during the wait.
     return engine.execution_options(begin="BEGIN IMMEDIATE")
 
 
 def in_memory(connection: sqlite3.Connection) -> Engine:
-    """An engine for one open connection, which threads use one after the other."""
+    """Return an engine for one open connection, which threads use in turn."""
     return _prepared(
         create_engine(
             "sqlite://",
@@ -117,13 +117,13 @@ def in_memory(connection: sqlite3.Connection) -> Engine:
 
 
 def memory() -> sqlite3.Connection:
-    """An empty database that is gone with its connection."""
+    """Return an empty database in memory, which is deleted with its connection."""
     return sqlite3.connect(":memory:", check_same_thread=False)
 
 
 def _connected_to_server(raw: Any, _record: object) -> None:
-    # Else rows that an agent had locked when its host died would stay locked until the server
-    # noticed, which takes hours.
+    # Without this, rows that an agent had locked when its host died would stay locked until the
+    # server noticed, which takes hours.
     raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
     raw.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
     raw.commit()
@@ -136,14 +136,14 @@ def _prepared(engine: Engine) -> Engine:
 
 
 def _connected(raw: Any, _record: object) -> None:
-    # Else the sqlite3 module begins transactions by itself, later than it should and not around
-    # DDL.
+    # Without this, the sqlite3 module begins transactions by itself, later than needed and not
+    # around DDL.
     raw.isolation_level = None
     try:
         raw.execute("PRAGMA foreign_keys = ON")
         raw.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error:
-        # The pool does not know it yet, and would leave it open.
+        # The pool does not know the connection yet, and would leave it open.
         raw.close()
         raise
 

@@ -1,5 +1,5 @@
-"""Turns what SQLAlchemy, SQLite and the file system raise into StoreError, naming the place, the
-option and a remedy.
+"""Translation of the errors of SQLAlchemy, SQLite and the file system into StoreError with place,
+option and remedy.
 """
 
 import errno
@@ -30,16 +30,16 @@ CONFLICTS = frozenset(
         "40P01",  # serialization, deadlock
     }
 )
-# Values that no database takes: halves of surrogates, integers beyond 64 bits.
+# Raised for values that no database stores: unpaired surrogates, integers beyond 64 bits.
 NO_VALUE = (UnicodeError, OverflowError)
 MAX_REASON = 300
-# A connection that was never made tells no SQLSTATE.
+# The remedy for an error without SQLSTATE: the connection failed.
 CHECK_URL = (
     "check that the database server runs, and server, user, password and database in [store] "
     "connection"
 )
-# By SQLSTATE, then by its class. What a server says, in its own language if it has another, of a
-# connection for which it has no room.
+# Parts of messages without SQLSTATE from a server that has no connection left; a server with
+# another language has other messages.
 _NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
 NO_CONNECTION_LEFT = (
     "the database server has no connection left: close some, or raise its max_connections or the "
@@ -67,10 +67,11 @@ START_EMPTY = (
 
 @contextmanager
 def translated(location: Location, doing: str) -> Iterator[None]:
-    """Raise every failure of the database or its files as :class:`StoreError`. ``doing``: opened,
-    read, written.
+    """Raise every error of the database or its files as :class:`StoreError`.
 
-    One that only says that somebody else was first is a :class:`RecordConflict`.
+    An error that only means that somebody else wrote first is raised as :class:`RecordConflict`.
+
+    :param doing: what fails: opened, read, written and so on.
     """
     try:
         yield
@@ -83,7 +84,7 @@ def translated(location: Location, doing: str) -> Iterator[None]:
 
 
 def code_of(error: BaseException) -> object:
-    """SQLite's extended result code, PostgreSQL's SQLSTATE, or None."""
+    """Return SQLite's extended result code, PostgreSQL's SQLSTATE, or ``None``."""
     return getattr(error, "sqlite_errorcode", None) or getattr(error, "sqlstate", None)
 
 
@@ -93,12 +94,12 @@ def _reason(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    # PostgreSQL's message proper, because what follows it quotes values.
+    # Only the primary message of PostgreSQL, because the rest quotes values.
     return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
 
 
 def damaged(location: Location, reason: str) -> StoreError:
-    """The error for a store whose contents make no sense."""
+    """Return the error for a store with invalid contents."""
     return StoreError(
         f"{location.option}: the store {location} is damaged: {printable(reason)}",
         START_EMPTY,
@@ -107,7 +108,7 @@ def damaged(location: Location, reason: str) -> StoreError:
 
 
 def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
-    """The error for one record that makes no sense."""
+    """Return the error for one invalid record."""
     what = (
         f"{location.option}: in the store {location} the {record.table} {printable(record.key)} "
         f"is damaged: {printable(record.why)}"
@@ -122,7 +123,7 @@ def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
 
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:
-    """The error for a ``[store] path`` that cannot be made, entered, read or written."""
+    """Return the error for a ``[store] path`` that cannot be created, entered, read or written."""
     return StoreError(
         f"[store] path {printable(str(folder))}: {_cause(error)}",
         _file_remedy(error.errno, "[store] path"),
@@ -155,7 +156,7 @@ def _server_remedy(error: BaseException) -> str:
 
 
 def _sqlite_remedy(error: BaseException, location: Location) -> str:
-    # The low byte is the error, the rest says more of it.
+    # The low byte is the result code, the rest the extended code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG):
         return REPORT

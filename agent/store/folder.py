@@ -1,4 +1,4 @@
-"""The store's folder, and files that come into being whole or not at all."""
+"""The store's folder, and durable creation of files that are complete or absent at any moment."""
 
 import os
 import tempfile
@@ -8,9 +8,9 @@ from agent.store.failure import folder_unusable
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, for its owner only, if there is none.
+    """Create the folder, accessible to its owner only, unless it exists.
 
-    :raises StoreError: it cannot be made, or is no folder.
+    :raises StoreError: it cannot be created, or the name is not a folder's.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -19,9 +19,9 @@ def prepare(folder: Path) -> None:
 
 
 def present(file: Path) -> os.stat_result | None:
-    """The file's status, None if there is no such file.
+    """Return the file's status, ``None`` if there is no such file.
 
-    :raises OSError: it cannot be told, for instance because a parent is no folder.
+    :raises OSError: the status cannot be read, for instance because a parent is not a folder.
     """
     try:
         return file.stat()
@@ -30,9 +30,9 @@ def present(file: Path) -> os.stat_result | None:
 
 
 def place(finished: Path, file: Path) -> None:
-    """Give the finished file its name, durably.
+    """Rename a finished file durably.
 
-    :raises FileExistsError: the name is taken; it never replaces anything.
+    :raises FileExistsError: the new name is in use; nothing is ever replaced.
     """
     sync_file(finished)
     file.hardlink_to(finished)
@@ -41,10 +41,9 @@ def place(finished: Path, file: Path) -> None:
 
 
 def write_new(file: Path, text: str) -> None:
-    """Write a file that did not exist, durably; after a crash at any moment it is whole or not
-    there.
+    """Create a file durably; after a crash at any moment it is complete or absent.
 
-    :raises FileExistsError: it exists; it is left alone.
+    :raises FileExistsError: the file exists; it is left unchanged.
     """
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     temporary = Path(name)
@@ -64,7 +63,7 @@ def sync_file(file: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's names durable."""
+    """Make the folder's entries durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,4 @@
-"""The node's persisted identity: one uuid, in a file that nobody may overwrite, and in the store
-beside it.
-"""
+"""The node's persistent identity: a uuid in a file that is never overwritten, and in the store."""
 
 import logging
 import uuid
@@ -18,11 +16,11 @@ FILE_NAME = "compute_id"
 
 
 def find(folder: Path, nova_folder: Path, host: str, store: Store) -> ProviderUuid | None:
-    """The identity of the host's only node, None if it has none yet. Writes nothing.
+    """Return the identity of the host's only node, ``None`` if it has none yet. Nothing is written.
 
-    Order: the file in ``folder``, the store, nova's file in ``nova_folder``.
+    The sources in order: the file in ``folder``, the store, nova's file in ``nova_folder``.
 
-    :raises IdentityError: a file is damaged, or two of the three contradict each other.
+    :raises IdentityError: a file is damaged, or two of the sources contradict each other.
     :raises StoreError: the store cannot be read.
     """
     own_file, nova_file = folder / FILE_NAME, nova_folder / FILE_NAME
@@ -44,10 +42,10 @@ def find(folder: Path, nova_folder: Path, host: str, store: Store) -> ProviderUu
 
 
 def establish(folder: Path, nova_folder: Path, host: str, store: Store) -> ProviderUuid:
-    """The identity as :func:`find` finds it, else a new one; kept durably in the file and in the
-    store.
+    """Return the identity found by :func:`find`, or else a new one, after saving it durably in file
+    and store.
 
-    :raises IdentityError: as :func:`find`.
+    :raises IdentityError: as for :func:`find`.
     :raises StoreError: the file or the store cannot be read or written.
     """
     prepare(folder)
@@ -60,13 +58,13 @@ def establish(folder: Path, nova_folder: Path, host: str, store: Store) -> Provi
                 "%s was lost; written again with %s, which the store %s knows", file, kept, store
             )
         own = _written(file, known or ProviderUuid(str(uuid.uuid4())))
-    # Compared again, because another run may have been first with the file or the store.
+    # Compared again, because another run may have written the file or the store first.
     _agree(own, file, kept or store.save_identity(host, own), store)
     return own
 
 
 def _written(file: Path, chosen: ProviderUuid) -> ProviderUuid:
-    """Write the file. Another run may be first: then its uuid is the identity."""
+    """Write the file and return its uuid: that of another run if that one was first."""
     try:
         write_new(file, f"{chosen}\n")
     except FileExistsError:
@@ -88,7 +86,7 @@ def _read(file: Path) -> ProviderUuid | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        # Not taken for "none": the node would get a second identity.
+        # Not taken for a missing file: the node would get a second identity.
         raise IdentityError(
             f"{file} cannot be read: {error.strerror}",
             "make it readable for the agent",

@@ -12,7 +12,7 @@ from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
 from agent.store.texts import names_of, names_text, one_of
 
-# Made once, because making a statement costs more than running it.
+# Built once, because building a statement costs more than executing it.
 HEADER = select(JOURNAL.c.adopted, JOURNAL.c.version, JOURNAL.c.tombstones).where(
     JOURNAL.c.root == bindparam("the_root")
 )
@@ -25,9 +25,9 @@ PROVIDERS = (
 
 
 def load(connection: Connection, root: ProviderUuid) -> Journal:
-    """The journal of a node, empty if there is none.
+    """Return the journal of a node, empty if there is none.
 
-    :raises ValueError: the rows make no sense.
+    :raises ValueError: the rows are invalid.
     """
     here = {"the_root": root}
     header = connection.execute(HEADER, here).one_or_none()
@@ -54,7 +54,7 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
 
 
 def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
-    """The nodes that have something in their journal, but for those that are recorded as another
+    """Return the nodes whose journal has providers, without those that are recorded as another
     host's.
     """
     others = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host != host)
@@ -66,7 +66,7 @@ def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
 
 
 def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:
-    """Write what differs from ``old``; the journal has the next version then.
+    """Write what differs from ``old``; the journal has the next version afterwards.
 
     :raises RecordConflict: the database holds another version than ``old``.
     """
@@ -107,7 +107,7 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
 
 
 def changed_meanwhile(root: ProviderUuid) -> RecordConflict:
-    """The error for a journal that another agent wrote since it was read."""
+    """Return the error for a journal that another agent wrote since it was read."""
     return RecordConflict(
         f"the journal of node {root} was changed by somebody else meanwhile",
         table=JOURNAL.name,

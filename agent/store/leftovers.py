@@ -1,5 +1,7 @@
-"""What a crash has left beside the store's SQLite file: taken in by SQLite if it is of that file,
-else set aside.
+"""Files that a crash leaves beside the store's SQLite file: SQLite applies those that belong to the
+file, others are set aside.
+
+To tell them apart, every transaction writes the next number, a mark, into the file's header.
 """
 
 import logging
@@ -17,8 +19,8 @@ from agent.store.schema import APPLICATION_ID
 
 LAST = 2**31 - 1
 LOG_MAGIC = (0x377F0682, 0x377F0683)
-# Of a database: the text at its beginning, the format (2: with a log), the user version and the
-# application's id.
+# The header of a database: the text at its beginning, the format (2: with a log), the user version
+# and the application's id.
 _HEADER = struct.Struct(">16s2xB41xi4xi28x")
 _LOG_HEADER = struct.Struct(">IIII8sII")
 _FRAME = struct.Struct(">II8s8x")
@@ -27,15 +29,16 @@ HEADER_SIZE = _HEADER.size
 
 
 class Header(NamedTuple):
-    """What the first page of a database says. ``mark`` 0: written by an agent that had no marks."""
+    """The values in the header of a database."""
 
     mark: int
+    """0 if the file was written by an agent without marks."""
     ours: bool
     has_log: bool
 
 
 def header(page: bytes) -> Header | None:
-    """What a database's first bytes say, None if they are not a database's."""
+    """Return the header in a database's first bytes, ``None`` if they are not a database's."""
     if len(page) < _HEADER.size:
         return None
     text, kind, mark, application = _HEADER.unpack_from(page)
@@ -47,36 +50,37 @@ def header(page: bytes) -> Header | None:
 
 
 def header_of(file: Path) -> Header | None:
-    """The header of a file, None if it has none. Not of a file that is open in this process: that
-    would end SQLite's locks.
+    """Return the header of a file, ``None`` if it has none.
 
-    :raises OSError: it cannot be read.
+    Not to be used for a file that is open in this process, because closing it would release
+    SQLite's locks.
+
+    :raises OSError: the file cannot be read.
     """
     with file.open("rb") as opened:
         return header(opened.read(_HEADER.size))
 
 
 def following(mark: int) -> int:
-    """The mark after this one."""
+    """Return the mark that follows ``mark``."""
     return mark % LAST + 1
 
 
 def new_mark() -> int:
-    """A mark that no other file has."""
+    """Return a random mark, so that no other file is likely to have it."""
     return secrets.randbelow(LAST) + 1
 
 
 class LogMarks(NamedTuple):
-    """What the committed part of a write-ahead log has: its marks in their order, and whether it
-    has anything beside them.
-    """
+    """The marks in the committed part of a write-ahead log, in order."""
 
     marks: tuple[int, ...] = ()
     has_contents: bool = False
+    """Whether the committed part changes anything besides marks."""
 
     def belong_to(self, file: Header) -> bool:
-        """Whether the log continues that file. Of those that an agent without marks wrote, nobody
-        can tell.
+        """Return whether the log continues that file; true if an agent without marks wrote both,
+        because then it is unknown.
         """
         if file.mark == 0 and not any(self.marks):
             return True
@@ -84,9 +88,9 @@ class LogMarks(NamedTuple):
 
 
 def marks_of_log(log: Path) -> LogMarks:
-    """The marks of a write-ahead log, none if SQLite would find nothing in it.
+    """Return the marks of a write-ahead log, none if SQLite would find nothing in it.
 
-    :raises OSError: it cannot be read.
+    :raises OSError: the log cannot be read.
     """
     marks: list[int] = []
     found: list[int] = []
@@ -103,8 +107,8 @@ def marks_of_log(log: Path) -> LogMarks:
 
 
 def _frames(log: Path) -> Iterator[tuple[int, bool, int]]:
-    """Of each page in the log: its number, whether a transaction ends with it, and the mark that
-    stands in it if it is the first.
+    """Yield for each page in the log its number, whether a transaction ends with it, and the mark
+    in it, which is valid if it is the first page of the database.
     """
     with log.open("rb") as opened:
         head = opened.read(_LOG_HEADER.size)
@@ -115,7 +119,7 @@ def _frames(log: Path) -> Iterator[tuple[int, bool, int]]:
             return
         while len(head := opened.read(_FRAME.size)) == _FRAME.size:
             number, pages_after, own_salt = _FRAME.unpack(head)
-            # What follows is left from before the log began anew.
+            # The rest is from before the log was restarted.
             if own_salt != salt:
                 return
             page = opened.read(_HEADER.size)
@@ -128,18 +132,18 @@ def _frames(log: Path) -> Iterator[tuple[int, bool, int]]:
 LOG = logging.getLogger(__name__)
 
 LOG_SUFFIX, JOURNAL_SUFFIX, INDEX_SUFFIX = "-wal", "-journal", "-shm"
-# Changes that are not in the file yet, or that must be taken back.
+# Files with changes that are not in the database file yet, or that must be rolled back.
 LEFTOVERS = (LOG_SUFFIX, JOURNAL_SUFFIX)
 ALL = (*LEFTOVERS, INDEX_SUFFIX)
 
 
 def beside(file: Path, suffix: str) -> Path:
-    """The file that SQLite has beside another for this."""
+    """Return the path of the file with ``suffix`` that SQLite keeps beside ``file``."""
     return file.with_name(file.name + suffix)
 
 
 def unsettled(file: Path) -> list[Path]:
-    """The leftovers that have to be taken in, because they are of this very file.
+    """Return the leftovers that have to be applied, because they belong to this file.
 
     :raises OSError: they cannot be read.
     """
@@ -149,11 +153,11 @@ def unsettled(file: Path) -> list[Path]:
 
 
 def set_aside_orphans(file: Path) -> bool:
-    """Give other names to leftovers of another file that was here before, so that SQLite does not
-    take them into this one.
+    """Rename leftovers that belong to an earlier file of this name, so that SQLite does not apply
+    them to this one. Return whether there were any.
 
-    They keep what the other file lacks: beside it, under its name, they make it whole again.
-    Returns whether there were any.
+    They are kept because the earlier file lacks their changes: beside that file, under its name,
+    they complete it.
 
     :raises OSError: they cannot be read or renamed.
     """
@@ -182,7 +186,7 @@ def set_aside_orphans(file: Path) -> bool:
 
 
 def unused_name(file: Path, why: str) -> Path:
-    """A name beside the file that nothing has, with the time in it."""
+    """Return an unused name beside the file, with the time in it."""
     stamp, count = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), 0
     base = file.with_name(f"{file.name}.{why}-{stamp}")
     while any(present(one) for one in (base, *(beside(base, suffix) for suffix in ALL))):
@@ -192,9 +196,9 @@ def unused_name(file: Path, why: str) -> Path:
 
 
 def orphans(file: Path) -> list[Path]:
-    """What lies beside the file, or where it would be, and is not its own.
+    """Return the files beside ``file``, or beside where it would be, that do not belong to it.
 
-    :raises OSError: it cannot be read.
+    :raises OSError: they cannot be read.
     """
     log, journal = beside(file, LOG_SUFFIX), beside(file, JOURNAL_SUFFIX)
     if present(file) is None:
@@ -203,21 +207,21 @@ def orphans(file: Path) -> list[Path]:
         return []
     found = header_of(file)
     if found is not None and not found.ours:
-        # Somebody else's database, with what is theirs.
+        # A foreign database, with its own files.
         return []
     marks = marks_of_log(log) if _has_contents(log) else None
     is_orphan = marks is not None and (
         found is None or (bool(marks.marks or marks.has_contents) and not marks.belong_to(found))
     )
     foreign = [one for one in (log, beside(file, INDEX_SUFFIX)) if is_orphan and present(one)]
-    # A file that has a log has no journal, from its birth on.
+    # A file in log mode never has a rollback journal.
     if _has_contents(journal) and (found is None or found.has_log):
         foreign.append(journal)
     return foreign
 
 
 def _only_a_mark(log: Path) -> bool:
-    """Whether there is nothing in it but the mark of an opening that a crash has interrupted."""
+    """Return whether a log contains nothing but the mark of an opening that a crash interrupted."""
     if not log.name.endswith(LOG_SUFFIX):
         return False
     found = marks_of_log(log)

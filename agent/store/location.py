@@ -1,4 +1,4 @@
-"""Where the store is: a SQLite file, or a database server's URL."""
+"""The location of the store: a SQLite file, or a database server's URL."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,8 @@ EXAMPLES = (
 )
 SQLITE = ("sqlite", "sqlite+pysqlite")
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
-# Of the connections, unless the URL says otherwise: a server that is gone is noticed within half a
-# minute, also in the middle of a statement.
+# Defaults for options of the URL: a server that is gone is noticed within half a minute, also in
+# the middle of a statement.
 # https://www.postgresql.org/docs/current/libpq-connect.html
 CONNECTIONS = {
     "application_name": "compute-node-agent",
@@ -31,16 +31,16 @@ CONNECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """``option`` names the option that put the store there; ``file`` is None for a
-    database server.
-    """
+    """The location of a store."""
 
     url: URL
     option: str
+    """The option that determines the location, for messages."""
     file: Path | None
+    """The SQLite file; ``None`` for a database server."""
 
     def __str__(self) -> str:
-        # Without most options of the connection, because a password may be among them too.
+        # Other options of the connection are not shown, because a password may be among them.
         shown = {
             name: value
             for name, value in self.url.query.items()
@@ -52,17 +52,17 @@ class Location:
 
 
 def located(folder: Path, connection: str | None) -> Location:
-    """The store in ``folder``, or at the URL ``connection``.
+    """Return the location of the store in ``folder``, or at the URL ``connection``.
 
-    :raises StoreError: the URL cannot be understood, is another database's, or names one that keeps
-        nothing.
+    :raises StoreError: the URL is malformed, is for an unsupported database, or names a database
+        that is not in a file.
     """
     if not connection:
         return in_file(folder / FILE_NAME, "[store] path")
     try:
         url = make_url(connection)
     except (ArgumentError, ValueError) as error:
-        # Not quoted, because it may hold a password.
+        # The URL is not quoted, because it may hold a password.
         raise StoreError("[store] connection is not a database URL", EXAMPLES) from error
     if url.drivername in POSTGRESQL:
         return Location(_served(url), "[store] connection", None)
@@ -87,5 +87,5 @@ def _served(url: URL) -> URL:
 
 
 def in_file(file: Path, option: str) -> Location:
-    """A SQLite file that ``option`` put where it is."""
+    """Return the location of a SQLite file determined by ``option``."""
     return Location(URL.create("sqlite", database=str(file)), option, file)

@@ -1,5 +1,5 @@
-"""The run lock: one run at a time uses a store's folder. The kernel lets go of it when its holder
-dies, however.
+"""The run lock: one run at a time uses a store's folder. The kernel releases the lock when the
+process ends, however it ends.
 """
 
 import errno
@@ -20,15 +20,15 @@ from agent.store.folder import prepare
 FILE_NAME = "lock"
 # Linux's struct flock: type, whence, start, length, pid.
 _FLOCK = struct.Struct("@hhqqi4x")
-# Which locks this very process holds, by pid because a forked child does not inherit them: the
-# kernel never reports a process its own locks, and lets go of them as soon as the process closes
+# The locks that this process holds, with its pid because a forked child does not inherit them. The
+# kernel does not report a process its own locks, and releases them as soon as the process closes
 # any descriptor of the file.
 _HELD: dict[Path, int] = {}
 _HELD_CHANGES = threading.Lock()
 
 
 class RunLock:
-    """The lock of one store. Not waited for: a second run says who has it and goes."""
+    """The lock of one store. A second run does not wait for it but reports the holder and ends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,9 +37,9 @@ class RunLock:
     def acquire(self) -> None:
         """Take the lock and write this process's pid into its file.
 
-        :raises StoreLocked: another run holds it.
-        :raises StoreError: the folder cannot be made or written, or something else has the file's
-            name.
+        :raises StoreLocked: another run holds the lock.
+        :raises StoreError: the folder cannot be created or written, or the lock's name is used by
+            something else.
         """
         prepare(self._folder)
         with _HELD_CHANGES:
@@ -55,8 +55,7 @@ class RunLock:
             except BlockingIOError as error:
                 raise _locked(self._folder, holder(self._folder)) from error
             _HELD[file] = os.getpid()
-            # Through the lock's own descriptor, because closing another one would let go of the
-            # lock.
+            # Through the lock's own descriptor, because closing another one would release the lock.
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         except BaseException as error:
@@ -66,7 +65,7 @@ class RunLock:
             raise
 
     def release(self) -> None:
-        """Let go of the lock; harmless when it is not held."""
+        """Release the lock if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -86,8 +85,8 @@ class RunLock:
 
 
 def holder(folder: Path) -> int | None:
-    """The pid of the run that holds the folder's lock, None if nobody does. Takes and writes
-    nothing.
+    """Return the pid of the run that holds the folder's lock, ``None`` if it is free, 0 if the pid
+    is unknown. Nothing is locked or written.
 
     :raises StoreError: the lock's file cannot be read.
     """
@@ -110,13 +109,13 @@ def holder(folder: Path) -> int | None:
 
 
 def _opened(file: Path, how: int) -> int:
-    """A descriptor of the lock's file and of no other, because who may write the folder could have
-    it lead to one that is not to be emptied.
+    """Open the lock's file, following no link, because a user with write access to the folder could
+    redirect it to another file, which would then be emptied.
 
-    :raises StoreError: something else has its name.
+    :raises StoreError: something other than a regular file has the lock's name.
     """
     try:
-        # Not waiting for whoever is at the other end of a pipe.
+        # Without blocking on a named pipe.
         descriptor = os.open(file, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):

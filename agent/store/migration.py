@@ -1,5 +1,5 @@
-"""The version of the store's schema, and the way to the newest. alembic is loaded only when there
-is something to do.
+"""The version of the store's schema, and its upgrade. alembic is loaded only for an upgrade of an
+existing schema.
 """
 
 import re
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 UPGRADE_SECONDS = 120
-"""How long an agent waits for one that changes the schema."""
+"""How long an agent waits for another one that changes the schema."""
 
 
 def version(engine: Engine, location: Location) -> str | None:
-    """The version of the schema, at most this agent's own; None if there are no tables yet. Changes
-    nothing.
+    """Return the version of the schema, at most this agent's own; ``None`` if there are no tables
+    yet. Nothing is changed.
 
-    :raises StoreError: the schema is newer, or the database is somebody else's.
-    :raises sqlalchemy.exc.SQLAlchemyError: it cannot be read.
+    :raises StoreError: the schema is newer, or the database belongs to somebody else.
+    :raises sqlalchemy.exc.SQLAlchemyError: the database cannot be read.
     """
     with engine.connect() as connection:
         _lock(connection, shared=True)
@@ -62,18 +62,18 @@ def _version(connection: Connection, location: Location) -> str | None:
 
 
 def check_sound(engine: Engine, location: Location) -> None:
-    """Look through a SQLite file; about 30 ms a MiB.
+    """Check the integrity of a SQLite file, which takes about 30 ms per MiB.
 
-    :raises StoreError: it is damaged.
-    :raises sqlalchemy.exc.SQLAlchemyError: it cannot be read.
+    :raises StoreError: the file is damaged.
+    :raises sqlalchemy.exc.SQLAlchemyError: the file cannot be read.
     """
     if location.file is not None:
         with engine.connect() as connection:
             # A record in a state that is unknown here is no reason to refuse the others: it is set
             # aside when it is read.
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
-            # Not the quick one, which does not see an index that lacks what its table has: claims
-            # that nobody counts.
+            # Not the quick check, which does not notice an index that lacks rows of its table:
+            # claims that would not be counted.
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
         if found != "ok":
@@ -81,21 +81,21 @@ def check_sound(engine: Engine, location: Location) -> None:
 
 
 def _versions(connection: Connection) -> list[str] | None:
-    """What the version table holds, None if there is no such table."""
+    """Return the contents of the version table, ``None`` if there is no such table."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return list(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars())  # noqa: S608
 
 
 def upgrade(engine: Engine, location: Location | None = None) -> None:
-    """Bring the schema to the newest version, in one transaction.
+    """Upgrade the schema to the newest version, in one transaction.
 
-    An empty database gets all tables at once, because alembic costs a daemon that starts for the
-    first time 11 MB for good.
+    An empty database gets all tables directly, because loading alembic costs the daemon 11 MB for
+    its whole life.
 
-    :param location: where others may have changed the database since it was looked at: then it is
-        looked at again.
-    :raises StoreError: the schema is newer by now, or the database somebody else's.
+    :param location: given if others may have changed the database since its version was checked;
+        then it is checked again.
+    :raises StoreError: the schema is newer by now, or the database belongs to somebody else.
     """
     with writer(engine).begin() as connection:
         _lock(connection)
@@ -112,14 +112,14 @@ def upgrade(engine: Engine, location: Location | None = None) -> None:
 
 
 def _lock(connection: Connection, *, shared: bool = False) -> None:
-    """Keep other agents from changing the schema on a database server, ``shared`` from that alone,
-    until the transaction ends.
+    """Keep other agents from changing the schema on a database server until the transaction ends;
+    ``shared`` lets them read it.
 
-    SQLite's files have the run lock for that.
+    SQLite files are protected by the run lock.
     """
     if connection.dialect.name == "postgresql":
-        # Because agents that start at the same time would make the same tables, and see the other's
-        # half made.
+        # Because agents that start at the same time would create the same tables, and see each
+        # other's unfinished schema.
         connection.execute(text(f"SET LOCAL lock_timeout = '{UPGRADE_SECONDS}s'"))
         connection.execute(
             text(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(:key)"),
@@ -129,11 +129,11 @@ def _lock(connection: Connection, *, shared: bool = False) -> None:
 
 
 def config(connection: Connection) -> "Config":
-    """alembic's configuration, for a connection with a transaction begun."""
+    """Return alembic's configuration for a connection with a begun transaction."""
     from alembic.config import Config
 
     made = Config()
-    # A percent sign would be read as the start of a variable.
+    # alembic would take a percent sign for the start of a variable.
     made.set_main_option(
         "script_location", str(Path(__file__).parent / "alembic").replace("%", "%%")
     )

@@ -1,4 +1,4 @@
-"""The rows of the mirror: a view of one node's tree in and out of the database."""
+"""The rows of the mirror: loading and saving a view of one node's tree."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from agent.store import consumer_rows
 from agent.store.schema import MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
 
-# Made once, because making a statement costs more than running it.
+# Built once, because building a statement costs more than executing it.
 VIEW = select(MIRROR).where(
     MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root")
 )
@@ -27,15 +27,15 @@ Ordinals = Mapping[ProviderUuid, int]
 
 
 def saved(connection: Connection) -> list[tuple[str, ProviderUuid]]:
-    """Endpoint and root of every view, in the order in which they were first saved."""
+    """Return endpoint and root of every view, in the order in which they were first saved."""
     rows = connection.execute(select(MIRROR.c.endpoint, MIRROR.c.root).order_by(MIRROR.c.id))
     return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
 
 
 def load(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
-    """The saved view.
+    """Return the saved view, ``None`` if there is none.
 
-    :raises ValueError: the rows make no tree.
+    :raises ValueError: the rows do not form a tree.
     """
     found = connection.execute(VIEW, {"the_endpoint": endpoint, "the_root": root}).one_or_none()
     if found is None:
@@ -79,7 +79,7 @@ def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTre
 
 
 def differs(old: PlacementView, new: PlacementView) -> bool:
-    """Whether there is anything to write."""
+    """Return whether a save would write anything."""
     return (
         _header(old) != _header(new)
         or (
@@ -98,7 +98,7 @@ def save(
     old: PlacementView | None,
     new: PlacementView,
 ) -> None:
-    """Write what differs from ``old``; everything, if ``old`` is not what the database holds."""
+    """Write what differs from ``old``; everything if ``old`` is not what the database holds."""
     here = (MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
     mirror = connection.execute(select(MIRROR.c.id).where(*here)).scalar_one_or_none()
     stored = _ordinals(connection, mirror)
@@ -148,8 +148,8 @@ def _ordinals(connection: Connection, mirror: int | None) -> Ordinals:
 
 
 def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]:
-    """An ordinal for each provider, growing among siblings; most keep theirs, so that their rows
-    stay as they are.
+    """Return an ordinal for each provider, increasing among siblings; most keep theirs, so that
+    their rows need not be written.
     """
     numbers: dict[ProviderUuid, int] = {}
     last: dict[ProviderUuid | None, int] = {}

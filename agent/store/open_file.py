@@ -1,5 +1,8 @@
-"""The SQLite file that a store was opened on: what is written counts only while it stands at its
-path, with its log.
+"""The SQLite file of an open store, and the check that it still stands at its path with its log:
+writes to a file that was moved away would be lost.
+
+Every transaction writes a new number, a mark, into the file's header; see
+:mod:`agent.store.leftovers`.
 """
 
 import errno
@@ -36,56 +39,58 @@ REMEDY = (
     "restore FILE"
 )
 BUSY_SECONDS = 10
-# In bytes: less is no room, because the log grows to some MiB before it begins anew.
+# In bytes. Less free space counts as none, because the log grows to some MiB before it restarts.
 ROOM = 1024 * 1024
 Place = tuple[int, int]
 
 
 class OpenFile:
-    """Made before the first connection, closed after the last. Threads may share it."""
+    """The file of an open store, which threads may share. It is created before the first connection
+    and closed after the last.
+    """
 
     def __init__(self, location: Location) -> None:
         assert location.file is not None
         self._location, self._file = location, location.file
-        # Kept, because closing any descriptor of the file ends SQLite's locks on it.
+        # Kept open, because closing any descriptor of the file releases SQLite's locks on it.
         self._descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         self._place = _place(os.fstat(self._descriptor))
         log = beside(self._file, LOG_SUFFIX)
-        # Before SQLite takes it in, which it does as far as it finds the log sound, and without a
-        # word.
+        # Read before SQLite applies the log, which it does silently and only as far as the log is
+        # sound.
         self._logged = marks_of_log(log).marks if present(log) is not None else ()
         self._beside: dict[Path, Place] = {}
         self._held: sqlite3.Connection | None = None
         self._looking = threading.Lock()
-        # The first and the last mark that the file may have, and the one that it had when it was
-        # last looked at.
+        # The first and the last mark that the file may have, and the one that it had at the last
+        # check.
         self._first = self._last = self._seen = 0
 
     def begin(self, engine: Engine) -> None:
-        """Take in what a crash has left, begin at a mark of this opening's own, and have each
-        transaction of the engine leave the next.
+        """Apply what a crash left, begin at a new mark, and have each transaction of the engine
+        write the next mark.
 
         :raises sqlite3.Error: the file cannot be written.
         """
-        # Held until the end, because SQLite removes the log when the last connection is closed.
+        # Kept open to the end, because SQLite deletes the log with the last connection.
         self._held = held = sqlite3.connect(
             self._file, BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
         held.execute("PRAGMA synchronous = FULL")
-        # A copy that somebody made with other tools may have none.
+        # A copy that was made with other tools may be in another journal mode.
         held.execute("PRAGMA journal_mode = WAL").fetchall()
         self._tell_of_losses(_current(held))
         _checkpoint(held)
-        # First the one that follows, so that the log continues the file also before the new one is
+        # First the following mark, so that the log continues the file even before the new mark is
         # in the file.
         _marked(held, following)
         self._first = _marked(held, lambda _: new_mark())
         _checkpoint(held)
         if self._mark() != self._first:
-            # Somebody still reads what was there before, or opens it too: without the mark that
-            # follows it, the log would not belong to the file.
+            # Another process still reads the earlier contents, or opens the file too: the log must
+            # have the following mark to belong to the file.
             self._first = _marked(held, lambda _: following(self._mark() or 0))
-        # One in the log too, so that it is never without.
+        # A mark in the log too, so that the log always has one.
         self._last, self._seen = _marked(held, following), self._mark() or 0
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX):
             if (status := present(beside(self._file, suffix))) is not None:
@@ -95,8 +100,8 @@ class OpenFile:
         event.listen(engine, "close", self._closing)
 
     def _tell_of_losses(self, mark: int) -> None:
-        """Say what the log had after this mark, the last that SQLite has found in it."""
-        # One may have been cut off by a crash before anybody was told that it is done.
+        """Log how many transactions of the log come after ``mark``, the last that SQLite found."""
+        # One transaction may have been cut off by a crash before it was reported as done.
         if self._logged and 1 < (lost := _steps(mark, self._logged[-1])) <= len(self._logged):
             LOG.error(
                 "%s: the log of the store %s is damaged: the last %d transactions in it are lost; "
@@ -107,27 +112,27 @@ class OpenFile:
             )
 
     def check_room(self) -> None:
-        """See that its file system takes more than the little that a transaction may reuse.
+        """Check that the file system has more room than the little that a transaction may reuse.
 
         :raises OSError: it is full or read-only.
         """
         found = os.statvfs(self._file.parent)
         if found.f_flag & os.ST_RDONLY:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._file.parent))
-        # What is set aside for root is room for root alone.
+        # Blocks reserved for root count only for root.
         if (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize < ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._file.parent))
 
     @staticmethod
     def mark(connection: Connection) -> None:
-        """Have the transaction leave its mark even if it changes nothing."""
+        """Have the transaction write its mark even if it changes nothing."""
         connection.info["changes"] = -1
 
     def check(self) -> None:
-        """See that what was opened still stands at its path.
+        """Check that the opened file still stands at its path.
 
-        :raises StoreError: it was moved, removed, replaced or overwritten; what is written to it
-            nobody may find again.
+        :raises StoreError: it was moved, deleted, replaced or overwritten, so that writes to it
+            may be lost.
         """
         wrong = self._wrong()
         if wrong is None:
@@ -147,7 +152,7 @@ class OpenFile:
             raise StoreError(what, REMEDY, place=str(self._location))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         try:
             if self._held is not None:
                 self._closing(self._held, None)
@@ -157,7 +162,7 @@ class OpenFile:
             os.close(self._descriptor)
 
     def _wrong(self) -> str | None:
-        """What has become of the file itself, None if it is as it should be."""
+        """Return what happened to the file itself, ``None`` if it is unchanged."""
         status = present(self._file)
         if status is None:
             return "it was moved away or removed"
@@ -172,37 +177,37 @@ class OpenFile:
                 or self._is_continued(mark)
             ):
                 return "it was overwritten"
-            # It may show none before this one any more.
+            # From now on the file cannot have an earlier mark.
             self._first = self._seen = mark
             return None
 
     def _is_continued(self, mark: int) -> bool:
-        """Whether the log belongs to a file of this mark, which then another process has opened
-        meanwhile.
+        """Return whether the log belongs to a file with this mark, because another process opened
+        the file meanwhile.
         """
         found = marks_of_log(beside(self._file, LOG_SUFFIX))
         if found.belong_to(Header(mark, ours=True, has_log=True)):
             self._last = mark
             return True
-        # It is opening it right now.
+        # Otherwise the other process may be opening the file at this moment.
         return not (found.marks or found.has_contents)
 
     def _mark(self) -> int | None:
-        """The mark in the file, which is behind that of the log; None if there is no store any
-        more.
+        """Return the mark in the file, which is not later than that of the log; ``None`` if the
+        file is not a store any more.
         """
         found = header(os.pread(self._descriptor, HEADER_SIZE, 0))
         return found.mark if found is not None and found.ours else None
 
     def _committing(self, connection: Connection) -> None:
-        # Only what changes something, because a mark costs a write to the disk.
+        # Only if the transaction changed something, because a mark costs a write to the disk.
         if _changes(connection) != connection.info["changes"]:
             raw = _raw(connection)
             self._last = _leave(raw, following(_current(raw)))
 
     def _closing(self, raw: Any, _record: object) -> None:
-        # The last connection to close would write what is in the log into what was put in the
-        # file's place.
+        # Closing the last connection would write the log's contents into the file that replaced
+        # this one.
         if self._wrong() is not None:
             raw.interrupt()
 
@@ -217,8 +222,8 @@ def _current(connection: sqlite3.Connection) -> int:
 
 
 def _marked(connection: sqlite3.Connection, next_mark: Callable[[int], int]) -> int:
-    """Leave the mark that comes after the current one, in a transaction of its own. Returns it."""
-    # Locked before it looks, because another process may open the store at the same time.
+    """Write the mark computed from the current one, in a transaction of its own. Return it."""
+    # The lock is taken before reading, because another process may open the store at the same time.
     connection.execute("BEGIN IMMEDIATE")
     try:
         mark = _leave(connection, next_mark(_current(connection)))
@@ -249,7 +254,7 @@ def _raw(connection: Connection) -> sqlite3.Connection:
 
 
 def _steps(first: int, mark: int) -> int:
-    """How many marks lie between."""
+    """Return the number of steps from one mark to another."""
     return (mark - first) % LAST
 
 

@@ -1,5 +1,5 @@
-"""Reads records, all at one moment. A record that makes no sense is set aside where many are read,
-and an error where it is asked for.
+"""Reading of records, all at one moment. An invalid record is set aside when many are read, and
+raised as an error when it is read by itself.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,14 +25,15 @@ from agent.store.versioned import Record, VersionedRow, VersionedTable
 
 Key = TypeVar("Key", bound=str)
 Nodes = Collection[ProviderUuid] | None
-# Fewer values than any database refuses in one statement.
+# A number of values that every database accepts in one statement.
 CHUNK = 1000
 PAGE = 1000
 
 
 class RecordReader:
-    """One reading of the records; good until its ``with`` ends. None or empty for what there is
-    not.
+    """A reader of the records at one moment, valid until its context ends.
+
+    Methods return ``None`` or an empty collection for what does not exist.
     """
 
     def __init__(self, connection: Connection, location: Location) -> None:
@@ -42,7 +43,7 @@ class RecordReader:
     # --- nodes ------------------------------------------------------------------------------------
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
-        """The version of each of these nodes that there is."""
+        """Return the versions of those of these nodes that exist."""
         return {
             uuid: version
             for some in _chunks(nodes)
@@ -50,9 +51,9 @@ class RecordReader:
         }
 
     def load(self, node: ProviderUuid) -> NodeRecords | None:
-        """All records of one node.
+        """Return all records of one node.
 
-        :raises StoreError: the node's own record makes no sense.
+        :raises StoreError: the node's own record is invalid.
         """
         own = self.node(node)
         if own is None:
@@ -85,15 +86,15 @@ class RecordReader:
         )
 
     def node(self, uuid: ProviderUuid) -> ComputeNode | None:
-        """One node, deleted or not."""
+        """Return one node, deleted or not."""
         return self._one(NODES, queries.NODE_BY_UUID, key=uuid)
 
     def node_named(self, host: str, name: str) -> ComputeNode | None:
-        """The node of that name on that host; a deleted one if there is no other."""
+        """Return the node of that name on that host; a deleted one if there is no other."""
         return self._one(NODES, queries.NODE_BY_NAME, host=host, name=name)
 
     def nodes(self, host: str | None = None) -> VersionedRow[ComputeNode]:
-        """All nodes, or those of one host; not the deleted ones."""
+        """Return all nodes that are not deleted, or those of one host."""
         return self._read(
             NODES,
             queries.ALL_NODES if host is None else queries.NODES_OF_HOST,
@@ -101,15 +102,15 @@ class RecordReader:
         )
 
     def lease(self, node: ProviderUuid) -> Lease | None:
-        """Who manages the node."""
+        """Return the lease of the node."""
         return self._one(LEASES, queries.LEASE_OF_NODE, key=node)
 
     def leases(self, host: str) -> Sequence[Lease]:
-        """All leases that the host has, or had last."""
+        """Return all leases that the host has, or had last."""
         return self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
 
     def nodes_of(self, host: str) -> Collection[ProviderUuid]:
-        """The nodes of the host; not the deleted ones."""
+        """Return the nodes of the host that are not deleted."""
         return [
             ProviderUuid(uuid)
             for uuid in self._connection.execute(
@@ -118,7 +119,7 @@ class RecordReader:
         ]
 
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
-        """The nodes on which the host has instances."""
+        """Return the nodes on which the host has instances."""
         return [
             ProviderUuid(uuid)
             for uuid in self._connection.execute(
@@ -129,36 +130,36 @@ class RecordReader:
     # --- one by one -------------------------------------------------------------------------------
 
     def instance(self, uuid: ConsumerUuid) -> Instance | None:
-        """One instance, deleted or not."""
+        """Return one instance, deleted or not."""
         return self._one(INSTANCES, queries.INSTANCE_BY_UUID, key=uuid)
 
     def migration(self, uuid: ConsumerUuid) -> Migration | None:
-        """One migration, ended or not."""
+        """Return one migration, ended or not."""
         return self._one(MIGRATIONS, queries.MIGRATION_BY_UUID, key=uuid)
 
     def claim(self, id: str) -> Claim | None:
-        """One claim, open or not."""
+        """Return one claim, open or released."""
         return self._one(CLAIMS, queries.CLAIM_BY_ID, key=id)
 
     def claim_of(self, migration: ConsumerUuid) -> Claim | None:
-        """The claim that was made for a migration last, by whose id its move goes on;
-        open or not.
+        """Return the latest claim of a migration, open or released; the move is continued by its
+        id.
         """
         return self._one(CLAIMS, queries.CLAIM_OF_MIGRATION, key=migration)
 
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
-        """The instance's open claims on all nodes, in the order in which they were made.
+        """Return the instance's open claims on all nodes, in the order of their creation.
 
-        :raises StoreError: one of them makes no sense.
+        :raises StoreError: one of them is invalid.
         """
         return self._sound(self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance}))
 
     def held_by(
         self, claims: Collection[str]
     ) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
-        """The devices and units that these claims hold.
+        """Return the devices and units that these claims hold.
 
-        :raises StoreError: one of them makes no sense.
+        :raises StoreError: one of them is invalid.
         """
         devices = self._sound(self._some(DEVICES, queries.DEVICES_HELD, claims))
         return devices, self._sound(self._some(UNITS, queries.UNITS_HELD, claims))
@@ -166,10 +167,10 @@ class RecordReader:
     # --- consumers --------------------------------------------------------------------------------
 
     def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
-        """The instances and migrations among these consumers, and the migrations of these
+        """Return the instances and migrations among these consumers, and the migrations of these
         instances.
 
-        An instance is as unreadable as any migration of its.
+        An instance counts as unreadable if one of its migrations is.
         """
         instances, migrations = (
             self._some(INSTANCES, queries.SOME_INSTANCES, uuids),
@@ -188,16 +189,16 @@ class RecordReader:
         )
 
     def evacuations_from(self, host: str, node: ProviderUuid) -> tuple[Migration, ...]:
-        """The evacuations from a node of a host that are done and not cleared yet. One that makes
-        no sense proves nothing.
+        """Return the evacuations from a node of a host that are done and not cleared yet. An
+        invalid record is ignored, because it proves nothing.
         """
         return self._read(
             MIGRATIONS, queries.EVACUATIONS_FROM, {"host": host, "node": node}
         ).records
 
     def has_records(self) -> bool:
-        """Whether there is any record of a guest or a claim, on whatever node, those that are over
-        too.
+        """Return whether there is any record of an instance or a claim, on any node, including
+        those that have ended.
         """
         return bool(self._connection.execute(queries.HAS_RECORDS).scalar_one())
 
@@ -206,16 +207,16 @@ class RecordReader:
     def instances(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
     ) -> VersionedRow[Instance]:
-        """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those
-        of some nodes. Deleted ones too.
+        """Return at most ``limit`` instances after ``marker`` in the order of their uuids: all, or
+        those of some nodes, including deleted ones.
         """
         return INSTANCES.page(self._connection, marker, limit, *_on(nodes, INSTANCE.c.node))
 
     def migrations(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
     ) -> VersionedRow[Migration]:
-        """Migrations in the order of their uuids; all, or those from or to some nodes. Ended ones
-        too.
+        """Return at most ``limit`` migrations after ``marker`` in the order of their uuids: all, or
+        those from or to some nodes, including ended ones.
         """
         return MIGRATIONS.page(
             self._connection,
@@ -227,8 +228,8 @@ class RecordReader:
     def claims(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False
     ) -> VersionedRow[Claim]:
-        """Open claims in the order of their ids, or ``released`` ones too; all, or those on some
-        nodes.
+        """Return at most ``limit`` open claims after ``marker`` in the order of their ids: all, or
+        those on some nodes; with ``released`` also released ones.
         """
         wanted = () if released else (CLAIM.c.state != "released",)
         return CLAIMS.page(self._connection, marker, limit, *wanted, *_on(nodes, CLAIM.c.node))
@@ -236,7 +237,9 @@ class RecordReader:
     def devices(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
     ) -> VersionedRow[DeviceRecord]:
-        """Devices in the order of their nodes and addresses; all, or those of some nodes."""
+        """Return at most ``limit`` devices after ``marker`` in the order of nodes and addresses:
+        all, or those of some nodes.
+        """
         return DEVICES.page(self._connection, marker, limit, *_on(nodes, DEVICE.c.node))
 
     # --- parts ------------------------------------------------------------------------------------
@@ -267,7 +270,7 @@ class RecordReader:
 
 
 def every(page: Callable[[str], VersionedRow[Record]]) -> Iterator[Record]:
-    """All records of a list, a ``page`` after a marker at a time."""
+    """Yield all records of a list; ``page`` returns the page after a marker."""
     found = page("")
     yield from found.records
     while found.last:

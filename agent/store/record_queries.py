@@ -1,6 +1,4 @@
-"""The questions that are asked of the records. Made once, because making a statement costs more
-than running it.
-"""
+"""The queries for records, built once because building a statement costs more than executing it."""
 
 from typing import Any
 
@@ -30,7 +28,7 @@ SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
 # --- compute nodes --------------------------------------------------------------------------------
 
 NODE_BY_UUID = NODES.all.where(COMPUTE_NODE.c.uuid == KEY)
-# One that is deleted may have had the name before.
+# A deleted node may have had the same name.
 NODE_BY_NAME = (
     NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME)
     .order_by(COMPUTE_NODE.c.deleted, COMPUTE_NODE.c.uuid)
@@ -41,8 +39,7 @@ NODE_VERSIONS = (
     .where(COMPUTE_NODE.c.uuid.in_(SOME))
     .order_by(COMPUTE_NODE.c.uuid)
 )
-# In the order of their uuids, so that two who want the same nodes wait for each other and not both
-# for the other.
+# In the order of their uuids, so that two transactions that lock the same nodes do not deadlock.
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
 NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(
     COMPUTE_NODE.c.uuid
@@ -98,7 +95,7 @@ EVACUATIONS_FROM = MIGRATIONS.all.where(
 ).order_by(MIGRATION.c.uuid)
 INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
 CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
-# A migration that was claimed anew has several.
+# A migration that was claimed again has several.
 CLAIM_OF_MIGRATION = (
     CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move")
     .order_by(CLAIM.c.created_at.desc(), CLAIM.c.id)

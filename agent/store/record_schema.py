@@ -1,9 +1,9 @@
-"""The tables of the records: what is promised on each node, and to whom.
+"""The tables of the records: nodes, their claims, and the instances and migrations of these.
 
-Every row has a ``version``, see :mod:`agent.model.node_records`. Mappings and lists are JSON
-text. The states that a record can be in are closed here too, so that no agent ever counts what it
-does not understand. Nodes that other agents keep in another store have no row here; that is why
-only claims, devices and units refer to theirs.
+Every row has a ``version``, see :mod:`agent.model.node_records`. Mappings and lists are JSON text.
+Constraints limit the states of a record, so that no agent counts a state that it does not know.
+Nodes that other agents keep in another store have no row here; therefore only claims, devices and
+units have a foreign key to their node.
 """
 
 from collections.abc import Iterable
@@ -43,8 +43,8 @@ def _not_negative(*columns: str) -> list[CheckConstraint]:
     return [CheckConstraint(f"{column} >= 0", name=column) for column in columns]
 
 
-# The same words in queries, because both databases use an index of some rows only where they
-# recognize its condition.
+# Queries use the same conditions, because both databases use a partial index only if they recognize
+# its condition.
 NOT_DELETED = text("NOT deleted")
 OPEN = text("state <> 'released'")
 NOT_ENDED = text(f"status NOT IN ({_quoted(ENDED)})")
@@ -182,13 +182,13 @@ CLAIM = Table(
 )
 Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
 Index("ix_claim_instance", CLAIM.c.instance, sqlite_where=OPEN, postgresql_where=OPEN)
-# Released ones too: by its migration a move is called, and whatever is removed is looked for in all
-# rows that may refer to it.
+# Indexes of released claims too: a move is found by its migration, and before a row is removed all
+# rows that may refer to it are searched.
 Index("ix_claim_origin", CLAIM.c.origin)
 Index("ix_claim_migration", CLAIM.c.migration)
 Index("ix_claim_of_instance", CLAIM.c.instance)
 
-# One holder a row, so that a second one is a conflict of versions and not a second row.
+# One holder per row, so that a second holder is a version conflict and not a second row.
 DEVICE = Table(
     "device",
     METADATA,
@@ -232,7 +232,7 @@ UNIT = Table(
 )
 Index("ix_unit_holder", UNIT.c.holder)
 
-# Taken before there is a record of the node.
+# A lease is taken before there is a record of the node.
 LEASE = Table(
     "lease",
     METADATA,

@@ -1,4 +1,4 @@
-"""The records: read at one moment, or worked on alone in one short transaction."""
+"""The records of a store: read at one moment, or changed in one short transaction."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ from agent.store.record_schema import COMPUTE_NODE, MIGRATION
 from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 from agent.store.store import Store
 
-# What was promised or given back is to be published.
+# A node whose claims changed has to be published.
 TOUCH = (
     update(COMPUTE_NODE)
     .where(COMPUTE_NODE.c.uuid == bindparam("touched"))
     .values(version=COMPUTE_NODE.c.version + 1, dirty=True)
 )
 
-# By its version whoever has read the record before sees that it changed.
+# The higher version shows the change to agents that have read the record before.
 CLEARED = (
     update(MIGRATION)
     .where(MIGRATION.c.uuid == bindparam("uuid_"))
@@ -36,36 +36,39 @@ CLEARING = (
 
 
 class Transaction(RecordReader):
-    """Reads and writes. What it has read of its nodes nobody else changes before its end."""
+    """Reads and writes of records. Locked nodes are not changed by others before its end."""
 
     def __init__(self, connection: Connection, location: Location) -> None:
         super().__init__(connection, location)
         self._locked: dict[ProviderUuid, int] = {}
 
     def lock(self, nodes: Collection[ProviderUuid]) -> None:
-        """Wait until nobody else works on these nodes. SQLite has one writer anyway."""
+        """Lock these nodes, waiting until nobody else has them locked.
+
+        SQLite needs no such lock, because it has only one writer.
+        """
         self._locked = dict(
             self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)}).all()
         )
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
-        """The version of each of these nodes that there is; of those that are locked it is known
-        already.
+        """Return the versions of those of these nodes that exist; versions of locked nodes are
+        known already.
         """
         known = {uuid: self._locked[uuid] for uuid in nodes if uuid in self._locked}
         asked = [uuid for uuid in nodes if uuid not in known]
         return {**known, **super().node_versions(asked)} if asked else known
 
     def write(self, changes: RecordChanges) -> None:
-        """Write all of them, and let the versions of the nodes that are touched grow.
+        """Write all changes, and raise the versions of the touched nodes.
 
         :raises RecordConflict: a record was written by somebody else since it was read, or exists
             already.
         """
         to = self._connection
         self._locked = {}
-        # What is referred to before what refers to it, and what is dropped before what takes its
-        # place.
+        # Rows that are referred to are written before the rows that refer to them, and rows are
+        # deleted before others take their place.
         INSTANCES.write(to, changes.instances)
         MIGRATIONS.write(to, changes.migrations)
         NODES.write(to, changes.nodes)
@@ -81,14 +84,14 @@ class Transaction(RecordReader):
 
 
 class Records:
-    """The records of a store. Threads may share it."""
+    """Access to the records of a store, which threads may share."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @contextmanager
     def reading(self) -> Iterator[RecordReader]:
-        """Read without holding anybody up.
+        """Open a reader; it blocks no writer.
 
         :raises StoreError: the store cannot be read.
         """
@@ -97,10 +100,11 @@ class Records:
 
     @contextmanager
     def transaction(self, nodes: Collection[ProviderUuid]) -> Iterator[Transaction]:
-        """Work on the records of these nodes alone. Durable once it has ended; an exception undoes
-        all of it.
+        """Open a transaction with exclusive use of the records of these nodes.
 
-        :raises RecordConflict: another transaction was faster.
+        It is durable once the context has ended; an exception rolls it back.
+
+        :raises RecordConflict: another transaction wrote first.
         :raises StoreError: the store cannot be written.
         """
         with self._store.writing() as connection:
@@ -109,8 +113,8 @@ class Records:
             yield transaction
 
     def clear(self, migrations: Collection[ConsumerUuid]) -> None:
-        """Write down that these evacuations are cleared. Nothing else of them changes, and not when
-        they were changed last.
+        """Record that these evacuations are cleared. Nothing else of them changes, not even the
+        time of their last change.
 
         :raises StoreError: the store cannot be written.
         """
@@ -118,8 +122,8 @@ class Records:
             connection.execute(CLEARED, [{"uuid_": one} for one in sorted(migrations)])
 
     def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Write down by which generation of their consumer these evacuations are being cleared,
-        None for those that are not.
+        """Record for these evacuations the generation of the consumer with which they are being
+        cleared, ``None`` if they are not.
 
         :raises StoreError: the store cannot be written.
         """
@@ -133,8 +137,8 @@ class Records:
             )
 
     def remove_ended(self, before: float) -> int:
-        """Remove what ended before that time, in seconds since the epoch, and that nothing refers
-        to. Returns how many records.
+        """Remove records that ended before ``before`` (seconds since the epoch) and that nothing
+        refers to. Return the number of removed rows.
 
         :raises StoreError: the store cannot be written.
         """

@@ -1,4 +1,4 @@
-"""The rows of claims."""
+"""The versioned tables, and the conversion between their rows and records."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from agent.store.texts import (
 )
 from agent.store.versioned import VersionedTable
 
-# Of the others, columns and fields are the same.
+# Of the columns other than metadata and version, columns and fields have the same names.
 UNIT_COLUMNS = tuple(column.name for column in UNIT.c if column.name not in ("metadata", "version"))
 
 
@@ -48,7 +48,7 @@ def _unit_record(row: Row[Any]) -> UnitRecord:
 UNITS = VersionedTable(UNIT, _unit_row, _unit_record)
 
 
-# Columns and fields are the same.
+# Columns and fields have the same names.
 MIGRATION_COLUMNS = tuple(column.name for column in MIGRATION.c if column.name != "version")
 
 
@@ -77,7 +77,7 @@ LEASES = VersionedTable(LEASE, _lease_row, _lease_record)
 
 
 TRANSLATED = ("flavor", "old_flavor", "new_flavor", "image_properties", "vm_state", "task_state")
-# Of the others, columns and fields are the same.
+# Of the other columns, columns and fields have the same names.
 INSTANCE_COLUMNS = tuple(
     column.name for column in INSTANCE.c if column.name not in (*TRANSLATED, "version")
 )
@@ -115,7 +115,7 @@ def _optional(text: str | None) -> Flavor | None:
 INSTANCES = VersionedTable(INSTANCE, _instance_row, _instance_record)
 
 
-# Of the others, columns and fields are the same.
+# Of the other columns, columns and fields have the same names.
 DEVICE_COLUMNS = tuple(column.name for column in DEVICE.c if column.name not in ("tags", "version"))
 
 
@@ -140,7 +140,7 @@ def _device_record(row: Row[Any]) -> DeviceRecord:
 DEVICES = VersionedTable(DEVICE, _device_row, _device_record)
 
 
-# Columns and fields are the same.
+# Columns and fields have the same names.
 COMPUTE_NODE_COLUMNS = tuple(column.name for column in COMPUTE_NODE.c if column.name != "version")
 
 
@@ -156,7 +156,7 @@ NODES = VersionedTable(COMPUTE_NODE, _compute_node_row, _compute_node_record)
 
 
 AMOUNTS = ("memory_mb", "vcpus", "disk_mb")
-# Of the others, columns and fields are the same.
+# Of the other columns, columns and fields have the same names.
 CLAIM_COLUMNS = tuple(
     column.name for column in CLAIM.c if column.name not in (*AMOUNTS, "cells", "mdevs", "version")
 )

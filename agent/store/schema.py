@@ -1,7 +1,6 @@
-"""The tables of the store. What is here, the migrations beside it make; a test holds the two
-together.
+"""The tables of the store. The migrations in this package create the same; a test compares both.
 
-Lists and mappings are JSON text with sorted names, so that equal contents are equal texts.
+Lists and mappings are JSON text with sorted names, so that equal contents have equal texts.
 """
 
 from sqlalchemy import (
@@ -22,16 +21,17 @@ from sqlalchemy import (
 from agent.store import record_schema  # noqa: F401
 from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
-# The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
-VERSION = "0014"
-# Not alembic's own default, because a shared database may hold other projects' version table.
-VERSION_TABLE = "compute_node_agent_schema"
-# In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for
+# The latest migration. Migrations are numbered, so that a newer schema can be told from a foreign
 # one.
+VERSION = "0014"
+# Not alembic's default, because a shared database may hold the version tables of other projects.
+VERSION_TABLE = "compute_node_agent_schema"
+# Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
+# never taken for a store.
 APPLICATION_ID = 0x636E6167
 
-# alembic's, and not ours to change: beside the other tables, so that it is not taken for one of
-# them.
+# alembic's own table, in a metadata object of its own so that it does not count as one of the
+# store's.
 VERSIONS = Table(
     VERSION_TABLE,
     MetaData(),
@@ -39,7 +39,7 @@ VERSIONS = Table(
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
 
-# Keyed by host, because hosts that share a database must not find each other's.
+# Keyed by host, because hosts that share a database must not find each other's identity.
 IDENTITY = Table(
     "identity",
     METADATA,
@@ -69,7 +69,7 @@ MIRROR = Table(
     UniqueConstraint("endpoint", "root"),
 )
 
-# ``ordinal`` grows along the children of one parent and along the roots; it says nothing else.
+# ``ordinal`` orders the children of one parent, and the roots; it has no other meaning.
 MIRROR_PROVIDER = Table(
     "mirror_provider",
     METADATA,
@@ -85,7 +85,7 @@ MIRROR_PROVIDER = Table(
     Column("read_at", Double),
 )
 
-# Who held what of a provider when that was last asked; no row for one of which it was not.
+# The consumers of a provider when they were last read; no row if they never were.
 MIRROR_CONSUMERS = Table(
     "mirror_consumers",
     METADATA,
@@ -95,7 +95,7 @@ MIRROR_CONSUMERS = Table(
     Column("asked_at", Double),
 )
 
-# Since when no record knows a consumer.
+# The time at which a consumer was first seen without a record.
 MIRROR_UNKNOWN = Table(
     "mirror_unknown",
     METADATA,
@@ -104,7 +104,7 @@ MIRROR_UNKNOWN = Table(
     Column("since", Double, nullable=False),
 )
 
-# ``tombstones`` is a list of provider, kind, name and time; null for none.
+# ``tombstones`` is a list of provider, kind, name and time; null if there are none.
 JOURNAL = Table(
     "journal",
     METADATA,
@@ -115,8 +115,8 @@ JOURNAL = Table(
 )
 
 # ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's;
-# ``held`` for one not held; ``configured_classes`` and ``configured_traits`` for one of which the
-# operator's files say nothing.
+# ``held`` if nothing is held; ``configured_classes`` and ``configured_traits`` if provider config
+# files add nothing.
 JOURNAL_PROVIDER = Table(
     "journal_provider",
     METADATA,

@@ -1,4 +1,4 @@
-"""A copy of a SQLite store, made without changing a byte of the store's folder."""
+"""Copying a SQLite store without changing a byte of its folder."""
 
 import os
 import shutil
@@ -24,13 +24,12 @@ PAUSE = 0.05
 def snapshot(
     folder: Path | None, location: Location, into: Callable[[], sqlite3.Connection] = memory
 ) -> sqlite3.Connection | None:
-    """The store's contents at one moment, in a database that ``into`` opens; None if there is no
-    store.
+    """Copy the store's contents at one moment into a database that ``into`` opens; return ``None``
+    if there is no store.
 
-    ``folder``: that of the run lock, None if no run has it open.
-
-    :raises StoreError: it does not hold still.
-    :raises sqlite3.Error, OSError: it cannot be read.
+    :param folder: the folder of the run lock, ``None`` if no run has the store open.
+    :raises StoreError: the store changed during every attempt.
+    :raises sqlite3.Error, OSError: the store cannot be read.
     """
     assert location.file is not None
     for _ in range(ATTEMPTS):
@@ -49,12 +48,12 @@ def snapshot(
 def _attempt(
     folder: Path | None, file: Path, copied: sqlite3.Connection
 ) -> sqlite3.Connection | None:
-    """A copy, None if the file was changed meanwhile: a run may begin or end just now, and its
-    files come and go.
+    """Copy the store once; return ``None`` if a file changed meanwhile, as when a run begins or
+    ends.
     """
     before, pid = _state(file), holder(folder) if folder is not None else None
     try:
-        # The log of a daemon is not that of a file that was put in the place of its own.
+        # The log of a running daemon does not belong to a file that replaced the daemon's own.
         mixed = pid not in (None, os.getpid()) and orphans(file)
         if not mixed and (_copy(file, pid is not None, copied) or _state(file) == before):
             return copied
@@ -67,21 +66,21 @@ def _attempt(
 
 
 def _copy(file: Path, held: bool, into: sqlite3.Connection) -> bool:
-    """Copy the file's contents. True if nobody can have changed them meanwhile, false if the caller
-    must check.
+    """Copy the file's contents. Return true if nobody can have changed them meanwhile, false if the
+    caller must check that.
     """
     if held and present(beside(file, INDEX_SUFFIX)):
-        # A daemon has it open: read what it has committed, under SQLite's own locks and without
-        # touching its index.
+        # A daemon has the store open: read what is committed, under SQLite's own locks and without
+        # writing to its index.
         _backup(file, "mode=ro&readonly_shm=1", into)
         return True
     if not unsettled(file):
-        # Without changes pending the file alone is the whole store, and "immutable" spares SQLite
-        # every lock and file.
+        # Without pending changes the file alone is the whole store, and with "immutable" SQLite
+        # uses no lock and no other file.
         _backup(file, "immutable=1", into)
         return False
-    # A crash left changes pending: SQLite would write when it takes them in, so it does that to a
-    # copy elsewhere.
+    # A crash left pending changes: SQLite would write when it applies them, so they are applied to
+    # a copy elsewhere.
     with tempfile.TemporaryDirectory(prefix="compute-node-agent-") as elsewhere:
         copy = Path(elsewhere) / file.name
         for source in (file, *unsettled(file)):
@@ -98,7 +97,7 @@ def _backup(file: Path, how: str, into: sqlite3.Connection) -> None:
 
 
 def _state(file: Path) -> list[tuple[int, int, int] | None]:
-    """What tells that a file came, went or was changed."""
+    """Return a value that differs if one of the files was created, deleted or changed."""
     found = [present(one) for one in (file, *(beside(file, suffix) for suffix in ALL))]
     return [_stamp(status) if status else None for status in found]
 

@@ -1,4 +1,4 @@
-"""The store: keeps the mirror, the ownership journal and the node's identity in a database."""
+"""The store: a database with the mirror, the ownership journal and the node's identity."""
 
 import sqlite3
 import threading
@@ -30,8 +30,8 @@ Loaded = TypeVar("Loaded")
 
 
 class Store:
-    """An open store. Threads may share it; its user holds the run lock, unless it was opened to be
-    read only.
+    """An open store, which threads may share. Its user holds the run lock, unless the store is
+    read-only.
     """
 
     def __init__(
@@ -43,24 +43,24 @@ class Store:
     ) -> None:
         self._engine, self._file = engine, file
         self._reader, self._writer = engines.reader(engine), engines.writer(engine)
-        # Threads queue here, because SQLite's own queue sleeps and is not fair.
+        # Threads wait here, because SQLite's own wait is by sleeping and not fair.
         self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
         self.location = location
-        # What the database holds, as far as it was loaded or saved: nobody else writes it while the
-        # run lock is held.
+        # The contents of the database as far as they were loaded or saved: nobody else writes it
+        # while the run lock is held.
         self._capabilities: dict[str, ServerCapabilities] = {}
         self._journals: dict[ProviderUuid, Journal] = {}
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
-        """What is known of the server, ``None`` if it was never asked."""
+        """Return the saved capabilities of a server, ``None`` if it was never asked."""
         found = self._loaded(lambda connection: capability_rows.load(connection, endpoint))
         if found is not None:
             self._capabilities[endpoint] = found
         return found
 
     def save_capabilities(self, capabilities: ServerCapabilities) -> None:
-        """Keep what is known of a server; nothing is written if it is what was kept before."""
+        """Save the capabilities of a server, unless they are equal to the saved ones."""
         if self._capabilities.get(capabilities.endpoint) == capabilities:
             return
         with self.writing() as connection:
@@ -68,40 +68,39 @@ class Store:
         self._capabilities[capabilities.endpoint] = capabilities
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
-        """The saved view of a node, ``None`` if there is none."""
+        """Return the saved view of a node, ``None`` if there is none."""
         return self._loaded(lambda connection: mirror_rows.load(connection, endpoint, root))
 
     def views(self) -> list[tuple[str, ProviderUuid]]:
-        """Every saved view: the server's endpoint and the node's root."""
+        """Return the server's endpoint and the node's root of every saved view."""
         return self._loaded(mirror_rows.saved)
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
-        """Keep a view, writing only what differs from ``old``, which is what was saved before."""
+        """Save a view; only what differs from ``old``, the view saved before, is written."""
         if old is not None and not mirror_rows.differs(old, new):
             return
         with self.writing() as connection:
             mirror_rows.save(connection, endpoint, root, old, new)
 
     def journal(self, root: ProviderUuid) -> Journal:
-        """The journal of a node, empty if there is none."""
+        """Return the journal of a node, empty if there is none."""
         self._journals[root] = found = self._loaded(
             lambda connection: journal_rows.load(connection, root)
         )
         return found
 
     def roots(self, host: str) -> frozenset[ProviderUuid]:
-        """The nodes whose journal is not empty, but for those that are recorded as
-        another host's.
+        """Return the nodes whose journal is not empty, without those that are recorded as another
+        host's.
         """
         return self._loaded(lambda connection: journal_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
-        """Keep a journal, writing only what differs from what was kept before. Returns it as it is
-        kept.
+        """Save a journal, writing only what differs from the saved one. Return it as saved.
 
-        :raises RecordConflict: it was made of an older version than the one that is kept.
+        :raises RecordConflict: the journal is based on an older version than the saved one.
         """
         old = self._journals.get(root)
         if old is None or old.version != journal.version:
@@ -110,7 +109,7 @@ class Store:
             return old
         if old.version != journal.version:
             raise journal_rows.changed_meanwhile(root)
-        # Forgotten meanwhile, because a failed commit may have come through.
+        # Not cached until the end, because a commit that failed may have been applied.
         self._journals.pop(root, None)
         with self.writing() as connection:
             journal_rows.save(connection, root, old, journal)
@@ -118,13 +117,13 @@ class Store:
         return kept
 
     def identity(self, host: str) -> ProviderUuid | None:
-        """The uuid that the host's only node had when the store was last used, ``None`` if it was
-        not yet.
+        """Return the uuid that the host's only node had when the store was last used, ``None`` if
+        there is none yet.
         """
         return self._loaded(lambda connection: _identity(connection, host))
 
     def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
-        """Keep the identity of a host that has none kept yet. Returns the one that is kept."""
+        """Save the identity of a host unless it has one. Return the saved one."""
         with self.writing() as connection:
             connection.execute(insert_once(connection, IDENTITY), {"host": host, "uuid": uuid})
             return _identity(connection, host) or uuid
@@ -159,7 +158,7 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection that shows the database as it is at one moment.
+        """Open a connection that shows the database at one moment.
 
         :raises StoreError: the store cannot be read.
         """
@@ -170,10 +169,12 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A connection in a transaction, which is durable once it has ended; an exception undoes
-        it. Never one inside another.
+        """Open a connection in a write transaction.
 
-        :raises RecordConflict: somebody else was faster.
+        The transaction is durable once the context has ended; an exception rolls it back.
+        Contexts must not be nested.
+
+        :raises RecordConflict: somebody else wrote first.
         :raises StoreError: the store cannot be written.
         """
         if self._read_only:
@@ -185,14 +186,14 @@ class Store:
             self._check_file()
             with self._writer.begin() as connection:
                 yield connection
-            # Again, because what was written may have gone to a file that is not there any more.
+            # Again, because the write may have gone to a file that was moved away meanwhile.
             self._check_file()
 
     def _turn(self) -> AbstractContextManager[object]:
         return nullcontext() if self._queue is None else held(self._queue, f"the store {self}")
 
     def check_writable(self) -> None:
-        """See that something can be written, by writing as good as nothing.
+        """Check that the store can be written, by a minimal write.
 
         :raises StoreError: it cannot.
         """
@@ -218,13 +219,13 @@ def _identity(connection: Connection, host: str) -> ProviderUuid | None:
 
 
 def open_store(path: Path, connection: str | None = None) -> Store:
-    """The store in the folder ``path``, or at the database URL ``connection``; made or brought up
-    to date if need be.
+    """Open the store in the folder ``path``, or at the database URL ``connection``; it is created
+    or upgraded if needed.
 
     The caller holds the folder's run lock.
 
-    :raises StoreError: it cannot be opened, is somebody else's, damaged, or made by a newer agent;
-        it is left as it is.
+    :raises StoreError: the store cannot be opened, belongs to somebody else, is damaged, or was
+        made by a newer agent; it is left unchanged.
     """
     location = located(path, connection)
     folder.prepare(path)
@@ -238,10 +239,10 @@ def open_store(path: Path, connection: str | None = None) -> Store:
 
 
 def open_read_only(path: Path, connection: str | None = None) -> Store:
-    """The same, to be read only: no byte of the folder changes, and nothing is made. What is not
-    there is empty.
+    """Open the store for reading only: nothing is created, no byte of the folder changes. A store
+    that does not exist is empty.
 
-    :raises StoreError: as above; and on a database server, for an older schema.
+    :raises StoreError: as for :func:`open_store`; and on a database server, for an older schema.
     """
     location = located(path, connection)
     with translated(location, "read"):
@@ -254,7 +255,7 @@ def open_read_only(path: Path, connection: str | None = None) -> Store:
 
 
 def _opened(location: Location) -> Store:
-    """The store in a file that is there."""
+    """Open the store in an existing file."""
     opened = OpenFile(location)
     try:
         engine = usable(location)
@@ -270,15 +271,16 @@ def _opened(location: Location) -> Store:
 
 
 def usable(location: Location) -> Engine:
-    """The engine of a database that is known to be a store, sound and up to date.
+    """Return the engine of a database after checking that it is a sound store, and upgrading it.
 
-    :raises StoreError: it is somebody else's, damaged, or made by a newer agent.
+    :raises StoreError: the database belongs to somebody else, is damaged, or was made by a newer
+        agent.
     """
     return _usable(_engine(location), location)
 
 
 def _usable(engine: Engine, location: Location) -> Engine:
-    """The engine, once its database is known to be a store, sound and up to date."""
+    """Return ``engine`` after checking that its database is a sound store, and upgrading it."""
     try:
         found = version(engine, location)
         check_sound(engine, location)
@@ -301,7 +303,7 @@ def _served_read_only(location: Location) -> Store:
     try:
         found = version(engine, location)
     finally:
-        # Also after a failure, and else the store makes new ones.
+        # Also after a failure; the returned store opens its own connections.
         engine.dispose()
     if found is None:
         return _empty(location)
@@ -325,8 +327,8 @@ def _engine(location: Location) -> Engine:
 
 
 def _create(location: Location, file: Path) -> None:
-    """Make the file under another name first, so that a file with the right name is always a whole
-    store.
+    """Create the file under another name first, so that a file with the final name is always a
+    complete store.
     """
     unfinished = file.with_name(f"{file.name}.new")
     for leftover in (
@@ -341,7 +343,7 @@ def _create(location: Location, file: Path) -> None:
         upgrade(engine)
     finally:
         engine.dispose()
-    # The last connection to close leaves nothing beside the file.
+    # When the last connection is closed no other file is left beside this one.
     with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")

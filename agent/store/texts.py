@@ -1,4 +1,4 @@
-"""Names, records and times as the JSON text that the store keeps, and back."""
+"""Conversion between values and the JSON text in the store's columns."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,14 +15,17 @@ TEXTS_KEPT = 2048
 
 
 def flavor_text(flavor: Flavor) -> str:
-    """A flavor; equal ones are equal texts."""
+    """Return the text of a flavor; equal flavors have equal texts."""
     values = {one.name: getattr(flavor, one.name) for one in fields(flavor)}
     return json.dumps({**values, "extra_specs": dict(sorted(flavor.extra_specs.items()))})
 
 
 @lru_cache(TEXTS_KEPT)
 def flavor_of(text: str) -> Flavor:
-    """:raises ValueError, TypeError, KeyError: it is none."""
+    """Return the flavor of a text.
+
+    :raises ValueError, TypeError, KeyError: the text is invalid.
+    """
     found = json.loads(text)
     amounts = {
         name: whole(found.pop(name))
@@ -36,23 +39,29 @@ def flavor_of(text: str) -> Flavor:
 
 @lru_cache(TEXTS_KEPT)
 def properties_of(text: str) -> Mapping[str, str]:
-    """:raises ValueError: it is no mapping of text to text."""
+    """Return the mapping of text to text.
+
+    :raises ValueError: the text is invalid.
+    """
     return _texts(json.loads(text))
 
 
 def cells_text(cells: Collection[PlacedCell]) -> str:
-    """Where the cells of a guest are."""
+    """Return the text of the placement of a guest's cells."""
     return json.dumps([_cell_values(one) for one in cells]) if cells else "[]"
 
 
 @lru_cache(TEXTS_KEPT)
 def cells_of(text: str) -> tuple[PlacedCell, ...]:
-    """:raises ValueError, TypeError, KeyError: it is something else."""
+    """Return the placed cells of a text.
+
+    :raises ValueError, TypeError, KeyError: the text is invalid.
+    """
     return tuple(_cell(one) for one in json.loads(text))
 
 
 def mdevs_text(mdevs: Collection[MdevShare]) -> str:
-    """What a guest has of mediated devices."""
+    """Return the text of a guest's shares of mediated devices."""
     return (
         json.dumps(
             [{one.name: getattr(share, one.name) for one in fields(MdevShare)} for share in mdevs]
@@ -64,14 +73,17 @@ def mdevs_text(mdevs: Collection[MdevShare]) -> str:
 
 @lru_cache(TEXTS_KEPT)
 def mdevs_of(text: str) -> tuple[MdevShare, ...]:
-    """:raises ValueError, TypeError, KeyError: it is something else."""
+    """Return the shares of mediated devices of a text.
+
+    :raises ValueError, TypeError, KeyError: the text is invalid.
+    """
     return tuple(MdevShare(**{**one, "count": whole(one["count"])}) for one in json.loads(text))
 
 
 def whole(value: Any) -> int:
-    """An amount.
+    """Return ``value`` as an amount.
 
-    :raises ValueError: it is no integer, or negative.
+    :raises ValueError: it is not an integer, or is negative.
     """
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no amount")
@@ -79,9 +91,9 @@ def whole(value: Any) -> int:
 
 
 def one_of(word: Any, words: Collection[Word]) -> Word:
-    """A word of those that this agent knows.
+    """Return ``word`` if it is among ``words``, those that this agent knows.
 
-    :raises ValueError: it knows no such.
+    :raises ValueError: it is not.
     """
     if word not in words:
         raise ValueError(f"{word!r} is none of {', '.join(sorted(words))}")
@@ -125,12 +137,12 @@ def _cpus(found: Any) -> frozenset[int]:
 
 
 def names_text(names: Iterable[str]) -> str:
-    """A set of names; equal sets are equal texts."""
+    """Return the text of a set of names; equal sets have equal texts."""
     return json.dumps(sorted(names))
 
 
 def mapping_text(mapping: Mapping[str, Any]) -> str:
-    """A mapping by name; equal mappings are equal texts."""
+    """Return the text of a mapping; equal mappings have equal texts."""
     return json.dumps({name: _plain(mapping[name]) for name in sorted(mapping)})
 
 
@@ -140,12 +152,14 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def names_of(text: str) -> frozenset[str]:
-    """A set of names; equal ones are the same object, because hundreds of devices and thousands of
-    nodes share a few.
+    """Return the set of names of a text.
+
+    Equal texts return the same object, because hundreds of devices and thousands of nodes share a
+    few sets.
     """
     return frozenset(json.loads(text))
 
 
 def mapping_reader() -> Callable[[str], dict[str, Any]]:
-    """Reads mappings, each text once; equal ones are the same object."""
+    """Return a function that parses mappings; equal texts return the same object."""
     return lru_cache(maxsize=None)(lambda text: dict(json.loads(text)))

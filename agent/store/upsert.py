@@ -1,6 +1,4 @@
-"""Inserting a row that somebody else may be inserting just now: SQL's own word for it, which every
-database spells its way.
-"""
+"""Inserts of rows that somebody else may insert at the same time, in each database's dialect."""
 
 from collections.abc import Callable
 
@@ -14,12 +12,12 @@ DIALECTS: dict[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
 
 
 def insert_once(connection: Connection, table: Table) -> Insert:
-    """Insert a row unless there is one with its key."""
+    """Return a statement that inserts a row unless one with its key exists."""
     return DIALECTS[connection.dialect.name](table).on_conflict_do_nothing()
 
 
 def insert_or_update(connection: Connection, table: Table) -> Insert:
-    """Insert a row, or replace the one with its key."""
+    """Return a statement that inserts a row or replaces the one with its key."""
     statement = DIALECTS[connection.dialect.name](table)
     keys = [column.name for column in table.primary_key]
     values = {

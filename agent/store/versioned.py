@@ -1,4 +1,4 @@
-"""A table whose rows have versions: records in and out of it, one statement for all of a kind."""
+"""Tables whose rows have versions: reading and writing records, many with one statement."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -24,31 +24,34 @@ from agent.model.node_records import DamagedRecord
 
 
 class Versioned(Protocol):
-    """A record, as far as all of them are alike."""
+    """A record with a version."""
 
     @property
     def version(self) -> int:
-        """0 before it is written for the first time."""
+        """The version; 0 before the record is written for the first time."""
 
 
 Record = TypeVar("Record", bound=Versioned)
 Values = Mapping[str, Any]
-# What a row that makes no sense makes of the code that reads it.
+# The errors that invalid rows cause in the functions that convert them.
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
 
 
 class VersionedRow(NamedTuple, Generic[Record]):
-    """The records that make sense, and those that do not. ``last``: the key of the last one, the
-    marker for the next page.
-    """
+    """The valid and the invalid records that a statement found."""
 
     records: tuple[Record, ...]
+    """The valid records."""
     damaged: tuple[DamagedRecord, ...] = ()
     last: str = ""
+    """The key of the last row, which is the marker for the next page."""
 
 
 class VersionedTable(Generic[Record]):
-    """``to_row`` gives all columns but the version; ``to_record`` reads a whole row."""
+    """A table of versioned records.
+
+    ``to_row`` returns all columns but the version; ``to_record`` converts a whole row.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class VersionedTable(Generic[Record]):
         self._keys = [column.name for column in table.primary_key]
         same = [table.c[name] == bindparam(f"the_{name}") for name in self._keys]
         expected = table.c.version == bindparam("expected")
-        # Made once, because making a statement costs more than running it.
+        # Built once, because building a statement costs more than executing it.
         self._insert, self._update, self._delete = (
             insert(table),
             update(table).where(*same, expected),
@@ -72,7 +75,7 @@ class VersionedTable(Generic[Record]):
     def read(
         self, connection: Connection, statement: Executable, values: Values | None = None
     ) -> VersionedRow[Record]:
-        """What a statement on :attr:`all` finds."""
+        """Return the records that a statement based on :attr:`all` finds."""
         records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
             try:
@@ -90,8 +93,8 @@ class VersionedTable(Generic[Record]):
     def page(
         self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]
     ) -> VersionedRow[Record]:
-        """At most ``limit`` records that meet the conditions, in the order of their keys, after the
-        one with the key ``marker``.
+        """Return at most ``limit`` records that meet the conditions, in the order of their keys,
+        after the key ``marker``.
         """
         keys = [self._table.c[name] for name in self._keys]
         parts = marker.split("/", len(keys) - 1)
@@ -101,12 +104,11 @@ class VersionedTable(Generic[Record]):
         )
 
     def write(self, connection: Connection, records: Iterable[Record]) -> None:
-        """Insert what has version 0, update the rest; each has the next version then.
+        """Insert records with version 0, update the others; each has the next version afterwards.
 
         :raises RecordConflict: somebody else wrote one of them meanwhile.
         """
-        # In one order everywhere, so that two writers wait for each other and not both for the
-        # other.
+        # In the same order everywhere, so that two writers do not deadlock.
         ordered = sorted(records, key=attrgetter(*self._keys))
         new = [{**self._to_row(one), "version": 1} for one in ordered if one.version == 0]
         old = [one for one in ordered if one.version]
@@ -116,9 +118,9 @@ class VersionedTable(Generic[Record]):
             self._guarded(connection, self._update, old, [self._changed(one) for one in old])
 
     def delete(self, connection: Connection, records: Sequence[Record]) -> None:
-        """Remove records.
+        """Delete records.
 
-        :raises RecordConflict: somebody else wrote or removed one of them meanwhile.
+        :raises RecordConflict: somebody else wrote or deleted one of them meanwhile.
         """
         if records:
             ordered = sorted(records, key=attrgetter(*self._keys))
@@ -137,8 +139,8 @@ class VersionedTable(Generic[Record]):
             return
         attempt = connection.begin_nested()
         if connection.execute(statement, values).rowcount != len(records):
-            # Undone, because a batch tells only how many rows it met, and these now have other
-            # versions too.
+            # Rolled back, because a batch returns only the number of rows, and the rows that were
+            # found have other versions now.
             attempt.rollback()
             raise self._conflict(
                 next(one for one in records if not self._unchanged(connection, one))

@@ -1,5 +1,5 @@
-"""What alembic runs to migrate: always on the connection that it was handed, in that connection's
-transaction.
+"""The script that alembic runs for a migration: on the connection that it is given, in that
+connection's transaction.
 """
 
 from alembic import context

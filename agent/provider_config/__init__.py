@@ -1,3 +1,3 @@
-"""The operator's provider files: custom inventories and traits for providers that the agent
+"""Provider config files of the operator: custom inventories and traits for providers that the agent
 manages.
 """

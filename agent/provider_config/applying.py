@@ -1,5 +1,5 @@
-"""Applies the operator's files to the tree of one node: a pure function, in which all conflicts are
-found before anything is changed.
+"""Applying provider config files to the tree of one node: pure functions that find all conflicts
+before anything is changed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,22 +17,23 @@ from agent.provider_config.entry import Entry, Key, ProviderConfig
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The entries of each provider that has any. ``found``: by which keys; what is missing there
-    has no provider in this tree.
-    """
+    """The entries that match providers of a tree."""
 
     entries: Mapping[ProviderUuid, Sequence[Entry]]
+    """The entries of each provider that has any."""
     found: frozenset[Key]
+    """The keys that match; an entry with another key has no provider in the tree."""
 
 
 def match(
     config: ProviderConfig, tree: ProviderTree, root: ProviderUuid, gone: Collection[ProviderUuid]
 ) -> Matches:
-    """Find the providers of the node ``root``, but for those that are ``gone``. The default is for
-    its root, unless an entry names that.
+    """Match the entries with the providers of the node ``root`` that are not in ``gone``.
+
+    The default entry is for the root, unless another entry names the root.
     """
     members = [tree.provider(uuid) for uuid in tree.get_provider_uuids(root) if uuid not in gone]
-    # Not by the tree's own look-up, which takes a name for a uuid too.
+    # Not by the tree's own lookup, which accepts a uuid as a name too.
     known = {
         key: one.uuid for one in members for key in (Key("uuid", one.uuid), Key("name", one.name))
     }
@@ -48,8 +49,8 @@ def match(
 
 
 class ProviderConfigConflict(AgentError):
-    """An entry that does not fit the provider that it names. Nothing of it is applied; what an
-    earlier configuration gave stays.
+    """An entry that does not fit its provider. Nothing of the entry is applied; what the files gave
+    the provider before stays.
     """
 
     code = "provider-config.conflict"
@@ -57,7 +58,7 @@ class ProviderConfigConflict(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """What a provider gets beside what the node itself has."""
+    """What a provider gets in addition to the node's own inventories and traits."""
 
     inventories: Inventories = field(default_factory=dict)
     traits: frozenset[str] = frozenset()
@@ -65,36 +66,36 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredNode:
-    """A node's tree without the operator's part, and what has to be known of it.
-
-    ``made``: the providers that are the agent's to write, with the classes that the node itself
-    gives each of them. ``gone``: providers that the node no longer has, and that are in the tree
-    for others to hang from. ``last``: what the operator's files have given so far, which stays
-    where an entry cannot be applied.
-    """
+    """A node's tree without the additions of provider config files."""
 
     tree: ProviderTree
     root: ProviderUuid
     made: Mapping[ProviderUuid, frozenset[str]]
+    """The providers that are the agent's to write, with the node's own classes on each."""
     gone: frozenset[ProviderUuid] = frozenset()
+    """Providers that the node no longer has and that are in the tree only as parents of foreign
+    ones.
+    """
     last: Mapping[ProviderUuid, Addition] = field(default_factory=dict)
+    """What the files have given so far, which stays where an entry cannot be applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The tree with the operator's part. ``configured``: what of it is the operator's alone;
-    ``found``: entries that have a provider.
-    """
+    """A node's tree with the additions of provider config files."""
 
     tree: ProviderTree
     configured: Mapping[ProviderUuid, Configured] = field(default_factory=dict)
+    """What of the tree comes from the files alone."""
     problems: Sequence[ProviderConfigConflict] = ()
     found: frozenset[Key] = frozenset()
+    """The keys of the entries that have a provider."""
 
 
 def apply(config: ProviderConfig, node: ConfiguredNode, owner_trait: str) -> Applied:
-    """Give every provider what its entry says, and ``owner_trait``. An entry with a conflict is
-    left out, as a whole.
+    """Return the tree in which each provider has what its entry adds, and ``owner_trait``.
+
+    An entry with a conflict is left out as a whole.
     """
     matches = match(config, node.tree, node.root, node.gone)
     problems: list[ProviderConfigConflict] = []
@@ -146,8 +147,8 @@ def _conflicts(
 
 
 def _kept(uuid: ProviderUuid, node: ConfiguredNode) -> Addition:
-    """What the operator's files have given the provider so far, but for what is the
-    node's own now.
+    """Return what the files have given the provider so far, without the classes that are the node's
+    own now.
     """
     last, own = node.last.get(uuid, Addition()), node.made.get(uuid, frozenset())
     return Addition(

@@ -1,4 +1,4 @@
-"""What the operator's files say: one entry a provider, and all of them together."""
+"""The parsed provider config files: one entry per provider, and warnings about absent providers."""
 
 import logging
 from collections.abc import Collection, Set
@@ -13,37 +13,37 @@ from agent.model.names import printable
 from agent.yaml_files.document import TextPosition
 
 COMPUTE_NODE = "$COMPUTE_NODE"
-"""Stands in place of a uuid for every node that has no entry of its own."""
+"""The key, in place of a uuid, of the default entry: for every node without one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """How an entry names its provider. ``value``: a lower-case uuid, :data:`COMPUTE_NODE`, or a
-    name, as ``by`` says.
-    """
+    """The key of an entry: how it names its provider."""
 
     by: Literal["uuid", "name"]
     value: str
+    """A lower-case uuid or :data:`COMPUTE_NODE`, or a name, as ``by`` says."""
 
     def __str__(self) -> str:
         return f"{self.by} {printable(self.value)}"
 
     @property
     def is_default(self) -> bool:
-        """Whether the entry is for every node that has none of its own."""
+        """Whether the entry is the default for nodes without an entry of their own."""
         return self.by == "uuid" and self.value == COMPUTE_NODE
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one provider gets: complete records by resource class, and traits. ``file`` and
-    ``place`` say where it is written.
-    """
+    """What one provider gets: inventories and traits."""
 
     key: Key
     file: str
+    """The file of the entry, as in messages."""
     place: TextPosition
+    """The position of the entry's key in the file."""
     inventories: Inventories = field(default_factory=dict)
+    """Complete records by resource class."""
     traits: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
@@ -52,14 +52,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ProviderConfig:
-    """All that was read from ``folder``; None: there is none to read. ``warnings`` are of what
-    works, and perhaps not as meant.
-    """
+    """All provider config files of ``folder``."""
 
     folder: Path | None = None
+    """``None`` if no folder is configured."""
     files: tuple[str, ...] = ()
     entries: tuple[Entry, ...] = ()
     warnings: tuple[ConfigError, ...] = ()
+    """About what is valid but perhaps not as intended."""
 
 
 LOG = logging.getLogger(__name__)
@@ -68,14 +68,16 @@ MAX_NAMES = 10
 
 
 class Absences:
-    """Remembers what was told."""
+    """The absent providers that have been reported, so that each is reported once."""
 
     def __init__(self) -> None:
         self._told: frozenset[Key] = frozenset()
 
     def tell(self, config: ProviderConfig, found: Set[Key], names: Collection[str]) -> None:
-        """Warn of each entry that is not among ``found`` and was when this was last asked.
-        ``names``: of all providers there are.
+        """Log a warning for each entry whose provider is absent and was not at the last call.
+
+        :param found: the keys of the entries with a provider.
+        :param names: the names of all existing providers.
         """
         missing = absent(config, found)
         for one in missing:
@@ -85,12 +87,12 @@ class Absences:
 
 
 def absent(config: ProviderConfig, found: Set[Key]) -> list[Entry]:
-    """The entries whose providers are not among ``found``."""
+    """Return the entries whose keys are not in ``found``, without the default entry."""
     return [one for one in config.entries if one.key not in found and not one.key.is_default]
 
 
 def absence(entry: Entry, names: Collection[str]) -> str:
-    """What to say of an absent provider, with those of ``names`` that may be meant."""
+    """Return the message about an absent provider, with similar names from ``names``."""
     near = ", ".join(map(printable, _nearest(entry, names)))
     return (
         f"{entry}: there is no such provider now; it gets what is due as soon as there is one. "
@@ -99,7 +101,7 @@ def absence(entry: Entry, names: Collection[str]) -> str:
 
 
 def _nearest(entry: Entry, names: Collection[str]) -> list[str]:
-    """The names that are most like the one wanted, or for a uuid the first ones."""
+    """Return the names that are most similar to the wanted one, or for a uuid the first names."""
     if entry.key.by == "uuid":
         return sorted(names)[:MAX_NAMES]
     return sorted(

@@ -1,4 +1,4 @@
-"""One file: its entries, everything wrong with it, and what may not be meant as it stands."""
+"""Reading one provider config file: its entries, all its errors, and warnings."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,15 +18,16 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """A key that was taken out, and those that are known in its place."""
+    """An unknown key that was removed, and the keys that are known in its place."""
 
     where: Where
     known: Collection[str]
 
 
 def pruned(document: Document, schema: Part, *, newer: bool) -> tuple[Document, list[UnknownKey]]:
-    """``document`` with known keys only, and what is gone. ``newer``: it is written for a newer
-    schema.
+    """Return ``document`` with known keys only, and the keys that were removed.
+
+    :param newer: whether the document is written for a newer version of the schema.
     """
     work = _Pruning(schema, newer)
     return replace(document, data=work.part(schema, document.data, ())), work.unknown
@@ -56,7 +57,7 @@ class _Pruning:
         }
 
     def below(self, schema: Part, where: Where) -> Part | None:
-        """What the schema says of a key; None: nothing, and it goes."""
+        """Return the schema of a key, ``None`` if the key is unknown and has to be removed."""
         key, known, others = (
             where[-1],
             schema.get("properties", {}),
@@ -73,23 +74,23 @@ class _Pruning:
         return None
 
 
-# What translations of the host's own devices are called: two owners of one name would undo each
-# other's work.
+# The prefixes of classes that the agent derives from the host's devices: two owners of one name
+# would undo each other's changes.
 RESERVED_CLASSES = ("CUSTOM_PCI_", "CUSTOM_PMEM_NAMESPACE_")
-# By these an agent finds its nodes again.
+# The prefixes of traits by which an agent finds its nodes again.
 RESERVED_TRAITS = ("CUSTOM_COMPUTE_NODE_AGENT_",)
 
 Told = tuple[str, str]
-"""What is wrong, and the remedy."""
+"""A problem and its remedy."""
 
 
 def class_problems(names: Iterable[str]) -> Iterator[Told]:
-    """Everything wrong with resource classes that are well formed."""
+    """Yield the problems of well-formed resource classes."""
     yield from _problems(sorted(set(names)), "resource classes", RESERVED_CLASSES)
 
 
 def trait_problems(names: Iterable[str]) -> Iterator[Told]:
-    """Everything wrong with traits that are well formed."""
+    """Yield the problems of well-formed traits."""
     yield from _problems(sorted(set(names)), "traits", RESERVED_TRAITS)
 
 
@@ -118,18 +119,19 @@ _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class FormatVersion:
-    """``text``: as the file says it. ``readable``: so much that the rest of the file can be looked
-    at. ``newer``: than what is known here.
-    """
+    """The schema version of a file."""
 
     text: str = ""
+    """The version as written in the file."""
     readable: bool = False
+    """Whether the rest of the file can be checked."""
     newer: bool = False
+    """Whether the version is newer than the known one."""
     error: ConfigError | None = None
 
 
 def version_of(document: Document) -> FormatVersion:
-    """The version of a file, or what is wrong with it."""
+    """Return the version of a file, or the error in it."""
     data = document.data
     if not isinstance(data, dict):
         return FormatVersion(
@@ -169,7 +171,7 @@ def version_of(document: Document) -> FormatVersion:
 
 
 def supported() -> str:
-    """The versions that can be read."""
+    """Return the supported versions as a text."""
     return f"{KNOWN[0]}.N, known up to {KNOWN[0]}.{KNOWN[1]}"
 
 
@@ -180,19 +182,16 @@ SCHEMA = DocumentSchema(
 
 @dataclass(slots=True)
 class ProviderFile:
-    """What a file has. ``entries`` are complete if there are no ``errors``; those that add nothing
-    are there too.
-    """
+    """The content of one file."""
 
     entries: list[Entry] = field(default_factory=list)
+    """Complete if there are no ``errors``; includes entries that add nothing."""
     errors: list[ConfigError] = field(default_factory=list)
     warnings: list[ConfigError] = field(default_factory=list)
 
 
 def read_file(content: bytes, file: str) -> ProviderFile:
-    """Read one file; ``file`` is its name in messages. Never raises: all that is wrong is in what
-    is returned.
-    """
+    """Read one file, named ``file`` in messages. Never raises: the errors are in the result."""
     try:
         document = parse(content, file, aliases=True)
     except ConfigErrors as several:
@@ -209,7 +208,7 @@ def read_file(content: bytes, file: str) -> ProviderFile:
 
 
 def _with_providers(document: Document, found: ProviderFile) -> Document:
-    """``document`` with an empty list of providers, if the key is there and nothing else."""
+    """Return ``document`` with an empty list of providers if the key has no value."""
     if document.data.get("providers", []) is not None:
         return document
     found.warnings.append(
@@ -245,8 +244,9 @@ def _of_unknown(
 
 
 class _Entries:
-    """Reads the providers of a file. What is wrong with the structure is known first; the rest is
-    checked all the same.
+    """Reads the entries of a file.
+
+    Errors of the structure are found first; the sound parts are then checked further.
     """
 
     def __init__(self, document: Document, found: ProviderFile) -> None:
@@ -261,8 +261,8 @@ class _Entries:
         self.above_broken = {where[:length] for where in structure for length in range(len(where))}
 
     def sound(self, where: Where) -> bool:
-        """Whether the structure is right, there and below."""
-        # What a provider itself can lack, its identification, makes nothing else of it wrong.
+        """Return whether the structure is valid, there and below."""
+        # An error of the provider itself, a missing identification, does not affect its parts.
         return where not in self.above_broken and not any(
             where[:length] in self.broken for length in range(3, len(where) + 1)
         )
@@ -347,7 +347,7 @@ class _Entries:
 
 
 def _additional(data: dict[str, Any], part: str) -> list[Any]:
-    """The list below ``inventories`` or ``traits``, as far as it is one."""
+    """Return the list ``additional`` below ``part``, empty if it is missing or not a list."""
     above = data.get(part)
     found = above.get("additional", []) if isinstance(above, dict) else []
     return found if isinstance(found, list) else []

@@ -1,6 +1,4 @@
-"""The folder of the operator's files: all of them together, with everything wrong in any of them at
-once.
-"""
+"""Reading the folder of provider config files, with all errors of all files reported together."""
 
 import logging
 import os
@@ -22,10 +20,9 @@ READABLE = "check the permissions: the agent has to read the folder and its file
 
 
 def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
-    """The files of ``[compute] provider_config_location``. What may not be meant as it stands is
-    logged.
+    """Read the files of ``[compute] provider_config_location`` and log their warnings.
 
-    :raises ConfigErrors: everything that is wrong with any of them.
+    :raises ConfigErrors: any file has errors; all of them are listed.
     """
     folder = folder_of(conf)
     found = read_folder(folder) if folder else ProviderConfig()
@@ -40,7 +37,7 @@ def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
 
 
 def folder_of(conf: cfg.ConfigOpts) -> Path | None:
-    """Where the files are, as the options say."""
+    """Return the configured folder, ``None`` if there is none."""
     return (
         Path(conf.compute.provider_config_location)
         if conf.compute.provider_config_location
@@ -49,10 +46,9 @@ def folder_of(conf: cfg.ConfigOpts) -> Path | None:
 
 
 def read_folder(folder: Path) -> ProviderConfig:
-    """Read the files of ``folder`` in the order of their names. A folder that is not there has
-    none.
+    """Read the files of ``folder`` in the order of their names. A missing folder has no files.
 
-    :raises ConfigErrors: everything that is wrong with any of them.
+    :raises ConfigErrors: any file has errors; all of them are listed.
     """
     names = _names(folder)
     files = [folder / name for name in names if name.endswith(ENDINGS)]
@@ -60,7 +56,7 @@ def read_folder(folder: Path) -> ProviderConfig:
     entries: list[Entry] = []
     errors: list[ConfigError] = []
     if files:
-        # Here, because it takes memory that an agent without files saves.
+        # Imported here to save memory in an agent without files.
         from agent.provider_config.file import read_file
     for file in files:
         try:
@@ -92,9 +88,9 @@ def read_folder(folder: Path) -> ProviderConfig:
 
 
 def _names(folder: Path) -> Sequence[str]:
-    """What is in the folder, in order, without what is hidden.
+    """Return the sorted names in the folder, without hidden ones.
 
-    :raises ConfigErrors: it cannot be read.
+    :raises ConfigErrors: the folder cannot be read.
     """
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208 - names, not paths, are compared
@@ -118,7 +114,7 @@ def _unread(path: Path) -> ConfigError:
 
 
 def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
-    """Providers that have more than one entry."""
+    """Yield an error for each further entry of the same provider."""
     first: dict[Key, Entry] = {}
     for one in entries:
         if (other := first.setdefault(one.key, one)) is not one:

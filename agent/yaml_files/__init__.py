@@ -1,3 +1,3 @@
-"""YAML files that people write: plain data with the place of every value, and what a JSON Schema
-says of it in words.
+"""Reading YAML files that people write: plain data with the position of every value, and readable
+errors of a JSON Schema.
 """

@@ -1,4 +1,4 @@
-"""A YAML file's data with the place of every value, for messages that lead there."""
+"""The data of a YAML file with the position of every value, for messages that name it."""
 
 import os
 import stat
@@ -14,9 +14,10 @@ MAX_BYTES = 1024 * 1024
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """The content of a regular file. ``remedy``: what to do if it cannot be read.
+    """Return the content of a regular file.
 
-    :raises ConfigErrors: it cannot be read, or is too large for what it should be.
+    :param remedy: what to do if the file cannot be read.
+    :raises ConfigErrors: the file cannot be read, is not a regular file, or exceeds ``MAX_BYTES``.
     """
     file = printable(str(path))
 
@@ -24,7 +25,7 @@ def read_bytes(path: Path, remedy: str) -> bytes:
         return ConfigErrors([ConfigError(f"{file}: {what}", remedy, file=file)])
 
     try:
-        # Without O_NONBLOCK the opening of a named pipe would wait for ever.
+        # Without O_NONBLOCK opening a named pipe would block.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise refused("is not a regular file", "name a YAML file")
@@ -37,14 +38,14 @@ def read_bytes(path: Path, remedy: str) -> bytes:
 
 
 Where = tuple[str | int, ...]
-"""The way to a value: keys and places in lists, from the top."""
+"""The path of a value in a document: keys and list indexes, from the top."""
 
 MAX_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TextPosition:
-    """Where something stands in a file, both counted from 1."""
+    """A position in a file; line and column count from 1."""
 
     line: int = 1
     column: int = 1
@@ -55,29 +56,29 @@ class TextPosition:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's data. ``places`` has the place of every value and key, by its way from the top;
-    ``errors`` what was wrong.
-    """
+    """The data of a file."""
 
     file: str
     data: Any
     places: Mapping[Where, TextPosition]
+    """The position of every value and key, by its path."""
     errors: Sequence[ConfigError]
+    """The errors found in parsing."""
 
     def place(self, where: Where) -> TextPosition:
-        """The place of the value at ``where``, or of that in which it is missing."""
+        """Return the position of the value at ``where``, or of the nearest one above it."""
         known = where
         while known and known not in self.places:
             known = known[:-1]
         return self.places.get(known, TextPosition())
 
     def error(self, where: Where, what: str, remedy: str) -> ConfigError:
-        """An error about the value at ``where``, or about what is missing there."""
+        """Return an error about the value at ``where``, or about its absence."""
         return error_at(self.file, self.place(where), where, what, remedy)
 
 
 def error_at(file: str, place: TextPosition, where: Where, what: str, remedy: str) -> ConfigError:
-    """An error that begins with its place."""
+    """Return an error whose message begins with the position."""
     path = f"{pointer(where)}: " if where else ""
     return ConfigError(
         f"{file}:{place}: {path}{printable(what)}",
@@ -90,13 +91,13 @@ def error_at(file: str, place: TextPosition, where: Where, what: str, remedy: st
 
 
 def pointer(where: Where) -> str:
-    """A way as people write it: ``cells[0].memory_mib``."""
+    """Return a path as people write it: ``cells[0].memory_mib``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
     return printable(text.removeprefix("."))
 
 
 def shown(value: Any) -> str:
-    """A value for a message, short and on one line."""
+    """Return a value for a message, shortened and on one line."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""YAML to plain data; whatever could surprise a reader of the file is an error.
+"""Parsing YAML into plain data; constructs that could surprise a reader of the file are errors.
 
-Scalars mean what they look like: only ``true``, ``false``, ``null`` and decimal numbers are
-anything but text, because YAML 1.1 would read the PCI address 0000:01:00.0 as a number and ``no``
-as false.
+Scalars have the type that they appear to have: only ``true``, ``false``, ``null`` and decimal
+numbers are not text, because YAML 1.1 would read the PCI address 0000:01:00.0 as a number and
+``no`` as false.
 """
 
 import re
@@ -16,17 +16,17 @@ from agent.model.names import printable
 from agent.yaml_files.document import Document, TextPosition, Where, error_at, shown
 
 MAX_DEPTH = 16
-# More than a file of the largest size needs; what aliases repeat counts each time.
+# More than a file of the maximum size needs; values that aliases repeat count each time.
 MAX_VALUES = 200_000
 
 Pair = tuple[Any, Any]
 
 
 def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
-    """Read ``content`` as one YAML document; ``file`` is its name in messages. ``aliases``:
-    anchors, ``*aliases`` and ``<<`` are allowed.
+    """Parse ``content`` as one YAML document, named ``file`` in messages.
 
-    :raises ConfigErrors: it is no YAML, or uses what is not allowed here.
+    :param aliases: whether anchors, ``*aliases`` and ``<<`` are allowed.
+    :raises ConfigErrors: the content is not YAML or not UTF-8, or uses what is not allowed.
     """
     try:
         root = (_Loader if aliases else _StrictLoader)(
@@ -58,7 +58,7 @@ def _place(mark: Any) -> TextPosition:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-    """Composes nodes, without what nobody needs here and an attacker might."""
+    """A loader of nodes that refuses tags and deep nesting, which only an attacker needs."""
 
     depth = 0
 
@@ -94,7 +94,7 @@ _Loader.add_implicit_resolver(
 
 
 class _StrictLoader(_Loader):
-    """The same without aliases."""
+    """A loader that refuses aliases too."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
@@ -106,7 +106,7 @@ class _StrictLoader(_Loader):
 
 
 class _Walk:
-    """Turns nodes into data, and remembers places and errors."""
+    """The conversion of nodes to data, which collects positions and errors."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -124,7 +124,9 @@ class _Walk:
         return self.scalar(node, where)
 
     def check_size(self, node: Any, depth: int) -> None:
-        """Aliases make a small file a large document, or one without an end."""
+        """Check depth and number of values, because aliases can make a small file a very large or
+        endless document.
+        """
         self.values += 1
         if depth > MAX_DEPTH or self.values > MAX_VALUES:
             what = (
@@ -167,14 +169,14 @@ class _Walk:
             found[key] = self.value(value_node, here)
         for key_node, value_node in self.merged(node, where, 0):
             here = (*where, key_node.value)
-            # What is written here goes before what is merged, and of that the first.
+            # Own keys precede merged ones, and among those the first counts.
             if key_node.value not in found:
                 self.places[here] = _place(key_node.start_mark)
                 found[key_node.value] = self.value(value_node, here)
         return found
 
     def merged(self, node: Any, where: Where, depth: int) -> Iterator[Pair]:
-        """The pairs that ``<<`` brings."""
+        """Yield the pairs that ``<<`` merges."""
         for key, value in node.value:
             if not _is_merge(key):
                 continue

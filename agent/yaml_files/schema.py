@@ -1,6 +1,6 @@
-"""What a JSON Schema has to say about a document, in words for people.
+"""Checking a document against a JSON Schema, with errors in words for people.
 
-The ``description`` of a part of the schema tells what to write there; it ends up in the remedy.
+The ``description`` of a part of the schema says what to write there; the remedy quotes it.
 """
 
 import difflib
@@ -28,9 +28,7 @@ TYPES = {
 
 
 class DocumentSchema:
-    """The schema in the file ``name`` of a package. ``example``: the file that shows how it is
-    done.
-    """
+    """The schema in the file ``name`` of a package; remedies refer to the file ``example``."""
 
     def __init__(self, package: str, name: str, example: str) -> None:
         self._package, self._name, self._example = package, name, example
@@ -48,7 +46,7 @@ class DocumentSchema:
         return Validator(self.content)
 
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
-        """All errors of the document's structure, by the way to what is wrong."""
+        """Return all errors of the document's structure, by the path of the wrong value."""
         errors: dict[Where, list[ConfigError]] = {}
         for found in self._validator.iter_errors(document.data):
             for where, what, remedy in self._told(found):
@@ -65,7 +63,7 @@ class DocumentSchema:
             case "additionalProperties":
                 yield from _unknown_keys(error, where)
             case "required":
-                # One error for each missing key comes by itself; its message begins with the key's
+                # jsonschema reports each missing key separately; its message begins with the key's
                 # repr.
                 key = next(
                     name for name in error.validator_value if error.message.startswith(repr(name))
@@ -97,7 +95,7 @@ class DocumentSchema:
 
 
 def meant(key: str, known: Collection[str]) -> str:
-    """A remedy for the key ``key``, where nobody knows it: the one that may be meant."""
+    """Return a remedy for an unknown key: the most similar known key, or all known keys."""
     close = difflib.get_close_matches(key, sorted(known), 1)
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 

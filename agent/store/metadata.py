@@ -1,4 +1,4 @@
-"""The registry of all tables of the store, and the type of columns with text of others."""
+"""The metadata object of all tables of the store, and the column type for text from outside."""
 
 import re
 
@@ -9,7 +9,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 class _WithoutNul(TypeDecorator[str]):
-    """Text that may hold the character NUL, which PostgreSQL's cannot."""
+    """A text type that stores the character NUL, which PostgreSQL's text cannot hold."""
 
     impl = Text
     cache_ok = True

@@ -122,8 +122,8 @@ class Before:
     """The state before a flush."""
 
     may_forget: bool = True
-    """Whether a refused name that the server had confirmed causes another plan; true once a pass,
-    because the passes would never end otherwise.
+    """Whether a refused name that the server had confirmed causes another plan; only once a pass,
+    because the pass might never end otherwise.
     """
     refused: Sequence[Operation] = ()
     """Operations that the plan needs and that Placement refused before."""

@@ -53,6 +53,7 @@ def read_providers(client: PlacementClient, rows: Iterable[Row]) -> Mapping[Prov
     }
 
 
+# The default for ``own``: nothing is known to be the agent's.
 NOBODYS: Mapping[ProviderUuid, Ownership] = {}
 
 

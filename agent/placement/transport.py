@@ -30,8 +30,8 @@ LOG = logging.getLogger(__name__)
 CATALOG_PAUSE = 60.0
 LONGEST_PATH = 300
 LONGEST_ID = 100
-# What checks tokens (401) or limits the length of a body (413) stands before Placement and answers
-# in a form of its own.
+# The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
+# Placement's process) and by what limits the length of a body (413).
 REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
 _OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 

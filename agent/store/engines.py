@@ -76,7 +76,6 @@ IDLE_SECONDS = 60
 def on_disk(location: Location) -> Engine:
     """Return an engine for the store's location. It connects at its first use."""
     if location.file is None:
-        # Imported here, because psycopg is installed only where it is used.
         from agent.store.engines import connect
 
         engine = create_engine(location.url, pool_pre_ping=True)

@@ -385,8 +385,8 @@ class NodeAudit:
         )
 
     def _check_name(self) -> None:
-        name = self.node.name
         """Raise :class:`InvalidTree` if Placement cannot take the node's name."""
+        name = self.node.name
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
             what = (
                 f"node {printable(name[:60])!r}...: its name has {len(name)} characters, "
@@ -394,7 +394,7 @@ class NodeAudit:
             )
             raise InvalidTree(what, "give it another name where the driver finds it")
 
-    # --- 1 and 2: facts and usage -----------------------------------------------------------------
+    # --- facts and usage --------------------------------------------------------------------------
 
     def _facts(self) -> DriverReport:
         """Return the driver report: facts, capabilities and the driver's function that shapes the
@@ -492,7 +492,7 @@ class NodeAudit:
             )
         return remembered
 
-    # --- mirror -----------------------------------------------------------------------------------
+    # --- the mirror -------------------------------------------------------------------------------
 
     def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
         """Refresh the mirror; return the usages of everything that is held until it is free."""
@@ -575,7 +575,7 @@ class NodeAudit:
             ),
         )
 
-    # --- 3: the desired tree ----------------------------------------------------------------------
+    # --- the desired tree -------------------------------------------------------------------------
 
     def _desired(
         self, record: AuditRun, driver_report: DriverReport | None, held: Usages
@@ -788,7 +788,7 @@ class NodeAudit:
         owned = {*self.placement_state.journal.providers, *target.journal.providers}
         return allocations.judged(record.client, owned, driver_report.facts, record.tried)
 
-    # --- 5: the flush -----------------------------------------------------------------------------
+    # --- the flush --------------------------------------------------------------------------------
 
     def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
         records = self.context.records
@@ -883,7 +883,7 @@ class NodeAudit:
                 record.records, seen, dry_run=record.mode.dry_run
             )
 
-    # --- afterwards -------------------------------------------------------------------------------
+    # --- after the flush --------------------------------------------------------------------------
 
     def _look_back(self, record: AuditRun) -> None:
         """Save what was only read, and ask for usages if the report shows them."""

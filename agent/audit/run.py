@@ -156,7 +156,7 @@ class AuditRun:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time a step."""
+        """Add the duration of the block to that of the step ``name``."""
         begun = time.monotonic()
         try:
             yield

@@ -262,8 +262,8 @@ def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
 
 @cache
 def _fields(kind: type) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a dataclass with their types, without a guest's origin: the driver
-    copies it unchecked from nova's metadata.
+    """Return the fields of a dataclass with their types, without a guest's origin, which its
+    creator wrote and the driver only passes on.
     """
     hints = get_type_hints(kind)
     return [(one.name, hints[one.name]) for one in fields(kind) if hints[one.name] != Origin | None]

@@ -42,8 +42,8 @@ class DaemonService:
         self.audits = AuditRequests(wake)
         self._wake, self._lock = wake, Lock()
         self._status, self._stopping = "starting", False
+        # ``_heard_of``: when ``_work`` last showed progress, in seconds of the monotonic clock.
         self._work, self._heard_of = "", 0.0
-        """``_heard_of``: when ``_work`` last showed progress, in seconds of the monotonic clock."""
         self._seen: Mapping[str, LastAudit] = {}
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None

@@ -205,10 +205,10 @@ def _offered(
     uses: Iterable[DeviceUse],
     reported: Reported,
 ) -> DeviceProviders:
-    offered = {one.device.address for one in card.devices}
     """Add the provider of an offered card, with devices counted that guests have and that are not
     offered any more.
     """
+    offered = {one.device.address for one in card.devices}
     mine, lost = (
         [one for one in uses if one.address in offered],
         [one for one in uses if one.address not in offered and not one.of_network],
@@ -279,11 +279,11 @@ def _of_devices(one: Provider, journal: Journal) -> Provider:
 def _raised(
     part: DeviceProviders, wanted: CardProvider, used: int, uuid: ProviderUuid
 ) -> DeviceProviders:
+    """Raise the total to what is used, and report drift."""
     detail = (
         f"{printable(wanted.name)}: {used} of {wanted.resource_class} are allocated, but there "
         f"are only {wanted.total}; the total stays at {used}"
     )
-    """Raise the total to what is used, and report drift."""
     drift = Drift(
         "held-device",
         "warning",

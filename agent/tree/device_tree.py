@@ -158,8 +158,8 @@ def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
 
 
 def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
-    name = tree.name_of(place.root)
     """Return the cell of the card in a nested layout, if ``tree`` has it; else the root."""
+    name = tree.name_of(place.root)
     cell = (
         cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
     )

@@ -40,8 +40,7 @@ class IronicDriver:
         self._instances: Instances | None = None
         self._list = NodeList()
 
-    # --- agent.driver.interface.Driver
-    # ----------------------------------------------------------------
+    # --- agent.driver.interface.Driver ------------------------------------------------------------
 
     def check(self, host: str) -> None:  # noqa: ARG002 - the host's name decides nothing here
         """Check that [ironic] can be used; nothing is sent.
@@ -113,8 +112,7 @@ class IronicDriver:
         """
         return self._ask(name) is None
 
-    # --- further protocols of agent.driver.interface
-    # ---------------------------------------------------
+    # --- further protocols of agent.driver.interface ----------------------------------------------
 
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:  # noqa: ARG002 - nothing moves
         """Give the node's root its one unit and its traits.
@@ -147,8 +145,7 @@ class IronicDriver:
             else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
         )
 
-    # --- helpers
-    # --------------------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _greeted(self, api: Api) -> ApiVersion:
         """Return ironic's highest version, after checking that it is high enough and that the

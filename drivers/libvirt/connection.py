@@ -55,10 +55,9 @@ class LibvirtConnection:
         # Held for a moment, to share or close the session.
         self._lock = Lock()
         self._session: Session | None = None
+        # ``_not_before``: when to connect again at the earliest, in seconds of the monotonic
+        # clock. ``_why``: the message of the last failure.
         self._failures, self._not_before, self._why = 0, 0.0, ""
-        """``_not_before``: when to connect again at the earliest, in seconds of the monotonic
-        clock. ``_why``: the message of the last failure.
-        """
         self._closed = False
 
     def session(self) -> Session:
@@ -167,7 +166,7 @@ class LibvirtConnection:
             self._changed()
 
     def _answers_again(self) -> None:
-        """A call that was abandoned has ended after all, so libvirtd answers again."""
+        """Drop the pause, because an abandoned call has ended and libvirtd answers again."""
         self._failures, self._not_before = 0, 0.0
         if not self._closed:
             self._changed()

@@ -146,17 +146,14 @@ def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
         for one in guest.domain.findall("numatune/memnode")
     }
     memory = guest.domain.find("numatune/memory")
-    """Return the sizes of huge pages in KiB by guest cell; the key None is for all other cells.
-    ``<hugepages>`` without a page element means the host's default size, which libvirt does not
-    report.
-    """
     everywhere = None if memory is None else guest.lists.one(memory.get("nodeset"), what)
     return {cell: node for cell, node in nodes.items() if node is not None}, everywhere
 
 
 def _page_sizes(guest: GuestBinding) -> dict[int | None, int]:
-    """Return the sizes of huge pages in KiB by guest cell; None for all other cells. An entry
-    without a size stands for the host's default, which libvirt does not report.
+    """Return the sizes of huge pages in KiB by guest cell; the key None is for all other cells.
+    ``<hugepages>`` without a page element means the host's default size, which libvirt does not
+    report.
     """
     sizes: dict[int | None, int] = {}
     what = f"{guest.what}: hugepages"

@@ -51,4 +51,6 @@ class ReshapeContext:
     places: GuestPlaces = field(default_factory=GuestPlaces)
     sharing: Sharing = field(default_factory=Sharing)
     start: bool = False
-    """The audit is the first since the start of the agent, when optional moves are made as well."""
+    """The audit belongs to a start of the agent, or follows a takeover of the node's lease: then
+    optional moves are made as well.
+    """

@@ -83,11 +83,11 @@ def _dedicate(
     present: ProviderTree,
     root: str,
 ) -> None:
-    name, pinned = present.name_of(root), reshape_context.places.pinned
     """Turn VCPU of pinned guests on ``places`` into PCPU.
 
     :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to.
     """
+    name, pinned = present.name_of(root), reshape_context.places.pinned
     for consumer, provider, amount in editor.holders(orc.VCPU, places):
         cells = [
             one

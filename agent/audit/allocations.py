@@ -103,6 +103,10 @@ class NodeAllocations:
         facts: HostFacts,
         tried: Collection[ConsumerUuid],
     ) -> JudgedAllocations:
+        """Judge the consumers, as :meth:`judged`; read again what a removal depends on.
+
+        :raises AgentError: the records, the mirror or Placement cannot be read.
+        """
         tree = self.placement_state.own_tree()
         ours = [
             uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)

@@ -397,6 +397,7 @@ class Fleet:
         audits: list[Future[NodeReport]] = []
 
         def audit(place: int, uuid: str, name: str) -> NodeReport:
+            """Audit one node; a bug becomes a failed report."""
             try:
                 return audited(place, uuid, name)
             except AgentError:
@@ -415,6 +416,7 @@ class Fleet:
                 )
 
         def audited(place: int, uuid: str, name: str) -> NodeReport:
+            """Audit one node, under the lease and with the mark that it has before."""
             # Before each node, because all of them together may take longer than a lease lasts.
             self._hold(dry_run=mode.dry_run)
             one = self._audit_of(uuid, name)

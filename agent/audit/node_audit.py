@@ -276,6 +276,7 @@ class NodeAudit:
             LOG.warning("node %s: %s", printable(self.node.name), error)
 
     def _counted_apart(self, mode: AuditOptions) -> _UncountedSections:
+        """Count the node from facts and records; errors are in the result."""
         record = AuditRun(self.context.server.client(), mode, lambda: None)
         try:
             self._count(record, self._facts())
@@ -669,6 +670,7 @@ class NodeAudit:
         desired: ProviderTree,
         driver_report: DriverReport,
     ) -> PlacedDeviceTree:
+        """Return ``desired`` with the providers of the node's devices."""
         start, adopt = record.mode.start and not self._started, record.mode.adopt
         return self._devices(record).put(
             record.client, base, desired, driver_report.facts, start=start, adopt=adopt
@@ -688,6 +690,7 @@ class NodeAudit:
         )
 
     def _reshape_context(self, record: AuditRun, driver_report: DriverReport) -> ReshapeContext:
+        """Return what a reshape needs to know about the guests."""
         state = record.records.state if record.records is not None else None
         places = guest_places(state, driver_report.facts.domains or ())
         return ReshapeContext(
@@ -704,6 +707,7 @@ class NodeAudit:
         reshape_context: ReshapeContext,
         allocations: Allocations | None,
     ) -> ProviderTree:
+        """Return the desired tree of the node before it is merged with what others own."""
         context, journal, present = (
             self.context,
             self.placement_state.journal,
@@ -791,6 +795,7 @@ class NodeAudit:
     # --- the flush --------------------------------------------------------------------------------
 
     def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
+        """Flush the plan, and note which evacuations its removals clear."""
         records = self.context.records
         return (
             flush_clearing(records.book, judged, lambda: self._flush(record, plan))

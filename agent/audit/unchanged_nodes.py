@@ -40,8 +40,8 @@ class UnchangedNodes:
         )
 
     def audited(self, uuid: str, mark: Hashable, report: NodeReport) -> None:
-        """Remember the report of a node without drift and errors; forget every other node, because
-        the next pass must audit it again.
+        """Remember the report of a node without drift and errors. Any other node is forgotten,
+        because the next pass must audit it again.
         """
         if report.state not in ("in-sync", "changed") or report.drift or report.errors:
             self._known.pop(uuid, None)

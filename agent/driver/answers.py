@@ -221,6 +221,7 @@ def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
 
 
 def _dataclass(kind: type) -> Callable[[Any], bool]:
+    """Return the check of a dataclass with all its fields."""
     found = _fields(kind)
     # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
     rules = [
@@ -250,6 +251,7 @@ def _alternatives(kind: Any) -> Sequence[Any]:
 
 
 def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
+    """Return the check of a tuple, set or mapping with all its items."""
     if outer is _MAPPING:
         key_is, value_is = _check(inner[0]), _check(inner[1])
         return lambda value: (

@@ -134,6 +134,9 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         return answer
 
     def _content(self, answer: requests.Response) -> bytes:
+        """Read the body, at most ``max_answer`` bytes after decompression; errors become those of
+        requests.
+        """
         pieces, length = [], 0
         try:
             for piece in answer.raw.stream(_PIECE, decode_content=True):

@@ -189,6 +189,7 @@ def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
 
 
 def _verification_remedy(error: ssl.SSLCertVerificationError, group: str) -> str:
+    """Return the remedy for a certificate that was not accepted, by OpenSSL's code."""
     code = getattr(error, "verify_code", None)
     if code in _EXPIRED:
         return (
@@ -205,6 +206,7 @@ def _verification_remedy(error: ssl.SSLCertVerificationError, group: str) -> str
 
 
 def _handshake_remedy(reason: str, group: str) -> str:
+    """Return the remedy for a failed handshake, by OpenSSL's reason."""
     if "CERTIFICATE_REQUIRED" in reason or (
         "ALERT" in reason
         and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason)

@@ -334,6 +334,7 @@ def _because(report: NodeReport) -> str:
 
 
 def _summary(seen: LastAudit) -> dict[str, Any]:
+    """Return the summary of a node, as the API lists it."""
     report = seen.report
     return {
         "name": report.name,

@@ -67,6 +67,7 @@ class ProblemLog:
                 self._troubled(who, ())
 
     def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
+        """Log the new and the repeated problems of ``who``, and the end of all of them."""
         before, now = self._known.get(who, {}), self._clock()
         # The transport logs outages itself, by their kind; during an outage the other problems are
         # unknown, so they are kept.

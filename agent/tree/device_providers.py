@@ -299,6 +299,7 @@ def _raised(
 
 
 def _held(name: str, use: DeviceUse, reported: Reported) -> Drift:
+    """Return the drift of a device that is not offered any more and that an instance still has."""
     detail = (
         f"{printable(name)}: device {use.address} is not offered any more, but instance "
         f"{use.owner} has it; it stays counted"
@@ -314,6 +315,7 @@ def _held(name: str, use: DeviceUse, reported: Reported) -> Drift:
 
 
 def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
+    """Return the error that a class in use would change; the provider is kept meanwhile."""
     some = sorted(users)
     named = ", ".join(some[:MANY]) + (f" and {len(some) - MANY} more" if len(some) > MANY else "")
     what = (

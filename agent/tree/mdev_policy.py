@@ -106,6 +106,7 @@ class MdevPolicy:
 
 
 def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevType:
+    """Return the type called ``name`` from its section; errors are added to ``errors``."""
     group = devices.type_group(name)
     section, option = conf[group], f"[{printable(group)}]"
     if not name:
@@ -122,6 +123,7 @@ def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevTyp
 
 
 def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -> Iterator[str]:
+    """Yield the names of the parents in ``addresses``; errors are added to ``errors``."""
     for text in addresses:
         try:
             name = parent_name(text)
@@ -139,6 +141,7 @@ def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -
 
 
 def _claimed_twice(types: Sequence[MdevType]) -> Iterator[ConfigError]:
+    """Yield an error for each parent that several types name."""
     for parent, count in sorted(Counter(parent for one in types for parent in one.parents).items()):
         if count > 1:
             claimants = " and ".join(

@@ -59,6 +59,7 @@ def _text(value: object) -> str:
 
 
 def _cpu_sets(conf: cfg.ConfigOpts, policy: Policy) -> Iterator[str]:
+    """Yield warnings about options for CPU sets."""
     host = policy.host
     if host.pin_set:
         cpus = format_cpu_list(host.shared or frozenset())

@@ -78,6 +78,7 @@ def _units(provider: Provider) -> dict[str, Record]:
 
 
 def _keep_last(tree: ProviderTree, present: ProviderTree, root: str) -> None:
+    """Keep the units that Placement has, with the providers that have nothing else."""
     for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
         last = present.provider(uuid)
         units = _units(last)

@@ -29,6 +29,7 @@ def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
 
 
 def _cell(part: Part, online: frozenset[int] | None) -> Cell:
+    """Return one cell; errors are noted."""
     data = part.data
     cpus = part.cpus("cpus")
     running = cpus if online is None else cpus & online
@@ -68,6 +69,7 @@ def _siblings(
 
 
 def _pages(part: Part) -> tuple[PagePool, ...]:
+    """Return the pools of pages; errors are noted."""
     pools: dict[int, PagePool] = {}
     for index, data in enumerate(part.data.get("pages", ())):
         pool = PagePool(
@@ -99,6 +101,7 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
 
 
 def _check_distances(part: Part, cells: dict[int, Cell], whole: bool) -> None:
+    """Note errors in the distances of a cell."""
     for other, distance in part.data.get("distances", {}).items():
         if whole and int(other) not in cells:
             part.wrong(

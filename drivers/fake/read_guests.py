@@ -36,6 +36,7 @@ def read_guest_cells(part: Part, topology: Topology | None) -> tuple[PlacedCell,
 
 
 def _cell(part: Part) -> PlacedCell:
+    """Return one placed cell; errors are noted."""
     data = part.data
     shared, dedicated, emulator = (
         part.cpus(key) if key in data else frozenset[int]()
@@ -67,6 +68,7 @@ def _cell(part: Part) -> PlacedCell:
 
 
 def _check_place(part: Part, placed: PlacedCell, topology: Topology) -> None:
+    """Note errors in the placement of a cell on the host."""
     host = next((cell for cell in topology.cells if cell.id == placed.host_cell), None)
     if host is None:
         known = ", ".join(str(cell.id) for cell in topology.cells) or "none"
@@ -138,6 +140,7 @@ def with_owners(
 
 
 def _guest(part: Part, around: Around) -> Domain:
+    """Return one guest; errors are noted."""
     data = part.data
     cells = read_guest_cells(part.at("cells"), around.topology) if "cells" in data else ()
     return Domain(

@@ -50,6 +50,7 @@ def read_providers(
 
 
 def _entry(part: Part) -> ProviderEntry:
+    """Return one provider; errors in its inventories are noted."""
     data = part.data
     inventories: dict[str, Record] = {}
     for name, record in data.get("inventories", {}).items():
@@ -68,6 +69,7 @@ def _entry(part: Part) -> ProviderEntry:
 
 
 def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
+    """Note an error for each parent that is not ``known``."""
     for item in part.items():
         parent = named(item.data.get("parent", NODE), node)
         if parent not in known:
@@ -79,6 +81,9 @@ def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
 def _parents_first(
     part: Part, node: str, entries: dict[str, ProviderEntry]
 ) -> tuple[ProviderEntry, ...]:
+    """Return the entries ordered parents first; a cycle is noted as an error, and only the root's
+    entry is returned.
+    """
     graph = {
         name: {named(entry.parent, node)} - {node}
         for name, entry in entries.items()

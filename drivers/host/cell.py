@@ -83,6 +83,10 @@ def _whole_host(sysfs: Sysfs, online: frozenset[int]) -> Cell:
 
 
 def _cell(sysfs: Sysfs, cell_id: int, ids: list[int], online: frozenset[int]) -> Cell:
+    """Read one cell.
+
+    :raises DriverError: a file is missing, garbled or cannot be read.
+    """
     folder = f"{FOLDER}/node{cell_id}"
     cpus = sysfs.optional_cpus(f"{folder}/cpulist", f"{folder}/cpumap")
     if cpus is None:

@@ -33,6 +33,10 @@ def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
 
 
 def _parent(sysfs: Sysfs, name: str) -> MdevParent:
+    """Read one parent with its types and devices.
+
+    :raises DriverError: a file is missing, garbled or cannot be read.
+    """
     folder = f"{FOLDER}/{name}"
     try:
         usual = parent_name(name)

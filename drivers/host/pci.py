@@ -134,6 +134,10 @@ def read_devices(sysfs: Sysfs) -> PartialRead[tuple[PciDevice, ...]]:
 
 
 def _device(sysfs: Sysfs, name: str) -> PciDevice:
+    """Read one PCI function.
+
+    :raises DriverError: a file is missing, garbled or cannot be read.
+    """
     folder = f"{FOLDER}/{name}"
     address = _address(sysfs, folder, name)
     class_code = _class_code(sysfs, f"{folder}/class")

@@ -158,6 +158,10 @@ class IronicDriver:
         return highest
 
     def _refresh(self) -> None:
+        """Replace the list of nodes by a new one, read completely.
+
+        :raises NotReady: ironic does not answer.
+        """
         api, begun = self._connected(), time.monotonic()
         # An incomplete list is no list: it is read to its end before any of it is used.
         found = self._asked(
@@ -182,6 +186,11 @@ class IronicDriver:
         self._list = now
 
     def _ask(self, uuid: str) -> BareMetalNode | None:
+        """Ask ironic about one node; None if it does not exist.
+
+        :raises DriverError: ``uuid`` is none.
+        :raises NotReady: ironic does not answer.
+        """
         if not is_uuid(uuid):
             raise DriverError(
                 f"{printable(uuid)} is no uuid of a bare-metal node",

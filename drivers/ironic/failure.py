@@ -155,6 +155,9 @@ def persistent(
 
 
 def _policy(stopped: threading.Event, pause: Callable[[], float], **limits: float) -> Retrying:
+    """Return a retry policy that ends when the driver is stopped, and does not repeat refused
+    credentials.
+    """
     reason = ""
 
     def worth_repeating(error: BaseException) -> bool:

@@ -60,6 +60,7 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
 
 
 def _placed(cells: Iterable[Element]) -> frozenset[int]:
+    """Return the CPUs whose socket is listed: those that are online."""
     ids = (
         one.get("id", "")
         for cell in cells
@@ -70,6 +71,7 @@ def _placed(cells: Iterable[Element]) -> frozenset[int]:
 
 
 def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[Topology | None]:
+    """Parse all cells; a cell that cannot be parsed becomes a fault."""
     if len(elements) > MOST_CELLS:
         return PartialRead(Topology(()), (f"{WHAT}: {len(elements)} cells",))
     cells: dict[int, Cell] = {}
@@ -89,6 +91,10 @@ def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[To
 
 
 def _cell(element: Element, what: str, online: frozenset[int], lists: NumberLists) -> Cell:
+    """Parse one cell.
+
+    :raises DriverError: a part of it is garbled.
+    """
     listed = element.findall("cpus/cpu")
     if len(listed) > MOST_CPUS:
         raise fault(what, f"it has {len(listed)} CPUs")

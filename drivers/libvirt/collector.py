@@ -181,6 +181,7 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
 
 
 def _ask_abilities(session: Session, capabilities: str, settings: LibvirtSettings) -> Abilities:
+    """Query the expanded CPUs and the domain capabilities."""
     want = capability_queries(
         capabilities, replace(settings, cpu_models=ask_models(session, settings))
     )

@@ -50,6 +50,10 @@ def origin_of(domain: Element, what: str) -> Origin | None:
 
 
 def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:
+    """Parse the flavor in nova's metadata.
+
+    :raises DriverError: a part of it is missing or garbled.
+    """
     name = element.get("name", "")
     if not name:
         raise fault(what, "it has no name")
@@ -114,6 +118,10 @@ def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology
 def _domain(
     answer: DomainAnswer, ways: Ways, topology: Topology | None
 ) -> tuple[Domain, tuple[str, ...]]:
+    """Parse one guest, and the uuids of its mediated devices.
+
+    :raises DriverError: a part of its XML is missing or garbled.
+    """
     what = f"guest {answer.name}"
     if not is_uuid(answer.uuid):
         raise fault(what, f"{answer.uuid[:40]!r} is no uuid")

@@ -64,6 +64,10 @@ def read_emulators(answers: Mapping[tuple[str, str], str]) -> PartialRead[tuple[
 
 @lru_cache(maxsize=64)  # they are long, and change only with libvirt or QEMU
 def _emulator(xml: str, what: str) -> Emulator:
+    """Parse the domain capabilities of one emulator and machine.
+
+    :raises DriverError: they are garbled.
+    """
     root = parse(xml, what, "domainCapabilities")
     devices = root.find("devices")
     found = {

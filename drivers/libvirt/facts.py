@@ -266,6 +266,7 @@ def _traits(
     *,
     vtpm: bool,
 ) -> dict[str, bool]:
+    """Return the traits of CPUs, architecture and emulators."""
     traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)
     if capabilities.topology.value is not None:

@@ -96,6 +96,7 @@ def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
 
 
 def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
+    """Return those of the guest's own cells that are bound to one host cell."""
     bound, everywhere = _bound(guest)
     sizes = _page_sizes(guest)
     own = _cells(guest)

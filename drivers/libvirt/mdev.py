@@ -92,6 +92,10 @@ def _type_of(device: NodeDevice) -> str:
 
 
 def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> MdevParent:
+    """Parse one parent with its types.
+
+    :raises DriverError: a part of it is garbled.
+    """
     bus, name = _place(device)
     available: dict[str, int] = {}
     for one in types.findall("type"):

@@ -115,6 +115,10 @@ def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:
 
 
 def _device(answer: DeviceAnswer) -> NodeDevice:
+    """Parse one node device; without its vital product data, if these make the XML malformed.
+
+    :raises DriverError: its XML is garbled, or contradicts its name.
+    """
     what = f"device {answer.name}"
     serial: str | None = None
     try:

@@ -107,6 +107,10 @@ def numa_node_of(device: NodeDevice) -> int | None:
 
 
 def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
+    """Parse one PCI function.
+
+    :raises DriverError: a part of it is garbled.
+    """
     capability, what = device.capability, device.what
     physical, virtual = (
         capability.find(f"capability[@type='{name}']")

@@ -107,6 +107,9 @@ class Session:
         self._break()
 
     def _answer(self, what: str, question: Callable[[Handle], T]) -> T:
+        """Run ``question`` in the worker's thread. The last call on a connection that was given up
+        closes it.
+        """
         with self._lock:
             if self._given_up or self._broken:
                 raise ConnectionLost(

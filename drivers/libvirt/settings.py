@@ -157,6 +157,7 @@ def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
 
 
 def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
+    """Return where the disks of guests are."""
     options = conf[libvirt.GROUP]
     kind = cast(
         DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder"

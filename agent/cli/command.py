@@ -1,45 +1,42 @@
-"""A command as the command table has it: its words, its arguments, and where what it
-does is found.
-"""
+"""One command of the command line: its words, its arguments, and the function that runs it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What only one command takes: a flag, if its name begins with hyphens, else a word after the
-    command's own.
-
-    ``many``: a flag may be repeated, of words there may be more. ``switch``: a flag without a
-    value. ``optional``: a word that may be left out.
+    """An argument of one command: a flag if its name begins with hyphens, else a positional
+    argument.
     """
 
     name: str
     help: str
     metavar: str
     many: bool = False
+    """A flag may be repeated; a positional argument may have several values."""
     switch: bool = False
+    """A flag without a value."""
     optional: bool = False
+    """A positional argument that may be left out."""
 
     @property
     def key(self) -> str:
-        """The name by which the command finds it."""
+        """The argument's key in :attr:`agent.cli.options.Options.arguments`."""
         return self.name.lstrip("-").replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``target`` is ``module:function``. ``flags`` are the common flags that go with it, beside
-    those for every command.
-
-    ``examples``: command lines that its help shows. ``lenient``: it reads the configuration itself,
-    also one with errors.
-    """
+    """A command of the command table."""
 
     words: tuple[str, ...]
     help: str
     target: str
+    """The function, as ``module:function``."""
     flags: frozenset[str] = frozenset()
+    """The common flags that the command takes, beside those of every command."""
     arguments: tuple[Argument, ...] = ()
     examples: tuple[str, ...] = ()
+    """Command lines for the help."""
     lenient: bool = False
+    """The command gets the configuration even if it has errors."""

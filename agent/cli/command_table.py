@@ -1,6 +1,4 @@
-"""The commands: their words, what they do, and where; each is imported only when it is
-asked for.
-"""
+"""The table of all commands. The module of a command is imported only when the command runs."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -111,7 +109,7 @@ COMMANDS = (
         ),
     ),
 )
-# What the first words of the longer commands are about.
+# The help of the first words of commands with two words.
 TOPICS = {
     "allocation": "what consumers hold in Placement",
     "aggregate": "hosts in Placement's aggregates",
@@ -127,14 +125,14 @@ TOPICS = {
 
 
 def find(words: tuple[str, ...], once: bool) -> Command:
-    """The command for words that the parser has let through."""
+    """Return the command for words that the parser accepts."""
     if not words:
         return AUDIT if once else DAEMON
     return next(command for command in COMMANDS if command.words == words)
 
 
 def function(command: Command) -> Callable[..., Any]:
-    """The function that does it. Its import may be slow."""
+    """Return the function of a command. Its import may be slow."""
     module, _, name = command.target.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), name)
     return found

@@ -1,5 +1,5 @@
-"""The files of a configuration: which ones, in which order, and everything in them that oslo.config
-could not parse.
+"""The configuration files: which ones are read, in which order, and all errors that oslo.config's
+parser finds in them.
 """
 
 import os
@@ -14,7 +14,7 @@ from agent.errors import ConfigError
 
 PROJECT = "compute-node-agent"
 PROGRAM = "agent"
-# Stands in the place of what cannot be parsed, because lines that go on with a value may follow.
+# Replaces a line that cannot be parsed, because lines that continue its value may follow.
 REPLACED = "replaced"
 NO_SECTION = "a value before the first [section]"
 REMEDY = "write name = value, or begin the line with # to make it a comment"
@@ -23,32 +23,31 @@ REMEDIES = {NO_SECTION: "put [DEFAULT] above it"}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a file says for an option: its text, and the line where it starts."""
+    """A value of an option in a file."""
 
     text: str
     line: int
+    """The line where the value starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order
-    given.
-
-    ``lines``: where each section begins; ``mended``: the file's text without the lines that cannot
-    be parsed, None if there are none.
-    """
+    """One file that could be read."""
 
     path: Path
     sections: Mapping[str, Mapping[str, Sequence[Value]]]
+    """The values by section (in lower case, except DEFAULT) and name, in the order of the file."""
     lines: Mapping[str, int] = field(default_factory=dict)
+    """The line where each section begins."""
     mended: str | None = None
+    """The text without the lines that cannot be parsed; None if there are none."""
 
 
 def usual_sources() -> tuple[Source, ...]:
-    """``agent.conf`` and ``agent.conf.d`` in the first of the usual places that has them."""
+    """Return ``agent.conf`` and ``agent.conf.d``, each from the first usual place that has it."""
     files = [Path(file) for file in cfg.find_config_files(PROJECT, PROGRAM)]
     folders = [Path(folder) for folder in cfg.find_config_dirs(PROJECT, PROGRAM)]
-    # oslo.config looks for files named after the project too; those are not ours.
+    # oslo.config also finds files named after the project; the agent does not read these.
     return (
         *(Source(file) for file in files if file.stem == PROGRAM),
         *(
@@ -60,8 +59,8 @@ def usual_sources() -> tuple[Source, ...]:
 
 
 def sources_of(given: Sequence[Source]) -> tuple[Source, ...]:
-    """What to read: what was given, and the usual places unless a file was; a folder given stands
-    in for the usual one.
+    """Return the sources to read: the given ones, and the usual ones unless a file is given. A
+    given folder replaces the usual folder.
     """
     if any(not source.is_folder for source in given):
         return tuple(given)
@@ -69,7 +68,9 @@ def sources_of(given: Sequence[Source]) -> tuple[Source, ...]:
 
 
 def read_all(sources: Iterable[Source]) -> tuple[list[ConfigFile], list[ConfigError]]:
-    """Every file that is text, in the order in which later ones win, and what is wrong with any."""
+    """Return every file that is text, in the order of precedence (the last file wins), and all
+    errors.
+    """
     files: list[ConfigFile] = []
     errors: list[ConfigError] = []
     for source in sources:
@@ -107,8 +108,8 @@ def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
 
 
 def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
-    """The file without the lines that cannot be parsed, None if it is no text; and what is wrong
-    with it.
+    """Return the file without the lines that cannot be parsed, None if it is not text; and its
+    errors.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -139,7 +140,7 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
             parser.parse(lines)
         except iniparser.ParseError as error:
             line = error.lineno
-            # Read again with something harmless in its place, because there may be more.
+            # Parsed again with a harmless line in its place, because further errors may follow.
             if line in errors:
                 lines[line - 1] = "#"
                 continue
@@ -158,7 +159,7 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
 
 
 class _IniParser(iniparser.BaseParser):
-    """Collects what oslo.config's own parser finds, with line numbers."""
+    """Collects what oslo.config's parser finds, with line numbers."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[Value]]] = {}
@@ -179,6 +180,6 @@ class _IniParser(iniparser.BaseParser):
         )
 
     def _split_key_value(self, line: str) -> tuple[str, list[str]]:
-        # Kept because an assignment is only complete on a later line.
+        # Kept because an assignment is complete on a later line only.
         self._started_at = self.lineno
         return super()._split_key_value(line)

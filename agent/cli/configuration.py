@@ -1,5 +1,5 @@
-"""From a command line to a configuration: files, environment and overrides, with everything wrong
-in them at once.
+"""The configuration of a run: made from files, environment and command line, with all errors at
+once.
 """
 
 import os
@@ -31,24 +31,25 @@ from agent.errors import ConfigError, ConfigErrors
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What was read: ``conf`` has the defaults where something is wrong. ``files``: those that are
-    text; ``whole``: all of them are.
-    """
+    """A configuration that was read, with its errors."""
 
     conf: cfg.ConfigOpts
+    """The options; those with an unusable value have their defaults."""
     files: Sequence[ConfigFile]
+    """The files that are text."""
     errors: Sequence[ConfigError]
     whole: bool
+    """Whether every file is text."""
 
 
 def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.ConfigOpts:
-    """The configuration. Each call reads everything again and makes a new one.
+    """Return the configuration. Each call reads everything again and returns a new object.
 
     The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later
-    files over earlier ones. Options that nobody here knows are not refused, so that a nova.conf can
-    be given as it is.
+    files over earlier ones. Unknown options are no error, so that a nova.conf can be given as it
+    is.
 
-    :raises ConfigErrors: everything wrong in it.
+    :raises ConfigErrors: all errors of the configuration.
     """
     found = read_configuration(options, environ)
     if found.errors:
@@ -57,13 +58,13 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
 
 
 def read_configuration(options: Options, environ: Mapping[str, str] = os.environ) -> Configuration:
-    """The configuration, as far as it can be used, and everything wrong in it."""
+    """Return the configuration as far as it can be used, and all its errors."""
     files, errors = read_all(sources_of(options.sources))
     whole = all(any(one.data.get("file") == str(file.path) for file in files) for one in errors)
     conf, known = _parsed(files), catalogue()
     now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
     errors += override_problems(conf, known, now)
-    # A list of networks or types that cannot be read is told below, with its place.
+    # A list of networks or types that cannot be read is reported below, with its place.
     for register in (neutron.register_physnets, devices.register_types):
         with suppress(ValueError, cfg.Error):
             known += register(conf)
@@ -75,7 +76,7 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
             unknown_plugins.append(error)
     errors += unknown_plugins
     if not unknown_plugins:
-        # These are the plugins': they can only be taken now that these are known.
+        # Options of the plugins can be set only now that they are registered.
         errors += override_problems(
             conf, known, [one for one in options.overrides if one not in now]
         )
@@ -87,7 +88,7 @@ def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     log.register_options(conf)
     for group, options in log_options():
-        # Registered anew, for the reason given at the agent's own options.
+        # Registered again, for the reason given in agent.conf.options.
         conf.unregister_opts(options, group)
         conf.register_opts(options, group)
     agent_options.register(conf)
@@ -113,7 +114,9 @@ def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """The path of a file with ``text`` that is on no disk, because there may be secrets in it."""
+    """Yield the path of a file with ``text`` in memory, on no disk, because ``text`` may have
+    secrets.
+    """
     descriptor = os.memfd_create("configuration")
     try:
         with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
@@ -126,12 +129,13 @@ def _in_memory(text: str) -> Iterator[str]:
 def _plugin_options(
     conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]
 ) -> OptionsByGroup:
-    """Register the options of the authentication plugin that the section ``service`` names.
+    """Register the options of the authentication plugin that the section ``service`` names. Return
+    them.
 
-    :raises ConfigError: there is no such plugin; from here on the section is taken for one that
-        needs no credentials.
+    :raises ConfigError: there is no such plugin; the section then counts as one without
+        credentials.
     """
-    # Again, because auth_section may say that another section holds the credentials.
+    # Registered again, because auth_section may name another section that has the credentials.
     loading.register_auth_conf_options(conf, service)
     section = conf[service].auth_section or service
     name = conf[section].auth_type

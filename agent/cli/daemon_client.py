@@ -19,17 +19,17 @@ STDIN = "-"
 
 
 class RequestUnreadable(AgentError):
-    """The file with the request cannot be read, or holds no request."""
+    """The file with the request cannot be read, or has no request."""
 
     code = "request.unreadable"
 
 
 def request_in(file: str, client: ApiClient) -> dict[str, Any]:
-    """The request in ``file``. One without an id gets one; one without a node is for the only one
-    there is.
+    """Return the request in ``file``. A missing id is generated; a missing node is filled in if the
+    agent has one node only.
 
-    :raises RequestUnreadable, NotJson: there is no request in it.
-    :raises ApiProblem, ApiUnreachable: the agent does not say which nodes it has.
+    :raises RequestUnreadable, NotJson, TooManyValues: the file has no request.
+    :raises ApiProblem, ApiUnreachable: the agent does not list its nodes.
     """
     wanted = decoded(_content(file))
     if not isinstance(wanted, dict):
@@ -66,7 +66,9 @@ Document = Mapping[str, Any]
 
 
 def client(conf: cfg.ConfigOpts) -> ApiClient:
-    """A client of the daemon of ``conf``; whoever has none of their own gets the system's."""
+    """Return a client of the daemon of ``conf``. If the user's own default socket does not exist,
+    it is the system's daemon.
+    """
     path = Path(conf.api.socket)
     return ApiClient(
         Path(SYSTEM_SOCKET) if str(path) == default_socket() and not path.exists() else path
@@ -74,10 +76,10 @@ def client(conf: cfg.ConfigOpts) -> ApiClient:
 
 
 def chosen_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
-    """Those of the daemon's nodes that ``--node`` names, by name, pattern or uuid; all if there is
+    """Return the nodes that ``--node`` names, by name, pattern or uuid; all of them if it names
     none.
 
-    :raises ConfigErrors: one of them means nothing.
+    :raises ConfigErrors: a name matches no node.
     """
     there = ", ".join(printable(node["name"]) for node in nodes[:10]) or "none yet"
     errors = [
@@ -95,10 +97,10 @@ def _is_called(node: Document, wanted: str) -> bool:
 
 
 def from_daemon(conf: cfg.ConfigOpts, ask: Callable[[ApiClient], Answer]) -> Answer | None:
-    """What the daemon answers; None if none runs.
+    """Return what ``ask`` gets from the daemon; None if none runs.
 
-    :raises ApiProblem: it refuses.
-    :raises ApiUnreachable: it may not be asked, or its answer got lost.
+    :raises ApiProblem: the daemon refuses.
+    :raises ApiUnreachable: the user may not connect, or the answer was lost.
     """
     if not conf.api.socket:
         return None

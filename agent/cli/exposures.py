@@ -1,5 +1,5 @@
-"""What others on the host could change or read that is the agent's alone: warnings at the daemon's
-start and by ``agent config check``.
+"""Warnings of what other users of the host could read or change: files with secrets, the store's
+folder, the metrics listener. Given at the daemon's start and by ``agent config check``.
 """
 
 import os
@@ -16,13 +16,13 @@ from agent.cli.options import Source
 from agent.model.names import printable
 
 _SECRET = re.compile(r"password|secret|token$|passcode|assertion", re.IGNORECASE)
-# Over HTTP a name without a password may be a token; a database or a hypervisor is often asked as a
-# user that needs no password.
+# In an HTTP URL a user name without a password may be a token; databases and hypervisors are often
+# accessed by a user without a password.
 _URL_WITH_SECRET = re.compile(r"://[^/\s]*:[^/\s]+@|https?://[^/\s]+@")
 
 
 def exposures(conf: cfg.ConfigOpts, files: Iterable[Path]) -> list[str]:
-    """A line for each. ``files``: those of the configuration."""
+    """Return the warnings, one line each. ``files``: those of the configuration."""
     listener = metrics_warning(conf)
     return [
         *_of_folder(Path(conf.store.path)),
@@ -32,14 +32,14 @@ def exposures(conf: cfg.ConfigOpts, files: Iterable[Path]) -> list[str]:
 
 
 def _of_folder(folder: Path) -> Iterator[str]:
-    """Who can write the store's folder can have another store, identity or lock in it; so can who
-    writes a folder above it.
+    """Yield a warning if others can write the store's folder or a folder above it: they could
+    replace store, identity and lock.
     """
     for one in (folder, *folder.absolute().parents):
         try:
             status = one.stat()
         except OSError:
-            # Not there yet, or told by whoever needs it.
+            # It does not exist yet, or the code that needs it reports the error.
             continue
         name = printable(str(one))
         if one == folder and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -65,7 +65,7 @@ def _of_file(file: Path) -> Iterator[str]:
 
 
 def _secrets(file: Path) -> list[str]:
-    """The options in the file that have a secret for their value; not the secrets."""
+    """Return the names of the file's options that have a secret as value; not the secrets."""
     found, _ = read_all([Source(file)])
     return [
         printable(f"[{section}] {name}")

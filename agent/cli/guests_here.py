@@ -1,5 +1,5 @@
-"""The guests of this host where no daemon runs: asked of the driver, compared with the store, and
-put on record there.
+"""The guests of this host without a daemon: read from the driver, compared with the store, imported
+into it.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,11 @@ from agent.tracker.node_state import NodeState, NodeView
 def guests_here(
     conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool
 ) -> list[JsonObject]:
-    """The guests of all nodes, or of those that ``--node`` names. ``imports``: what can be is put
-    on record, unless in a ``dry_run``.
+    """Return the guests of all nodes, or of those that ``--node`` names. With ``imports``, guests
+    are imported; with ``dry_run`` too, what would be imported is shown. Placement is not used.
 
-    Placement is not asked.
-
-    :raises AgentError: the configuration is wrong, the store is another run's, or the driver does
-        not tell its nodes.
+    :raises AgentError: the configuration is wrong, another run holds the store, or the driver does
+        not list its nodes.
     """
     cancelled = Event()
     parts = build_components(conf, cancelled, daemon=False)
@@ -67,11 +65,11 @@ def guests_here(
 
 
 def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
-    """End the record of a guest that is gone; its hypervisor is looked at first. Placement is not
-    asked.
+    """End the record of a guest that is gone, after the hypervisor was read. Return the ended
+    instance. Placement is not used.
 
-    :raises AgentError: there is no such guest, it is elsewhere, the hypervisor shows it, or cannot
-        be asked.
+    :raises AgentError: there is no such guest, it is on another host, the hypervisor shows it, or
+        the hypervisor does not answer.
     """
     parts = build_components(conf, cancelled := Event(), daemon=False)
     driver = (parts.driver, parts.worker, parts.driver_name)
@@ -94,7 +92,9 @@ def _node(
     view: Callable[[ProviderUuid, str], NodeView],
     look: Callable[[NodeState], GuestImport],
 ) -> JsonObject:
-    """One node; another can be well when this is not."""
+    """Return the document of one node. An error of the node is part of it, so that the others are
+    shown.
+    """
     try:
         state = view(uuid, name).state
         return node_guests(state, look(state))
@@ -103,6 +103,6 @@ def _node(
 
 
 def _present(store: Store, root: ProviderUuid) -> ProviderTree:
-    """The node's tree as it was last seen, in whichever Placement."""
+    """Return the node's tree as it was last seen in any Placement."""
     views = [store.view(endpoint, uuid) for endpoint, uuid in store.views() if uuid == root]
     return next((one.tree for one in views if one is not None), ProviderTree())

@@ -1,4 +1,4 @@
-"""Where the log goes: stderr for one audit, what oslo.log is configured to for the daemon."""
+"""Set-up of the log: stderr for one command, oslo.log's options for the daemon."""
 
 import logging
 import re
@@ -11,8 +11,8 @@ from agent.errors import ConfigError
 from agent.model.names import masked, printable
 
 PROGRAM = "agent"
-# A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the
-# terminal.
+# Overridden for a command: a nova.conf sends the log to nova's files, but the result of a command
+# belongs on the terminal.
 ELSEWHERE = {
     "log_config_append": None,
     "log_file": None,
@@ -23,30 +23,31 @@ ELSEWHERE = {
 }
 IN_THE_REPORT = "agent.placement.unreachable"
 QUIET = {
-    # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
+    # These log the whole traffic with Placement and identity, bodies in full.
     **dict.fromkeys(
         ("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"),
         logging.WARNING,
     ),
-    # An identity service that cannot be reached is our own error a moment later.
+    # An unreachable identity service is reported by the agent's own error.
     "keystoneauth.identity": logging.ERROR,
-    # Each failed attempt, with a traceback; the request's own line has told of it.
+    # This logs each failed attempt with a traceback; the request's own line reports the failure.
     "retrying": logging.CRITICAL,
-    # Each plugin of its own and each step of a schema.
+    # This logs its plugins and each step of a schema migration.
     "alembic": logging.WARNING,
-    # The embedded Placement: each request that it answers, and that its database is already open
-    # after a reload.
+    # The embedded Placement logs each request, and after a reload that its database is open
+    # already.
     "placement.requestlog": logging.WARNING,
     "placement.db_api": logging.ERROR,
-    # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
+    # A plugin that cannot be loaded is reported by the agent's own error, with a remedy.
     "stevedore": logging.CRITICAL,
-    # What is deprecated in a nova.conf is for nova to say.
+    # Deprecated options in a nova.conf are reported by nova.
     "oslo_config": logging.ERROR,
 }
 
 
 class Masking(logging.Formatter):
-    """As another formatter, without the passwords of URLs and with control characters escaped.
+    """A formatter that masks the passwords of URLs and escapes control characters in the text of
+    another formatter.
 
     Libraries quote both in messages, and in the exceptions of a traceback.
     """
@@ -56,19 +57,19 @@ class Masking(logging.Formatter):
         self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
-        """The text of a record."""
+        """Return the text of a record."""
         text = masked(self._formatter.format(record))
-        # Lines stay, and so do the colours that oslo.log itself has put there.
+        # Newlines stay, and so do the colours of oslo.log itself.
         kept = {"\n", *(getattr(record, name, "\n") for name in ("color", "reset_color"))}
         parts = re.split(f"({'|'.join(map(re.escape, kept))})", text)
         text = "".join(part if part in kept else printable(part) for part in parts)
-        # Handlers for the journal send it once more.
+        # Handlers for the journal send exc_text once more.
         record.exc_text = masked(record.exc_text) if record.exc_text else record.exc_text
         return text
 
 
 def _mask_passwords() -> None:
-    """Have no handler that there is write a password of a URL."""
+    """Give every existing handler a :class:`Masking` formatter."""
     loggers = [
         logging.getLogger(),
         *(
@@ -83,18 +84,19 @@ def _mask_passwords() -> None:
 
 
 def quiet_libraries() -> None:
-    """Keep libraries from saying what the agent says better, or what nobody may read."""
+    """Suppress log lines of libraries that the agent reports better, or that contain secrets."""
     _mask_passwords()
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(level)
 
 
 def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> None:
-    """Log as configured; for ``once``, warnings on stderr only, and everything with ``debug``.
+    """Set up the log as configured. With ``once``, warnings go to stderr only; with ``debug`` too,
+    everything does.
 
     :raises ConfigError: the log cannot be written as configured.
     """
-    # oslo.log would try to import a notifier that the agent has no use for.
+    # Otherwise oslo.log would import a notifier that the agent does not use.
     conf.set_override("publish_errors", False)
     if once:
         for option, value in ELSEWHERE.items():
@@ -102,7 +104,7 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
         conf.set_override("debug", debug)
         conf.set_override("use_stderr", True)
     elif not (conf.log_file or conf.log_dir or conf.use_journal):
-        # Not stdout, oslo.log's last resort.
+        # Otherwise oslo.log would write to stdout.
         conf.set_default("use_stderr", True)
     try:
         log.setup(conf, PROGRAM)
@@ -111,13 +113,13 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
             f"the log cannot be set up: {error}",
             "correct log_file, log_dir, log_config_append or default_log_levels in [DEFAULT]",
         ) from error
-    # Errors are reported by their own, with a remedy; oslo.log's hook would say less.
+    # The agent reports exceptions itself, with a remedy; oslo.log's hook would say less.
     sys.excepthook = sys.__excepthook__
     quiet_libraries()
     if once and not debug:
-        # What the report tells once is not told a second time; the daemon has no report.
+        # The report has these problems already; the daemon has no report.
         logging.getLogger(IN_THE_REPORT).setLevel(logging.ERROR)
-        # On the handlers too, because default_log_levels lets some loggers say more than their
+        # Set on the handlers too, because default_log_levels lets some loggers log more than their
         # parents.
         for handler in logging.getLogger().handlers:
             handler.setLevel(logging.WARNING)

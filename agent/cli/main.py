@@ -1,4 +1,6 @@
-"""Runs one command line: parse, configure, dispatch, and tell what went wrong."""
+"""The entry of the command line: parses the arguments, loads the configuration, runs the command,
+and reports errors.
+"""
 
 import logging
 import socket
@@ -27,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 
 def run(argv: Sequence[str]) -> int:
-    """The exit code of ``argv``, the words after ``agent``.
+    """Run the command line ``argv``, the words after ``agent``. Return the exit code.
 
     :raises SystemExit: help was asked for.
     """
@@ -54,21 +56,20 @@ def run(argv: Sequence[str]) -> int:
             options, [Problem("agent.interrupted", "interrupted", "")], INTERRUPTED, invocation.conf
         )
     except Exception as error:
-        # Everything foreseen is an AgentError. This is a bug, and even then there is one document
-        # and an exit code.
+        # Every expected error is an AgentError. A bug too ends with one document and an exit code.
         LOG.critical("unexpected error", exc_info=True)
         return _failed(options, problems_of(AgentBug.of(error)), FAILED, invocation.conf)
 
 
 class _Invocation:
-    """One command line at work, and its configuration as soon as there is one."""
+    """One run of a command line, and its configuration once it is loaded."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.conf: cfg.ConfigOpts | None = None
 
     def code(self) -> int:
-        """Do what the options ask for. Returns the exit code."""
+        """Run the command. Return the exit code."""
         options = self.options
         command = command_table.find(options.command, options.once)
         self.conf = conf = read_configuration(options).conf if command.lenient else load(options)
@@ -87,8 +88,8 @@ class _Invocation:
 
 
 def _be_daemon(run: Callable[..., int], conf: cfg.ConfigOpts, options: Options) -> int:
-    """Run the daemon. Why it cannot start is told in its log too, unless that is stderr, where it
-    is told anyway.
+    """Run the daemon. An error of its start is logged too, unless the log goes to stderr, where the
+    error is written anyway.
     """
     try:
         return run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
@@ -100,7 +101,7 @@ def _be_daemon(run: Callable[..., int], conf: cfg.ConfigOpts, options: Options) 
 
 
 def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
-    """Log what can be used and may not be meant."""
+    """Log warnings of settings that are valid but may not be meant."""
     for line in exposures(conf, map(Path, conf.config_file)):
         LOG.warning("%s", line)
     warn_of_unknown(conf, complete=complete)
@@ -109,7 +110,7 @@ def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
 def _failed(
     options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None
 ) -> int:
-    """Tell errors that came instead of a report."""
+    """Report errors that came instead of a result. Return ``code``."""
     if not options.as_document:
         write_problems(problems)
         return code

@@ -1,4 +1,4 @@
-"""``agent --once``: one audit of every node, or of those named."""
+"""``agent --once``: one audit of every node, or of the named ones."""
 
 import sys
 from dataclasses import replace
@@ -15,9 +15,9 @@ from agent.render.progress import node_progress
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> Report:
-    """Audit, flush unless it is a dry run, and report.
+    """Audit the nodes, flush unless it is a dry run, and return the report.
 
-    :raises AgentError: it could not even begin.
+    :raises AgentError: the audit could not begin.
     """
     mode = AuditOptions(
         dry_run=options.dry_run,
@@ -35,8 +35,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
             complete = True
             report = fleet.run(mode, options.nodes, progress)
     finally:
-        # Afterwards, because driver and monitors have options of their own; and whatever came of
-        # it, because this may be why.
+        # Afterwards, because driver and monitors register options of their own; also after an
+        # error, because an unknown option may be its cause.
         warn_of_unknown(conf, complete=complete)
     return replace(
         report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)

@@ -1,4 +1,4 @@
-"""The values of options: where each comes from, and which cannot be used."""
+"""The values of options: where each is set, and which values cannot be used."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,25 +22,22 @@ OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 
 
 def catalogue() -> OptionsByGroup:
-    """The options that can be known without a configuration, by group; None, like DEFAULT, is
-    [DEFAULT].
-    """
+    """Return the options that are known without a configuration, by group; None is [DEFAULT]."""
     return [*log_options(), *options.by_group(), *options.of_keystoneauth()]
 
 
 @cache
 def log_options() -> OptionsByGroup:
-    """The options of oslo.log, from where it publishes them."""
+    """Return the options of oslo.log, from the entry point where it publishes them."""
     (published,) = entry_points(group="oslo.config.opts", name="oslo.log")
     found: OptionsByGroup = published.load()()
     return found
 
 
 def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
-    """The options of all installed authentication plugins that are not among ``known``.
+    """Return the options of all installed authentication plugins that are not among ``known``.
 
-    Which of them mean something is only known once ``auth_type`` is. Loading all plugins takes a
-    while.
+    Which of them apply is known only with ``auth_type``. Loading all plugins takes a while.
     """
     seen = {option.dest for option in known}
     found: dict[str, cfg.Opt] = {}
@@ -58,7 +55,7 @@ COMMAND_LINE = "command line"
 
 @dataclass(frozen=True, slots=True)
 class OptionOrigin:
-    """Where an option is set, and its text there."""
+    """The place where an option is set, and the text of its value there."""
 
     place: str
     text: str
@@ -70,7 +67,9 @@ def without_problems(
     files: Sequence[ConfigFile],
     environ: Mapping[str, str],
 ) -> Iterator[ConfigError]:
-    """Every option that is set to something it cannot be; from here on it has its default."""
+    """Yield an error for every option whose value cannot be used. From then on, the option has its
+    default.
+    """
     by_name = {(group, option.dest): option for group, options in known for option in options}
     for (group, name), option in by_name.items():
         if not is_registered(conf, group, name):
@@ -79,17 +78,18 @@ def without_problems(
             _ = conf[group][name] if group else conf[name]
         except (ValueError, cfg.Error) as error:
             found = origin(option, group, files, environ)
-            # One that is not set has a default made of another option, which is reported itself.
+            # An option that is not set has a default made of another option, which is reported
+            # itself.
             if found is not None:
                 yield unusable(option, group, found, error)
-            # A default that is made of another option cannot be used either if that one cannot.
+            # A default made of another option cannot be used either if that option cannot.
             with suppress(ValueError, cfg.Error):
                 conf.set_override(name, option.default, group)
 
 
 def is_registered(conf: cfg.ConfigOpts, group: str | None, name: str) -> bool:
-    """Whether ``conf`` knows the option; those of other authentication plugins than the chosen one
-    it does not.
+    """Return whether ``conf`` has the option. Options of authentication plugins that were not
+    chosen are not registered.
     """
     return name in (conf[group] if group else conf)
 
@@ -97,7 +97,7 @@ def is_registered(conf: cfg.ConfigOpts, group: str | None, name: str) -> bool:
 def override_problems(
     conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]
 ) -> Iterator[ConfigError]:
-    """Take values from the command line; every one that its option cannot be."""
+    """Apply the values of the command line; yield an error for each that the option cannot take."""
     for one in overrides:
         try:
             conf.set_override(one.name, one.value, one.group)
@@ -123,7 +123,7 @@ def override_problems(
 def unusable(
     option: cfg.Opt, group: str | None, found: OptionOrigin, error: Exception
 ) -> ConfigError:
-    """The error that names place, option and value, and says what the option can be."""
+    """Return the error for an unusable value, with its place and what the option can be."""
     section, wanted = group or "DEFAULT", _wanted(option)
     text = (
         f"{found.place}: [{section}] {option.dest} = "
@@ -137,7 +137,7 @@ def unusable(
     elif wanted:
         reason, remedy = f"not {wanted}", f"give {wanted}, or remove it"
     else:
-        # What the type says may repeat the value.
+        # The message of the type may repeat the value.
         reason, remedy = (
             "it cannot be used" if option.secret else printable(str(error.__context__ or error)),
             "correct or remove it",
@@ -152,8 +152,9 @@ def origin(
     environ: Mapping[str, str],
     number: int | None = None,
 ) -> OptionOrigin | None:
-    """Where environment or files set an option, None if they do not. ``number``: which of its
-    values is meant, if it is given several times, from 1.
+    """Return where environment or files set an option; None if they do not.
+
+    ``number``: which value is meant of an option that is given several times, from 1.
     """
     section = group or "DEFAULT"
     variable = f"OS_{section.upper()}__{option.dest.upper()}"
@@ -180,7 +181,7 @@ def origin(
 
 
 def _wanted(option: cfg.Opt) -> str:
-    """What the option can be, in words; empty if its type says too little."""
+    """Return in words what the option can be; empty if its type does not say enough."""
     kind: Any = option.type
     if isinstance(kind, types.Boolean):
         return "true or false"

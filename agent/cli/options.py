@@ -1,4 +1,4 @@
-"""What was asked on the command line."""
+"""The parsed command line, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 
 Format = Literal["text", "table", "json", "yaml"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-"""``text`` and ``table`` are for people, ``json`` and ``yaml`` the same document for tools.
-``table``: a line for each thing, however few.
+"""The formats of output. ``text`` and ``table`` are for people; ``json`` and ``yaml`` hold the same
+document for tools. ``table`` has one line for each item, however few there are.
 """
 
 
@@ -22,25 +22,20 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One option of the configuration given as ``--group-option``. ``group`` is None
-    for [DEFAULT].
-    """
+    """One option of the configuration, given as ``--group-option``."""
 
     group: str | None
+    """None for [DEFAULT]."""
     name: str
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One command line. ``command`` is empty for an audit (``once``) or the daemon.
-
-    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them.
-    ``arguments`` are the command's own: a text or ``None``, a tuple of texts of those that there
-    may be many of, a bool of a switch.
-    """
+    """One command line."""
 
     command: tuple[str, ...] = ()
+    """The words of the command; empty for an audit (``once``) or the daemon."""
     once: bool = False
     dry_run: bool = False
     adopt: bool = False
@@ -52,11 +47,17 @@ class Options:
     debug: bool = False
     format: Format = "text"
     nodes: tuple[str, ...] = ()
+    """The values of ``--node``; empty for all nodes."""
     sources: tuple[Source, ...] = ()
+    """In the order given."""
     overrides: tuple[Override, ...] = ()
+    """In the order given."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The command's own arguments by key: a text or None, a tuple of texts if there may be many, a
+    bool for a switch.
+    """
 
     @property
     def as_document(self) -> bool:
-        """Whether stdout gets one document, on errors too."""
+        """Whether stdout gets one document, also for errors."""
         return self.format in ("json", "yaml")

@@ -1,7 +1,6 @@
-"""What goes to stdout and stderr. stdout holds the report and nothing else, and one JSON document
-at most.
+"""Output to stdout and stderr. stdout gets the report and nothing else, and at most one document.
 
-What makes text for people is loaded when there is some, because the daemon has none.
+The modules that render text are imported when needed, because the daemon does not need them.
 """
 
 import os
@@ -16,7 +15,7 @@ from agent.render.json_report import dumps, report_document, yaml_dumps
 
 
 def write_report(report: Report, options: Options) -> None:
-    """The report of a run."""
+    """Write the report of a run, in the format of the options."""
     if options.as_document:
         write_document(report_document(report), options)
         return
@@ -31,14 +30,15 @@ def write_report(report: Report, options: Options) -> None:
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:
-    """The document of a command, as JSON or as YAML that holds the same."""
+    """Write the document of a command as JSON, or as YAML with the same content."""
     write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
 
 
 def write(text: str) -> None:
-    """Text to stdout; what its encoding lacks is escaped. A reader that has gone away is no error.
+    """Write text to stdout. Characters that its encoding lacks are escaped. A closed pipe is no
+    error.
 
-    :raises OutputFailed: it cannot be written.
+    :raises OutputFailed: stdout cannot be written.
     """
     try:
         _put(text, sys.stdout)
@@ -52,8 +52,8 @@ def write(text: str) -> None:
 
 
 def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> None:
-    """Errors to stderr; ``places``: for each where it comes from, if that is known. Nobody is left
-    to tell if that fails.
+    """Write errors to stderr; a failure of that is ignored. ``places``: where each error comes
+    from, empty if unknown.
     """
     from agent.render.look import look_of
     from agent.render.text import render_problems
@@ -71,6 +71,6 @@ def _put(text: str, stream: TextIO) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    # Python writes what is left in the buffer once more at exit; there it would be a traceback.
+    # Python would write the rest of the buffer at exit, and a failure there is a traceback.
     with open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())

@@ -1,5 +1,5 @@
-"""The command line, read by argparse: its own exit code for wrong usage, and every option of the
-configuration too.
+"""The command line, parsed by argparse, with an exit code of its own for wrong usage, and every
+option of the configuration as a flag.
 """
 
 import argparse
@@ -27,7 +27,7 @@ EPILOG = (
     "wins over the files: --compute_driver fake, --store-path DIR, --placement-auth_url URL; a "
     "switch is turned off by --noswitch or --group-noswitch."
 )
-# Flags that only mean something with certain commands, as they are written.
+# The flags that belong to certain commands only, as they are written.
 FLAGS = {
     "dry_run": "--dry-run",
     "adopt": "--adopt",
@@ -38,20 +38,20 @@ FLAGS = {
     "offline": "--offline",
     "wide": "--wide",
 }
-# What stands only in the help of those who take it.
+# The flags that only the help of their own commands shows.
 PARTICULAR = {"once", "version", *FLAGS}
 HELP = "help"
 
-# What stands before the name of a command's own argument, because it may be called like a common
+# The prefix of a command's own argument in the namespace, because it may have the name of a common
 # flag.
 OWN = "own "
-# How argparse begins to tell what it does not know.
+# The beginning of argparse's message about unknown arguments.
 UNRECOGNIZED = "unrecognized arguments: "
 
 
 @dataclass(slots=True)
 class _CommandLine:
-    """What must be gathered over the parsers of command and subcommand, where argparse would keep
+    """What is collected across the parsers of command and subcommand, because argparse would keep
     the last part only.
     """
 
@@ -66,7 +66,9 @@ class _CommandLine:
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Raises what argparse would print before exiting with 2, and says what may have been meant."""
+    """A parser that raises a UsageError where argparse would print and exit with 2, and that
+    suggests what may have been meant.
+    """
 
     meant: str = ""
 
@@ -89,14 +91,14 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """The beginning of a remedy; nothing, if nothing is alike."""
+    """Return the beginning of a remedy with the most similar known word; empty if there is none."""
     alike = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
-    # What was meant and is known is only in the wrong place.
+    # The word is known, and only in the wrong place.
     return f"did you mean {alike[0]}? " if alike and alike[0] != word else ""
 
 
 class _OptionAction(argparse.Action):
-    """Hands the value, or for a switch its constant, to a function."""
+    """Passes the value, or for a switch its constant, to a function."""
 
     def __init__(
         self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any
@@ -115,9 +117,9 @@ class _OptionAction(argparse.Action):
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """What ``argv`` asks for.
+    """Return the options that ``argv`` asks for.
 
-    :raises UsageError: it makes no sense.
+    :raises UsageError: ``argv`` is wrong.
     :raises SystemExit: help was asked for, and printed.
     """
     given = _CommandLine()
@@ -144,7 +146,7 @@ def parse(argv: Sequence[str]) -> Options:
 
 
 def asked_format(argv: Sequence[str]) -> Format:
-    """How errors are told, also where ``argv`` cannot be parsed. The last format wins."""
+    """Return the format for errors, even if ``argv`` cannot be parsed. The last format wins."""
     words = [*argv, ""]
     asked = [
         words[place + 1] if word == "--format" else word.removeprefix("--format=")
@@ -242,7 +244,7 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the command, also those that were not given."""
+    """Return the command's own arguments, those that were not given included."""
     return {
         one.key: _own_value(one, found.get(OWN + one.key))
         for one in find(words, once=True).arguments
@@ -260,7 +262,7 @@ def _second_words(first: str) -> str:
 
 
 def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[str]) -> None:
-    """The flags that may stand anywhere. Those that mean nothing with a command are left out of its
+    """Add the flags that may be anywhere. Those that the command does not take are left out of its
     help, and refused by name later.
     """
 
@@ -372,7 +374,7 @@ def _add_option(
         given.override(group, option, value)
 
     prefix = f"--{group}-" if group not in (None, "DEFAULT") else "--"
-    # Only --debug is told in the help; the others fill a reference of their own.
+    # Of the options, the help shows --debug only; the others have a reference of their own.
     shown = option.help if option.dest == "debug" else argparse.SUPPRESS
     names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
     if isinstance(option, cfg.BoolOpt):
@@ -392,7 +394,7 @@ def _add_option(
 
 
 def _spellings(prefix: str, option: cfg.Opt) -> list[str]:
-    """The option's own name, with hyphens and with underscores."""
+    """Return the option's flags, with hyphens and with underscores."""
     return sorted(
         {prefix + name for name in (option.name, option.name.replace("_", "-"), option.dest)}
     )

@@ -1,4 +1,4 @@
-"""The commands of operators who work on Placement itself."""
+"""The table's commands for work on Placement itself."""
 
 from agent.cli.command import Argument, Command
 from agent.cli.record_commands import A_UUID
@@ -9,7 +9,7 @@ AGGREGATE = (
     Argument("aggregate", "the aggregate's uuid", "AGGREGATE"),
     Argument("host", "the host's name, or its provider's uuid", "HOST"),
 )
-# All of them, because whoever only reads sends nothing that writes either.
+# All of them take --dry-run, because a command that only reads sends no writes either.
 DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
     Command(

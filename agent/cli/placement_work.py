@@ -1,4 +1,4 @@
-"""An operator's work on Placement: what it is done with, and the one report that it ends in."""
+"""The frame of a command on Placement: its client, and the one report at its end."""
 
 import sys
 import uuid
@@ -30,28 +30,29 @@ from agent.store.lock import RunLock
 
 @dataclass(frozen=True, slots=True)
 class PlacementWork:
-    """A client of the configured Placement, which in a dry run sends nothing that writes; and what
-    the server offers.
+    """A client of the configured Placement, and what the server offers. In a dry run the client
+    sends no writes.
     """
 
     client: PlacementClient
     exchange: RecordingExchange
     capabilities: ServerCapabilities
     embedded_in: Path | None
+    """The folder of the embedded Placement; None if Placement is used over HTTP."""
 
 
 @contextmanager
 def placement_work(
     conf: cfg.ConfigOpts, options: Options, name: str, *, writes: bool
 ) -> Iterator[PlacementWork]:
-    """The Placement that [placement] names, or the embedded one.
+    """Yield the Placement that [placement] names, or the embedded one.
 
-    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy. ``name``:
-    what is reported, also if it fails.
+    With ``writes``, the embedded one is locked for this run; a command that only reads gets a copy.
+    ``name``: what the report is called, also if the work fails.
 
-    :raises AgentError: it cannot be used, or the work fails.
-    :raises AlreadyTold: the work fails, and a tool was told so in the document of that work, with
-        the requests that were sent.
+    :raises AgentError: Placement cannot be used, or the work fails.
+    :raises AlreadyTold: the work failed, and the document with the error and the sent requests was
+        written.
     """
     folder, cancelled = Path(conf.store.path), Event()
     looks = options.dry_run or not writes
@@ -87,8 +88,8 @@ def finish(
     lines: Sequence[str],
     errors: Sequence[AgentError] = (),
 ) -> int:
-    """Report what came of it: ``result`` for tools, ``lines`` for people, ``errors`` beside what
-    was done. Returns the exit code.
+    """Write the report: ``result`` for tools, ``lines`` for people, ``errors`` beside what was
+    done. Return the exit code.
     """
     report = WorkReport(
         name=name,
@@ -114,7 +115,7 @@ def finish(
 
 
 def _exit_code(work: PlacementWork, options: Options, errors: Sequence[AgentError]) -> int:
-    # A delete that found nothing is no change.
+    # A delete that found nothing (404) is no change.
     changed = any(one.status in (None, 200, 204) for one in work.exchange.writes)
     if errors:
         return PARTLY if changed else FAILED

@@ -1,11 +1,11 @@
-"""The commands about what is promised to guests."""
+"""The table's commands on the tracker's records."""
 
 from agent.cli.command import Argument, Command
 
 CLAIM = "agent.cli.commands.records.claims"
 GUESTS = "agent.cli.commands.records.guests"
 OFFLINE = frozenset({"offline"})
-# Of nothing that there is, for examples.
+# Uuids of no existing object, for examples.
 A_UUID = "4f8f1f5e-3c54-4c3a-8f55-0b9a5c4b1d2e"
 DOCUMENT = Argument(
     "file",

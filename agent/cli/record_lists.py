@@ -1,4 +1,4 @@
-"""Records for people and tools: from the daemon, or where none runs from the store."""
+"""Lists of records for people and tools, from the daemon, or from the store if none runs."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +31,12 @@ Page = Callable[[Mapping[str, str]], Document]
 
 @dataclass(frozen=True, slots=True)
 class RecordList:
-    """``damaged``: a line for each record that makes no sense."""
+    """A list of records, and where it comes from."""
 
     source: Literal["daemon", "store"]
     documents: Sequence[Document]
     damaged: Sequence[str] = ()
+    """One line for each damaged record."""
 
 
 def asked(
@@ -44,11 +45,11 @@ def asked(
     daemon: Callable[[ApiClient], Answer],
     store: Callable[[Store], Answer],
 ) -> tuple[Answer, bool]:
-    """What the daemon answers; where none runs, or with ``--offline``, what the store does. And
-    whether it was the store.
+    """Return what ``daemon`` gets from the daemon, or, if none runs or with ``--offline``, what
+    ``store`` reads from the store; and whether it was the store.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
-    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     found = None if options.offline else from_daemon(conf, daemon)
     if found is not None:
@@ -58,14 +59,14 @@ def asked(
 
 
 def views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
-    """The records of this host."""
+    """Return the views of this host's records."""
     return RecordViews(Records(store), host_name(conf))
 
 
 def listed(
     conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]
 ) -> RecordList:
-    """All pages of the list called ``name``.
+    """Return all pages of the list ``name``.
 
     :raises AgentError: as :func:`asked`.
     """
@@ -84,7 +85,7 @@ def listed(
 
 
 def show(options: Options, name: str, found: RecordList, render: Render) -> int:
-    """Write what was found, under its name. Returns the exit code."""
+    """Write a list under its name. Return the exit code."""
     problems = [
         Problem("record.damaged", one, "correct or remove the record") for one in found.damaged
     ]
@@ -117,7 +118,7 @@ def show(options: Options, name: str, found: RecordList, render: Render) -> int:
 
 
 def show_one(options: Options, name: str, document: Document, render: Render) -> int:
-    """Write one record, under its name. Returns the exit code."""
+    """Write one record under its name. Return the exit code."""
     if options.as_document:
         write_document(
             {

@@ -1,5 +1,5 @@
-"""Options and sections in the files of a configuration, and in the environment, that nobody reads,
-and what may have been meant by them.
+"""Warnings of options and sections, in configuration files and in the environment, that no part of
+the agent reads, with the name that may have been meant.
 """
 
 import logging
@@ -23,8 +23,8 @@ LOG = logging.getLogger(__name__)
 Known = Mapping[str, Collection[str]]
 """Names of options by section."""
 
-# By one of these a file is known as nova's. What nova shares with other services or with the agent
-# says nothing.
+# A file with one of these sections is nova's. Sections that nova shares with other services or with
+# the agent are not listed.
 _ONLY_NOVAS = frozenset(
     {
         "api_database",
@@ -67,47 +67,47 @@ _ONLY_NOVAS = frozenset(
         "zvm",
     }
 )
-# What other names of files and folders say the same.
+# Folders whose files are nova's.
 _NOVAS_FOLDERS = ("nova.conf.d",)
-# How much alike two names must be. A file of nova's has hundreds of options that are not ours, and
-# some are much like ours.
+# The similarity of two names, 0 to 1. nova's files have hundreds of options that the agent does not
+# read, some of them similar to the agent's.
 _LIKE, _VERY_LIKE, _SHORTEST = 0.7, 0.82, 5
-# Sections that belong to libraries, which read them themselves if they are used.
+# Sections of libraries, which read them themselves.
 _LIBRARIES = ("oslo_", "profiler", "privsep", "source_")
-# Sections that are read if an option lists what they are about: by the beginning of their names.
+# Sections that are read if an option lists their subject, by the beginning of their names.
 _LISTED = {
     "neutron_physnet_": ("physical network", "[neutron] physnets"),
     "mdev_": ("type", "[devices] enabled_mdev_types"),
     "vgpu_": ("type", "[devices] enabled_mdev_types"),
 }
-# How oslo.config reads an option from the environment. What clients of OpenStack read there has
-# single underscores.
+# oslo.config's variables; those of OpenStack clients have single underscores.
 _VARIABLE = re.compile(r"OS_(?P<section>.+?)__(?P<option>.+)")
 _ALL_THERE_ARE = "docs/configuration.md and agent.conf.sample have all that there are"
-# What operators may look for in sections that other services have.
+# Remedies for sections that other services have.
 _INSTEAD = {"database": "the store's URL is [store] connection"}
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A section, or an option in one, that nobody reads. ``file``, ``line``: None in the
-    environment; ``variable``: None in a file.
-    """
+    """A section, or an option in a section, that no part of the agent reads."""
 
     file: str | None
+    """None in the environment."""
     line: int | None
+    """None in the environment."""
     section: str
     option: str | None
     what: str
     remedy: str
     variable: str | None = None
+    """The environment variable; None in a file."""
 
     def __str__(self) -> str:
         return f"{self.message}: {self.remedy}"
 
     @property
     def message(self) -> str:
-        """Where it stands, and what is wrong."""
+        """The place, and what is wrong."""
         if self.file is None:
             return f"environment variable {printable(str(self.variable))}: {self.what}"
         return (
@@ -118,7 +118,7 @@ class Unknown:
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts, *, complete: bool = True) -> None:
-    """Log what nobody reads in the files of ``conf`` and in the environment. ``complete``: see
+    """Log every unknown option in the files of ``conf`` and in the environment. ``complete``: see
     :func:`unknown_options`.
     """
     files, _ = read_all(Source(Path(file)) for file in conf.config_file)
@@ -133,14 +133,14 @@ def unknown_options(
     complete: bool = True,
     environ: Collection[str] = os.environ.keys(),
 ) -> list[Unknown]:
-    """Everything in ``files`` that nobody reads; of files of nova's only what is much like
-    something that is read.
+    """Return the unknown options and sections of the files and of the environment.
 
-    Of the environment's variables only those whose section is one that is read, or much like one:
-    others are meant for other programs.
+    Of nova's files, only names that are similar to known ones are returned. Of the environment,
+    only variables whose section is known or similar to a known one, because others are meant for
+    other programs.
 
-    ``complete``: driver and monitors have said what they read. If not, a whole section may be
-    theirs.
+    ``complete``: driver and monitors have registered their options. If not, an unknown section may
+    be theirs.
     """
     known, names = _registered(conf)
     in_files = [
@@ -150,10 +150,11 @@ def unknown_options(
 
 
 def _registered(conf: cfg.ConfigOpts) -> tuple[Known, Known]:
-    """What is read, deprecated names included, and without these."""
+    """Return the known options, with deprecated names and without."""
     known: dict[str, set[str]] = defaultdict(set)
     names: dict[str, set[str]] = defaultdict(set)
-    # oslo.config shows deprecated names of options that others have registered nowhere else.
+    # Only here does oslo.config show the deprecated names of options that libraries have
+    # registered.
     for info, group in conf._all_opt_infos():
         option, section = info["opt"], _section(group.name if group else None)
         names[section].add(option.dest)
@@ -169,7 +170,7 @@ def _section(group: str | None) -> str:
 
 
 def is_novas(file: ConfigFile) -> bool:
-    """Whether the file is one that nova reads."""
+    """Return whether the file is one that nova reads."""
     by_name = file.path.name.startswith("nova") or file.path.parent.name in _NOVAS_FOLDERS
     return by_name or not _ONLY_NOVAS.isdisjoint(file.sections)
 
@@ -179,8 +180,8 @@ def _variable(section: str, option: str) -> str:
 
 
 def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> Iterator[Unknown]:
-    """The variables that look like options of ours and are none. ``novas``: they may be meant for a
-    nova-compute, as the files are.
+    """Yield the variables that look like the agent's options but are none. ``novas``: the
+    configuration files are nova's, and so may the variables be.
     """
     read = {_variable(section, option) for section, options in names.items() for option in options}
     for variable in sorted(set(environ) - read):
@@ -220,8 +221,8 @@ def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> I
 
 
 def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
-    """What authentication plugins read in a section, whichever is chosen. Loading all of them takes
-    a while.
+    """Return the options of all authentication plugins if the section may have them. Loading the
+    plugins takes a while.
     """
     return (
         {option.dest for option in plugin_options(())}
@@ -231,7 +232,7 @@ def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
 
 
 def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
-    """What of ``names`` may have been meant by ``name``."""
+    """Return the name of ``names`` that ``name`` may be meant for; None if none is similar."""
     wanted = name.lower().replace("-", "_")
     for one in names:
         if one.lower() == wanted:
@@ -245,7 +246,7 @@ def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
 
 
 class _Reader:
-    """What in one file nobody reads."""
+    """Finds what is not read in one file."""
 
     def __init__(self, file: ConfigFile, known: Known, names: Known, *, complete: bool) -> None:
         self._file, self._known, self._names, self._complete = file, known, names, complete
@@ -311,7 +312,7 @@ class _Reader:
             yield Unknown(str(self._file.path), values[0].line, section, name, what, remedy)
 
     def _elsewhere(self, name: str) -> str:
-        """The first other section that has an option of this name."""
+        """Return the first other section with an option of this name; empty if there is none."""
         return next(
             (section for section, names in sorted(self._names.items()) if name in names), ""
         )

@@ -1,1 +1,1 @@
-"""The commands beside audit and daemon, one module each."""
+"""The commands other than the audit and the daemon."""

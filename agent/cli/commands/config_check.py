@@ -1,4 +1,4 @@
-"""``agent config check``: everything wrong with the configuration, at once."""
+"""``agent config check``: shows every error of the configuration at once."""
 
 import os
 import re
@@ -25,7 +25,7 @@ from agent.render.json_report import report_document
 from agent.version import agent_version
 
 SCHEMA = "compute-node-agent/config-check/1"
-# Which value of an option an error is about, and which option, as messages begin.
+# The beginnings of messages that name the number of a value, and the option.
 _NUMBER = re.compile(r"#(\d+)")
 _ABOUT = re.compile(r"\[(?P<section>\w+)\] (?P<option>\w+)")
 
@@ -41,7 +41,7 @@ class _Place:
 
 
 def run(_conf: cfg.ConfigOpts, options: Options) -> int:
-    """Check all that can be checked without touching anything."""
+    """Check everything that can be checked without changing anything. Return the exit code."""
     read = read_configuration(options)
     found = check_configuration(read.conf, Event(), daemon=False) if read.whole else None
     errors = [
@@ -83,7 +83,7 @@ def _document(
     rows: Sequence[dict[str, Any]],
     code: int,
 ) -> dict[str, Any]:
-    """With errors it is the report of a run that came to nothing, and more."""
+    """Return the document of the command; with errors, the report of a run with further keys."""
     files = [str(file.path) for file in read.files]
     if not problems:
         return {
@@ -112,7 +112,7 @@ def _document(
 
 
 def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
-    """Folders that the agent could not use if it started now."""
+    """Yield an error for each folder that the agent could not use if it started now."""
     store = Path(conf.store.path)
     about = f"[store] path = {printable(str(store))}"
     if store.exists() and not store.is_dir():
@@ -132,9 +132,7 @@ def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
 
 
 def _place(error: AgentError, read: Configuration) -> _Place:
-    """Where the error comes from: what it says itself, else where the option is set that its
-    message is about.
-    """
+    """Return the place that an error names, else where the option in its message is set."""
     told = error.data
     named = _ABOUT.search(error.message)
     section, option = (
@@ -166,7 +164,7 @@ def _place(error: AgentError, read: Configuration) -> _Place:
 
 
 def _shown(error: AgentError, place: _Place) -> str:
-    """The place for people, empty if the message has it."""
+    """Return the place as text for people; empty if the message contains it."""
     return (
         f"{place.file}:{place.line}"
         if place.file and place.line and printable(place.file) not in error.message

@@ -1,4 +1,4 @@
-"""``agent db backup``: the store, copied into a file."""
+"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,9 +20,9 @@ UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"
 
 
 def upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Make the store or upgrade it.
+    """Create the store, or upgrade it to the newest schema. Return the exit code.
 
-    :raises StoreError: another run holds it, or it cannot be used.
+    :raises StoreError: another run holds the store, or it cannot be used.
     """
     folder = Path(conf.store.path)
     with RunLock(folder), open_store(folder, conf.store.connection) as store:
@@ -47,9 +47,10 @@ RESTORE_SCHEMA = "compute-node-agent/db-restore/1"
 
 
 def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Put it there, if it is a sound store of this node; what was there keeps another name.
+    """Replace the store by a backup, if that is a sound store of this node. The former store is
+    kept under another name. Return the exit code.
 
-    :raises StoreError: a run holds the store, or the file is none that could be one.
+    :raises StoreError: a run holds the store, or the file is not a store of this node.
     """
     folder, source = Path(conf.store.path), Path(options.arguments["file"])
     location = located(folder, conf.store.connection)
@@ -81,9 +82,9 @@ BACKUP_SCHEMA = "compute-node-agent/db-backup/1"
 
 
 def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Copy it, whether a daemon runs or not.
+    """Copy the store into a file, whether a daemon runs or not. Return the exit code.
 
-    :raises StoreError: there is no store, it cannot be read, or the file cannot be made.
+    :raises StoreError: there is no store, it cannot be read, or the file cannot be written.
     """
     folder, target = Path(conf.store.path), Path(options.arguments["file"])
     location = located(folder, conf.store.connection)

@@ -1,4 +1,4 @@
-"""``agent identity show``: the uuid by which Placement knows this node."""
+"""``agent identity show``: shows the uuid by which Placement knows this node."""
 
 from pathlib import Path
 
@@ -15,9 +15,10 @@ SCHEMA = "compute-node-agent/identity/1"
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it; makes none.
+    """Show the identity; creates none. Return the exit code.
 
-    :raises IdentityError: there is none yet, or it contradicts itself.
+    :raises IdentityError: there is no identity yet, or its file and the store contradict each
+        other.
     :raises StoreError: the store cannot be read.
     """
     folder, host = Path(conf.store.path), host_name(conf)

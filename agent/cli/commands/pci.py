@@ -1,5 +1,5 @@
-"""``agent pci check``: which of the devices that are there each object of ``[pci] device_spec``
-offers.
+"""``agent pci check`` and ``agent pci cleaned``: the devices that each object of ``[pci]
+device_spec`` offers, and the report that a device was cleaned.
 """
 
 import sys
@@ -30,10 +30,10 @@ from agent.tree.reported_cards import cards, problems
 
 
 def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Tell the agent that somebody has cleaned a device.
+    """Report to the daemon that a device was cleaned. Return the exit code.
 
-    :raises ConfigError: that is no address, or several nodes are named.
-    :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
+    :raises ConfigError: the argument is not an address, or ``--node`` names several nodes.
+    :raises ApiProblem, ApiUnreachable: the daemon refuses, or none runs.
     """
     try:
         address = PciAddress.parse(options.arguments["address"])
@@ -65,10 +65,10 @@ Facts = Callable[[str], HostFacts]
 
 
 def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Check the whole configuration, and show what it offers of the devices that the driver finds
-    now.
+    """Check the whole configuration, and show which devices it offers of those that the driver
+    finds now. Return the exit code.
 
-    :raises AgentError: the configuration is wrong, or the driver does not tell its nodes.
+    :raises AgentError: the configuration is wrong, or the driver does not list its nodes.
     """
     cancelled = Event()
     parts = build_components(conf, cancelled, daemon=False)
@@ -112,7 +112,9 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Document:
-    """What is offered of one node; another can be well when this is not."""
+    """Return the document of one node. An error of the node is part of it, so that the others are
+    shown.
+    """
     nothing = {"name": name, "uuid": uuid, "specs": [], "devices": []}
     try:
         facts = facts_of(name)
@@ -136,7 +138,7 @@ def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Docum
 
 
 def _wrong(facts: HostFacts, settings: PciSettings) -> Iterator[ConfigError]:
-    """For what an agent would not start on this node."""
+    """Yield the errors because of which an agent would not start on this node."""
     yield from settings.misfits(facts)
     if settings.report:
         for card in cards(matched(PresentDevices.of(facts.pci or ()), settings.specs)):

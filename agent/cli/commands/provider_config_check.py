@@ -1,5 +1,5 @@
-"""``agent provider-config check``: everything wrong with the files that add to providers, and what
-right ones would change.
+"""``agent provider-config check``: shows every error of the provider files, and what valid ones
+would change.
 """
 
 import sys
@@ -32,8 +32,8 @@ from agent.tree.provider_files import put_operators_files
 def changes(
     store: Store, config: ProviderConfig, owner_trait: str
 ) -> Iterator[tuple[NodeReport, frozenset[Key]]]:
-    """Each node that the agent has audited, with what would be sent and what is wrong, and which
-    entries have a provider there.
+    """Yield a report for each node that the agent has audited, with the operations and the errors,
+    and the keys of the entries that have a provider there.
     """
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
@@ -56,11 +56,11 @@ def _node(
     config: ProviderConfig,
     owner_trait: str,
 ) -> tuple[NodeReport, frozenset[Key]]:
-    # As if the node had been found just as it was.
+    # The base is the node's tree as it was last seen, unchanged.
     base, journal = view.tree.scoped(root), store.journal(root)
     by = MergeInputs.of(view, journal, base, base.copy(), root)
     applied = put_operators_files(config, by, owner_trait)
-    # Nobody was asked whether what is held is free by now.
+    # Placement is not asked whether held classes are free by now; they count as used.
     held = {uuid: dict.fromkeys(classes, Use(1)) for uuid, classes in journal.held.items()}
     target = Merge(
         replace(by, desired=applied.tree), capabilities, held, applied.configured
@@ -83,9 +83,9 @@ UNSEEN = "no node was audited yet, so that nothing can be said of what would cha
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Check the files, and compare what they say with the trees as the store knows them.
+    """Check the files, and compare them with the trees in the store. Return the exit code.
 
-    :raises ConfigErrors: everything that is wrong with the files, or there is no such folder.
+    :raises ConfigErrors: all errors of the files, or the folder does not exist.
     """
     config = _read(conf, options.arguments["folder"])
     found, note = _found(conf, config)
@@ -111,7 +111,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def _read(conf: cfg.ConfigOpts, named: str | None) -> ProviderConfig:
     folder = Path(named) if named else folder_of(conf)
-    # One that is configured may be missing, one that somebody names may not.
+    # A configured folder may be missing; one that the command line names may not.
     if named and folder is not None and not folder.is_dir():
         raise ConfigErrors(
             [
@@ -126,7 +126,7 @@ def _read(conf: cfg.ConfigOpts, named: str | None) -> ProviderConfig:
 def _found(
     conf: cfg.ConfigOpts, config: ProviderConfig
 ) -> tuple[Sequence[tuple[NodeReport, frozenset[Key]]], str]:
-    """Every known node, and what to say if there is none."""
+    """Return the changes of every known node, and a note if there is none."""
     owner_trait = Policy.from_options(conf).owner_trait
     try:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:

@@ -1,4 +1,6 @@
-"""``agent status``: how the daemon and its nodes are, or without a daemon what the store knows."""
+"""``agent status``, ``drift`` and ``reload``: the state of the daemon and its nodes; without a
+daemon, what the store has.
+"""
 
 import sys
 import time
@@ -23,10 +25,10 @@ RELOAD_SCHEMA = "compute-node-agent/reload/1"
 
 
 def reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Have the daemon read its configuration again.
+    """Have the daemon reload its configuration. Return the exit code.
 
-    :raises ConfigErrors: everything that is wrong with it; the daemon goes on with the old one.
-    :raises ApiProblem, ApiUnreachable: the daemon refuses, or there is none.
+    :raises ConfigErrors: all errors of the configuration; the daemon keeps the former one.
+    :raises ApiProblem, ApiUnreachable: the daemon refuses, or none runs.
     """
     try:
         status = client(conf).reload()
@@ -51,11 +53,11 @@ _SHOWN = ("name", "uuid", "state", "audited_at", "last_good_audit_at", "drift", 
 
 
 def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it, of all nodes or of those that ``--node`` names. It is what the last audit has found
-    that could look.
+    """Show the drift of all nodes, or of those that ``--node`` names, as the last audits found it
+    that could look. Return the exit code.
 
-    :raises ApiProblem, ApiUnreachable: no daemon runs, or it does not tell.
-    :raises ConfigError: there is no such node.
+    :raises ApiProblem, ApiUnreachable: no daemon runs, or it does not answer.
+    :raises ConfigErrors: there is no such node.
     """
     nodes = _drift_nodes(client(conf), options.nodes)
     found = any(one["severity"] == "warning" for node in nodes for one in node["drift"])
@@ -71,7 +73,7 @@ def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     chosen = chosen_nodes(list(daemon.nodes()), wanted)
-    # Only of these more is asked, because there may be thousands.
+    # Details are read for the nodes with drift only, because there may be thousands of others.
     return [
         {key: node[key] for key in _SHOWN}
         for node in (
@@ -81,7 +83,7 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[s
 
 
 STATUS_SCHEMA = "compute-node-agent/status/1"
-# What only a daemon can tell of a node.
+# The keys of a node that only a daemon knows.
 _UNKNOWN = (
     "driver",
     "state",
@@ -95,11 +97,11 @@ _UNKNOWN = (
 
 
 def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it. That a node is not well is told, and is no failure of this command unless
-    ``--detailed-exitcode`` asks for it.
+    """Show the status. A node that is not well is no failure of this command, except with
+    ``--detailed-exitcode``. Return the exit code.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
-    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     found = None if options.offline else from_daemon(conf, _of_daemon)
     if found is None:
@@ -122,8 +124,8 @@ def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _code(found: Mapping[str, Any]) -> int:
-    """For scripts: whether the daemon answers, all is well and nothing drifts that is to be seen
-    to.
+    """Return the detailed exit code: DONE if the daemon is ready and no drift needs attention,
+    CHANGED if not, FAILED if no daemon answers.
     """
     if found["daemon"] is None:
         return FAILED
@@ -148,7 +150,7 @@ def _of_daemon(client: ApiClient) -> dict[str, Any]:
 
 
 def _of_store(store: Store) -> Iterator[dict[str, Any]]:
-    """What is left of the last run; how the nodes are now, nobody knows."""
+    """Yield the nodes as the last run left them. Their present state is unknown."""
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):

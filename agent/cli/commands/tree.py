@@ -1,6 +1,4 @@
-"""``agent tree``: the provider trees as the daemon, or without one the store, knows them from
-Placement.
-"""
+"""``agent tree``: shows the provider trees as the daemon, or without one the store, has them."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,12 +22,13 @@ from agent.store.store import Store, open_read_only
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the trees of all nodes, or of those that match ``--node`` by name or uuid.
+    """Show the trees of all nodes, or of those that match ``--node`` by name or uuid. Return the
+    exit code.
 
     :raises StoreError: the store cannot be read, or there is no such tree.
-    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
-    # A daemon that has audited nothing yet knows no more than the store.
+    # A daemon that has not audited any node yet knows no more than the store.
     found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
     if not found:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:
@@ -64,7 +63,7 @@ def _of_daemon(client: ApiClient) -> list[StoredTree]:
 
 
 def _read(document: Mapping[str, Any]) -> StoredTree:
-    """The tree that the daemon shows as a document."""
+    """Return the tree in the daemon's document."""
     tree, rows = ProviderTree(), document["tree"]
     for row in rows:
         inventory = {
@@ -97,7 +96,7 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
 
 
 def stored_trees(store: Store) -> Iterator[StoredTree]:
-    """The trees as they were last seen in Placement; what of them is in use was not kept."""
+    """Yield the trees as they were last seen in Placement. Usages are not stored."""
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):

@@ -1,1 +1,1 @@
-"""The commands of operators who work on Placement itself, one module each."""
+"""The commands of operators who work on Placement itself."""

@@ -1,6 +1,4 @@
-"""``agent aggregate add-host`` and ``remove-host``: a host comes into an aggregate, or
-leaves it.
-"""
+"""``agent aggregate add-host`` and ``remove-host``: put a host into an aggregate, or remove it."""
 
 from collections.abc import Callable
 
@@ -16,7 +14,7 @@ from agent.placement.allocations.providers import provider_by
 
 
 def add(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Put it in; that it is in already is as good.
+    """Put the host into the aggregate; no error if it is in already. Return the exit code.
 
     :raises AllocationError: there is no such host, or it cannot be written.
     """
@@ -24,9 +22,10 @@ def add(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def remove(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Take it out; that it is not in is as good, as long as others are.
+    """Take the host out of the aggregate; no error if it is not in, as long as other hosts are.
+    Return the exit code.
 
-    :raises AllocationError: there is no such host, nobody is in that aggregate, or it cannot be
+    :raises AllocationError: there is no such host, no host is in that aggregate, or it cannot be
         written.
     """
     return _run(conf, options, "aggregate-remove-host", remove_host, ("not in", "taken out of"))

@@ -1,4 +1,6 @@
-"""``agent allocation show``: all that a consumer holds."""
+"""``agent allocation show``, ``move``, ``delete`` and ``remove-tree``: work on what a consumer
+holds.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,9 +18,10 @@ from agent.placement.client import CONSUMER_TYPES
 
 
 def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Have it let go; that it has nothing there is as good.
+    """Remove the providers of one node from a consumer's allocation; no error if it has none of
+    them. Return the exit code.
 
-    :raises AllocationError: there is no such node or consumer, or it cannot let go.
+    :raises AllocationError: there is no such node or consumer, or the allocation cannot be changed.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
     with placement_work(conf, options, "allocation-remove-tree", writes=True) as work:
@@ -39,7 +42,7 @@ def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def delete_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Delete it; that it holds nothing is as good.
+    """Delete a consumer's allocation; no error if it has none. Return the exit code.
 
     :raises AllocationError: it cannot be deleted.
     """
@@ -62,16 +65,16 @@ def delete_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def holdings_lines(holdings: Holdings, names: Mapping[ProviderUuid, str]) -> Iterator[str]:
-    """Each provider, by its name where that is known, and what is held of it."""
+    """Yield a line for each provider, with its name if that is known, and the amounts held."""
     for uuid, resources in holdings.items():
         amounts = ", ".join(f"{name} {amount}" for name, amount in sorted(resources.items()))
         yield f"  {names[uuid]} ({uuid}): {amounts}" if uuid in names else f"  {uuid}: {amounts}"
 
 
 def show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it; that it holds nothing is no error.
+    """Show a consumer's allocation; no error if it has none. Return the exit code.
 
-    :raises BadRequest: it is no uuid.
+    :raises BadRequest: the argument is not a uuid.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
     with placement_work(conf, options, "allocation-show", writes=False) as work:
@@ -99,7 +102,7 @@ def show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Move it.
+    """Move the allocation of one consumer to another. Return the exit code.
 
     :raises AllocationError: it cannot be moved.
     """

@@ -1,4 +1,6 @@
-"""``agent candidates``: in which ways Placement could place a guest."""
+"""``agent candidates`` and ``agent usages``: queries of allocation candidates, and of what projects
+and users have allocated.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -18,9 +20,10 @@ from agent.placement.client import CANDIDATES, PlacementClient
 
 
 def show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it; the project's and the user's are not of one moment.
+    """Show the usages of a project and of a user. The two are read one after the other. Return the
+    exit code.
 
-    :raises UsagesFailed: Placement does not say.
+    :raises UsagesFailed: Placement refuses the query.
     """
     project, user = options.arguments["project"], options.arguments["user_id"]
     refuse(owner_problems(project, "nobody" if user is None else user))
@@ -49,9 +52,9 @@ def _usage_lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
 
 
 def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show what is answered; that nothing fits is an answer too.
+    """Show the candidates for a query; no error if there are none. Return the exit code.
 
-    :raises BadRequest, CandidatesFailed: the query makes no sense.
+    :raises BadRequest, CandidatesFailed: the query is invalid.
     """
     query = parse_query(options.arguments["query"])
     with placement_work(conf, options, "candidates", writes=False) as work:
@@ -85,6 +88,6 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _names(client: PlacementClient, found: Candidates) -> Mapping[ProviderUuid, str]:
-    """The names of all providers that are shown: one request a tree."""
+    """Return the names of all providers that are shown. One request for each tree."""
     roots = sorted({one.root_uuid for one in found.summaries.values()})
     return {row.uuid: row.name for rows in client.exchange.each(client.tree, roots) for row in rows}

@@ -1,5 +1,5 @@
-"""``agent decommission``: a node is taken out of Placement, as far as nobody else has anything
-there.
+"""``agent decommission`` and ``agent pci unreport``: remove a node, or the providers of its
+devices, from Placement, as far as other consumers and providers allow.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,11 +28,11 @@ UNREPORT = "pci-unreport"
 
 
 def unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Delete the providers of the node's cards. Those that guests use stay, and the agent does not
-    start before they are gone.
+    """Delete the node's PCI providers. Those that guests use stay, and the agent does not start
+    before they are gone. Return the exit code.
 
     :raises AllocationError: there is no such node.
-    :raises ConfigError: the devices are reported, so that they would come again.
+    :raises ConfigError: the devices are configured to be reported, and would be again.
     :raises StoreLocked: an agent runs.
     """
     if conf.pci.report_in_placement:
@@ -81,14 +81,14 @@ def _unreport_lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]
 
 
 def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Have the consumers that are named or on record let go of the node, and delete its providers;
-    any other is told and stays.
+    """Release the consumers that the command line or the records name from the node, and delete its
+    providers. Other consumers are reported and stay. Return the exit code.
 
-    Without ``--all-providers`` only those are deleted that the store's journal knows as the
-    agent's, and the root.
+    Without ``--all-providers`` only the root and the providers are deleted that the store's journal
+    has as the agent's.
 
-    :raises AllocationError: what was asked for makes no sense.
-    :raises StoreLocked: an agent runs that manages the node, and would make it again.
+    :raises AllocationError: the request is invalid.
+    :raises StoreLocked: an agent runs that manages the node, and would create it again.
     """
     given = options.arguments
     known, evacuated = (
@@ -107,8 +107,7 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
                         "the root, which is no error"
                     ),
                 ) from error
-            # That it is not there is what was asked for: whoever repeats a decommission that was
-            # interrupted meets no error.
+            # No error, so that an interrupted decommission can be repeated.
             return finish(
                 work,
                 options,
@@ -129,8 +128,8 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
 def _ours(
     conf: cfg.ConfigOpts, root: ProviderUuid
 ) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
-    """The providers of the node that this store knows as the agent's, and the consumers that its
-    records know to have been there.
+    """Return the node's providers that the store's journal has, and the consumers that the records
+    have for the node.
     """
     with open_read_only(Path(conf.store.path), conf.store.connection) as store:
         providers = frozenset(store.journal(root).providers)
@@ -139,7 +138,7 @@ def _ours(
 
 
 def _recorded(reading: RecordReader, root: ProviderUuid) -> Iterator[ConsumerUuid]:
-    """The instances of the node, those that moved from or to it, and the migrations themselves."""
+    """Yield the node's instances, those that moved from or to the node, and their migrations."""
     for instance in every(lambda marker: reading.instances([root], marker)):
         yield instance.uuid
     for migration in every(lambda marker: reading.migrations([root], marker)):

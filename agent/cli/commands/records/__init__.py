@@ -1,1 +1,1 @@
-"""The commands about what is promised to guests, one module a noun."""
+"""The commands on the tracker's records."""

@@ -1,4 +1,4 @@
-"""``agent claim create|abort|show``."""
+"""``agent claim``, ``claims``, ``migrate`` and ``migrations``: claims, moves and migrations."""
 
 from dataclasses import replace
 from typing import get_args
@@ -16,9 +16,9 @@ from agent.render.records import claim_lines, migration_lines, move_lines
 
 
 def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Promise a guest that moves its room.
+    """Claim a node's resources for a guest that moves. Return the exit code.
 
-    :raises AgentError: there is no request in the file, no agent runs, or it refuses.
+    :raises AgentError: the file has no request, no agent runs, or it refuses.
     """
     agent = client(conf)
     return show_one(
@@ -27,7 +27,7 @@ def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Take a move where the command's second word says.
+    """Finish, confirm, revert or abort a move, by the command's second word. Return the exit code.
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
@@ -38,9 +38,9 @@ def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the claims that count, all or those of one instance.
+    """Show the open claims, all or those of one instance. Return the exit code.
 
-    :raises AgentError: neither daemon nor store tell, or the instance has none.
+    :raises AgentError: neither daemon nor store can be read, or the instance has no claims.
     """
     instance = options.arguments["instance"]
     found = listed(conf, options, "claims", {"instance": instance} if instance else {})
@@ -53,9 +53,9 @@ def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the migrations, all or those that are not over.
+    """Show the migrations, all or those that have not ended. Return the exit code.
 
-    :raises AgentError: neither daemon nor store tell.
+    :raises AgentError: neither daemon nor store can be read.
     """
     found = listed(conf, options, "migrations", {})
     shown = [
@@ -65,9 +65,9 @@ def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Promise a new guest its room.
+    """Claim a node's resources for a new guest. Return the exit code.
 
-    :raises AgentError: there is no request in the file, no agent runs, or it refuses.
+    :raises AgentError: the file has no request, no agent runs, or it refuses.
     """
     agent = client(conf)
     return show_one(
@@ -79,7 +79,7 @@ def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Give it back.
+    """Release a claim. Return the exit code.
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
@@ -89,10 +89,10 @@ def abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it.
+    """Show a claim. Return the exit code.
 
-    :raises UnknownClaim, ApiProblem: there is none.
-    :raises StoreError, ApiUnreachable: neither daemon nor store tell.
+    :raises UnknownClaim, ApiProblem: there is no such claim.
+    :raises StoreError, ApiUnreachable: neither daemon nor store can be read.
     """
     claim = options.arguments["claim"]
     found, _ = asked(

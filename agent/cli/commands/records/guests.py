@@ -1,4 +1,4 @@
-"""``agent guests list|import|forget``."""
+"""``agent guests list``, ``import`` and ``forget``: the hypervisor's guests and their records."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ from agent.render.look import Look, look_of, shown
 
 Document = Mapping[str, Any]
 
-# In seconds: for so long an import waits for the daemon to look at its nodes once more.
+# In seconds: how long a command waits for the daemon to audit its nodes first.
 PATIENCE = 60.0
 
 
 def show(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the guests, and what the records say of them.
+    """Show the guests, and their records. Return the exit code.
 
-    :raises AgentError: neither daemon nor driver tell, or there is no such node.
+    :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
     """
     nodes = (
         None
@@ -42,9 +42,9 @@ def show(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def imported(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Make records of the guests that have none, and show what became of each.
+    """Import the guests without records, and show the outcome for each. Return the exit code.
 
-    :raises AgentError: neither daemon nor driver tell, or there is no such node.
+    :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
     """
     nodes = from_daemon(conf, lambda client: _by_daemon(client, options))
     found = (
@@ -63,9 +63,10 @@ def imported(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
-    """End the record of a guest that is gone for good.
+    """End the record of a guest that is gone for good. Return the exit code.
 
-    :raises AgentError: there is none, the hypervisor shows it or may, or it is elsewhere.
+    :raises AgentError: there is no such record, the hypervisor shows the guest or may, or the guest
+        is on another host.
     """
     wanted = options.arguments["instance"]
     if not is_uuid(wanted):
@@ -83,7 +84,7 @@ def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
-    # So that one that has come back since is not forgotten.
+    # Audited first, so that a guest that has come back since is not forgotten.
     client.audit_report(client.request_audit(()), wait=PATIENCE)
     return client.forget_guest(instance)
 
@@ -101,8 +102,8 @@ def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
 def code(
     nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False
 ) -> int:
-    """The exit code: ``done`` and ``failed`` are the outcomes that are something done, and
-    something that could not be.
+    """Return the exit code. ``done`` and ``failed``: the outcomes that count as a change and as a
+    failure.
     """
     outcomes = {guest["outcome"] for node in nodes for guest in node["guests"]}
     well = [
@@ -117,7 +118,7 @@ def code(
 
 def _by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
     if not options.dry_run:
-        # So that nothing is put on record that has gone since.
+        # Audited first, so that no guest is recorded that has gone since.
         client.audit_report(client.request_audit(options.nodes), wait=PATIENCE)
     return client.import_guests(options.nodes, dry_run=options.dry_run)
 

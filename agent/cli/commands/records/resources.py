@@ -1,4 +1,4 @@
-"""``agent resources``: what the nodes have, and what of it is promised."""
+"""``agent resources``: shows what the nodes have, and what of it is claimed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +29,10 @@ Document = Mapping[str, Any]
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show all nodes, or those that match ``--node`` by name or uuid.
+    """Show all nodes, or those that match ``--node`` by name or uuid. Return the exit code.
 
     :raises StoreError: the store cannot be read, or there is no such node.
-    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     wanted = options.nodes
     found, offline = asked(
@@ -60,7 +60,7 @@ def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Docume
 
 
 def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
-    # Only of these more is asked, because there may be thousands.
+    # Details are read for the chosen nodes only, because there may be thousands.
     for summary in _chosen(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
         placement = list(_offered(client.tree(node["uuid"])["tree"], node["records"]))
@@ -74,8 +74,8 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
 
 
 def _offered(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
-    """What Placement has of each class of each provider that is the node's, and would still give.
-    ``used``, ``free``: null if nobody knows.
+    """Yield what Placement has of each class of each of the node's providers, and how much of it is
+    free. ``used``, ``free``: None if unknown.
     """
     nothing_held = records is not None and not any(
         records["usage"][noun] for noun in ("instances", "claims", "migrations")
@@ -95,8 +95,8 @@ def _offered(tree: Sequence[Document], records: Document | None) -> Iterator[Doc
 
 
 def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
-    """What the records alone tell. How the host's cells are, and whether its driver offers it,
-    nobody knows.
+    """Yield the nodes as the records alone show them. The state of the host's cells, and whether
+    the driver offers the node, are unknown.
     """
     policy = Policy.from_options(conf)
     reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)

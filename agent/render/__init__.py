@@ -1,1 +1,1 @@
-"""Views of reports and trees: text for people, JSON for tools."""
+"""Rendering of reports, trees and records: text for people, JSON for tools."""

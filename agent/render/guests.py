@@ -1,4 +1,4 @@
-"""The guests of a hypervisor as text and as a document, from the documents of the local API."""
+"""Rendering of a hypervisor's guests as text and as a document, from documents of the local API."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from agent.render.text import error_lines
 
 Document = Mapping[str, Any]
 
-# What is shown beside a guest, and in which style.
+# The words for a guest's outcome, and their style.
 OUTCOMES: Mapping[str, tuple[str, str]] = {
     "known": ("on record", "dim"),
     "elsewhere": ("on record, on another node", "dim"),
@@ -26,17 +26,19 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GuestList:
-    """``name``: of the command; ``source``: who told, the daemon or the driver itself."""
+    """The guests by node, as a command shows them."""
 
     name: Literal["guests", "guests-import"]
+    """The name of the command in the document."""
     source: Literal["daemon", "driver"]
+    """Whether the daemon was asked, or the driver itself."""
     dry_run: bool
     nodes: Sequence[Document]
     exit_code: int
 
 
 def guests_document(found: GuestList) -> Document:
-    """The one document of the command."""
+    """Return the document of the command."""
     return {
         "schema": f"compute-node-agent/{found.name}/1",
         "source": found.source,
@@ -48,7 +50,7 @@ def guests_document(found: GuestList) -> Document:
 
 
 def render_guests(found: GuestList, look: Look) -> str:
-    """The same as text: each node, its guests, and how many there are of each kind."""
+    """Return the text: each node with its guests, and the number of guests by outcome."""
     lines = (
         [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()]
         if found.source == "driver"

@@ -1,4 +1,4 @@
-"""The JSON report, to the letter of its schema: other tools rely on every name in it."""
+"""The JSON report, exactly by its schema: other tools rely on every name in it."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from agent.render.own_tree import HasTree, StoredTree, made_up, own_providers, r
 
 
 def problems_of(error: AgentError) -> tuple[Problem, ...]:
-    """Each error on its own, also where one exception carries many."""
+    """Return the problems of an error: several for an exception that carries several errors."""
     parts = error.errors if isinstance(error, ConfigErrors) else (error,)
     return tuple(Problem(part.code, part.message, part.remedy, part.fatal) for part in parts)
 
@@ -22,12 +22,14 @@ TREE_SCHEMA = "compute-node-agent/tree/1"
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """The one document on stdout. Pure ASCII, so that every stream can carry every name."""
+    """Return a document as JSON. It is pure ASCII, so that every stream can carry every name."""
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def yaml_dumps(document: Mapping[str, Any]) -> str:
-    """The same document as YAML, by way of JSON, so that both hold the same. Pure ASCII too."""
+    """Return a document as YAML, converted from its JSON, so that both have the same content. It is
+    pure ASCII too.
+    """
     import yaml  # Loaded when it is asked for, because hardly anybody does.
 
     text: str = yaml.safe_dump(
@@ -41,7 +43,7 @@ def yaml_dumps(document: Mapping[str, Any]) -> str:
 
 
 def report_document(report: Report) -> dict[str, Any]:
-    """The whole report."""
+    """Return the document of a report."""
     return {
         "schema": SCHEMA,
         "agent": {"version": report.version, "host": report.host},
@@ -59,9 +61,7 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def node_document(node: NodeReport) -> dict[str, Any]:
-    """One node of the report. The uuids of a provisional node print as null, wherever
-    they stand.
-    """
+    """Return the document of one node. The uuids of a provisional node are null everywhere."""
     document = {
         "name": node.name,
         "uuid": node.uuid,
@@ -88,7 +88,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
 
 
 def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
-    """Trees alone, as ``agent tree`` shows them, with the rows that the report has."""
+    """Return the document of ``agent tree``, with the same rows as in a report."""
     return {
         "schema": TREE_SCHEMA,
         "nodes": [
@@ -106,7 +106,7 @@ def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
 
 
 def tree_rows(node: HasTree) -> list[dict[str, Any]]:
-    """One row a provider, parents before their children."""
+    """Return one row for each provider, parents before their children."""
     return [
         _row(node.tree.provider(uuid), uuid in node.owned, node.used.get(uuid, {}))
         for uuid in own_providers(node.tree, node.uuid)
@@ -159,21 +159,21 @@ def _drift(drift: Drift) -> dict[str, Any]:
 
 
 def error_rows(errors: Iterable[Problem]) -> list[dict[str, str]]:
-    """Errors as every document has them."""
+    """Return the rows of errors, as every document has them."""
     return [
         {"code": error.code, "message": error.message, "remedy": error.remedy} for error in errors
     ]
 
 
 def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
-    """How many requests of each method, and in all."""
+    """Return the number of requests by method, and in total."""
     counted = {method: requests.get(method, 0) for method in METHODS}
     return {"total": requests.get("total", sum(counted.values())), **counted}
 
 
 def _plain(value: Any, hidden: Mapping[str, str]) -> Any:
-    """``value`` in JSON's own types; a made-up uuid becomes null, and as a key or within a text the
-    provider's name.
+    """Return ``value`` in JSON's types. A provisional uuid becomes null; as a key or within a text,
+    it becomes the provider's name.
     """
     if isinstance(value, str):
         return None if value in hidden else replaced(value, hidden)

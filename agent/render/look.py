@@ -1,4 +1,4 @@
-"""How text is shown: width, colour and characters, as the stream it goes to can carry them."""
+"""The form of text output: width, colour and characters, as far as the stream supports them."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ GAP = "  "
 def table_lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], words: int, indent: int = 0
 ) -> list[Text]:
-    """The headings and the rows; the first columns hold ``words``, the others numbers."""
+    """Return a table as lines. The first ``words`` columns hold words, the others numbers."""
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(headings, *shown, strict=True)]
 
@@ -40,7 +40,7 @@ def _padded(cell: str, width: int, is_word: bool) -> str:
 
 
 def some(count: int, noun: str) -> str:
-    """``1 claim``, ``2 claims``."""
+    """Return ``1 claim``, ``2 claims``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -51,7 +51,7 @@ INDENT = 4
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The characters of tree guides, marks and arrows."""
+    """The characters for tree guides, marks and arrows."""
 
     branch: str = "├─ "
     last: str = "└─ "
@@ -71,14 +71,14 @@ ASCII = Signs("|- ", "`- ", "|  ", "->", "<>", "--", "-", "*", "x", ".")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole.
-    ``wide``: nothing is left out.
-    """
+    """The form of text output to one stream."""
 
     width: int | None = None
+    """The columns of the terminal; None without a terminal: lines are not wrapped."""
     colour: bool = False
     unicode: bool = True
     wide: bool = False
+    """Whether nothing is left out."""
 
     @property
     def signs(self) -> Signs:
@@ -87,13 +87,13 @@ class Look:
 
     @property
     def wrap_at(self) -> int:
-        """Where lists are wrapped: the terminal's width, or a generous fixed one."""
+        """The width at which lists are wrapped: that of the terminal, or a fixed one."""
         return max(self.width, LEAST_WIDTH) if self.width else PLAIN_WIDTH
 
 
 def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ, *, wide: bool = False) -> Look:
-    """What ``stream`` can show. ``FORCE_COLOR`` does not count: escape codes belong on terminals
-    only.
+    """Return what ``stream`` supports. ``FORCE_COLOR`` is ignored, because escape codes belong on
+    terminals only.
     """
     terminal = stream.isatty()
     colour = (
@@ -116,12 +116,12 @@ def _carries(encoding: str) -> bool:
 
 
 def shown(text: str, style: str = "") -> Text:
-    """Text from outside, with control characters escaped and nothing in it taken for markup."""
+    """Return text from outside, with control characters escaped and without markup."""
     return Text(printable(text), style)
 
 
 def wrapped(text: Text, width: int) -> list[Text]:
-    """``text`` broken between words into lines of at most ``width`` columns."""
+    """Return ``text`` in lines of at most ``width`` columns, broken between words."""
     lines = list(text.wrap(_console(Look()), width))
     for line in lines:
         line.rstrip()
@@ -129,8 +129,8 @@ def wrapped(text: Text, width: int) -> list[Text]:
 
 
 def hanging(line: Text, look: Look) -> list[Text]:
-    """``line`` as it is where there is no terminal, else wrapped to its width, what goes on below
-    indented.
+    """Return ``line`` as it is without a terminal, else wrapped to its width, with the further
+    lines indented.
     """
     if look.width is None:
         return [line]
@@ -139,7 +139,7 @@ def hanging(line: Text, look: Look) -> list[Text]:
 
 
 def to_string(lines: Iterable[Text], look: Look) -> str:
-    """The lines as they are written to the stream, each ended by a newline."""
+    """Return the lines as they are written to the stream, each ended by a newline."""
     console = _console(look)
     console.print(Text("\n").join(lines), soft_wrap=True)
     file = console.file
@@ -148,8 +148,8 @@ def to_string(lines: Iterable[Text], look: Look) -> str:
 
 
 def _console(look: Look) -> Console:
-    # Everything that rich would guess from the environment is given, because look_of has decided
-    # it.
+    # All settings are given, because rich would guess them from the environment, and look_of has
+    # decided them.
     return Console(
         file=StringIO(),
         width=look.wrap_at,

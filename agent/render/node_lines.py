@@ -23,7 +23,7 @@ WORDS = 3  # The first columns hold words, the others numbers.
 
 
 def header_lines(node: NodeReport, signs: Signs) -> list[Text]:
-    """The node and how it stands."""
+    """Return the lines with the node's name, state, driver and uuid."""
     style = STATE_STYLES[node.state]
     facts = [f"driver {node.driver}", *([] if node.provisional else [node.uuid])]
     if node.attempts > 1:
@@ -50,7 +50,9 @@ def _mark(node: NodeReport, signs: Signs) -> str:
 
 
 def summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
-    """One row a node, for runs with so many nodes that nobody reads their trees."""
+    """Return a table with one row for each node, for runs with too many nodes to show
+    their trees.
+    """
     rows = [[printable(cell) for cell in _summary_row(node)] for node in nodes]
     widths = [max(map(cell_len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     heading = Text(

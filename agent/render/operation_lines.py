@@ -1,4 +1,4 @@
-"""Operations as lines: a sign, what changes from what to what, why, and what became of it."""
+"""Operations as lines: a sign, the change, the reason, and the outcome."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -33,8 +33,8 @@ Names = Mapping[str, str]
 
 
 def operation_lines(node: NodeReport, look: Look) -> list[Text]:
-    """One line an operation, in the order sent. On a terminal a long one goes on below,
-    indented.
+    """Return one line for each operation, in the order sent. On a terminal, long lines are wrapped
+    and indented.
     """
     names = _names(node)
     return [
@@ -71,7 +71,7 @@ def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Te
     return line
 
 
-# --- one teller a kind: its sign, its subject, the change -----------------------------------------
+# --- one function for each kind of operation: its sign, its subject, the change -------------------
 
 Told = tuple[str, str, str]
 
@@ -177,7 +177,7 @@ def _called(uuid: str | None, names: Names) -> str:
 
 
 def _held(resources: Mapping[ProviderUuid, Resources], names: Names) -> str:
-    """``MEMORY_MB 2048, VCPU 1 of node-1; VGPU 1 of node-1_NUMA0``."""
+    """Return ``MEMORY_MB 2048, VCPU 1 of node-1; VGPU 1 of node-1_NUMA0``."""
     return "; ".join(
         (
             f"{', '.join(f'{name} {amount}' for name, amount in sorted(amounts.items()))} of "

@@ -1,4 +1,4 @@
-"""The part of a node's forest that is the node's own, and how its uuids are shown."""
+"""The node's own part of a tree with sharing providers, and the uuids that are not shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,32 +10,32 @@ from agent.model.report import NodeReport
 
 
 class HasTree(Protocol):
-    """What is needed to show a tree: a node's report has it, and so has a stored tree."""
+    """What is needed to show a tree: a NodeReport has it, and a StoredTree."""
 
     @property
     def uuid(self) -> str:
-        """The root."""
+        """The uuid of the root."""
 
     @property
     def tree(self) -> ProviderTree:
-        """The forest that holds it."""
+        """The tree, with the roots that share with it."""
 
     @property
     def owned(self) -> frozenset[str]:
-        """The providers that are the agent's."""
+        """The providers that the agent wrote."""
 
     @property
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """What is in use by provider and class, where known."""
+        """The usages by provider and class, as far as known."""
 
     @property
     def provisional(self) -> bool:
-        """Whether the uuids were made up for a dry run."""
+        """Whether the uuids were generated for a dry run only."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTree:
-    """A node's tree as it was last seen at ``endpoint``. What is in use was not stored."""
+    """A node's tree from the store, as it was last seen at ``endpoint``. Usages are not stored."""
 
     name: str
     uuid: str
@@ -47,13 +47,15 @@ class StoredTree:
 
 
 def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:
-    """The node's own tree, parents first, without the roots that only share with it."""
+    """Return the node's own providers, parents first, without the roots that only share with the
+    tree.
+    """
     return tree.get_provider_uuids(root) if tree.exists(root) else []
 
 
 def made_up(node: NodeReport) -> Mapping[str, str]:
-    """The uuids that nobody may see, because the next run makes others, with what stands for them
-    in texts.
+    """Return the uuids that are not shown, because the next run generates others, with the names
+    that replace them in texts.
     """
     if not node.provisional:
         return {}
@@ -68,7 +70,7 @@ def made_up(node: NodeReport) -> Mapping[str, str]:
 
 
 def replaced(text: str, hidden: Mapping[str, str]) -> str:
-    """``text`` with every hidden uuid in it replaced."""
+    """Return ``text`` with every hidden uuid replaced."""
     for uuid, name in hidden.items():
         text = text.replace(uuid, name)
     return text

@@ -1,4 +1,4 @@
-"""What ``agent pci check`` shows of one node, and of the aliases, as documents."""
+"""Rendering of ``agent pci check``: a node's devices and the aliases, as documents and as text."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,9 @@ Document = Mapping[str, Any]
 
 
 def render_pci_check(found: Document, look: Look) -> str:
-    """The nodes with what each object of ``device_spec`` offers there, then the aliases."""
+    """Return the text: the nodes, with what each object of ``device_spec`` offers there, and the
+    aliases.
+    """
     lines = [*hanging(shown(found["notice"], "italic"), look), Text()] if found["notice"] else []
     for node in found["nodes"]:
         problems = [Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]]
@@ -103,7 +105,9 @@ def _asked(group: Document) -> Sequence[str]:
 def devices_document(
     node: ProviderUuid, devices: Iterable[PciDevice], settings: PciSettings
 ) -> Document:
-    """The devices of a node, and by each object of ``device_spec`` those that it offers."""
+    """Return the document of a node's devices, and of those that each object of ``device_spec``
+    offers.
+    """
     present = PresentDevices.of(devices)
     offered = {one.device.address: one for one in matched(present, settings.specs)}
     rows = {row.address: row for row in device_rows(node, present, settings.specs)}
@@ -117,7 +121,7 @@ def devices_document(
 
 
 def aliases_document(aliases: Aliases) -> list[Document]:
-    """The aliases, each with the request groups for one device that it stands for."""
+    """Return the documents of the aliases, each with its request groups for one device."""
     return [
         {
             "name": one.name,

@@ -1,4 +1,4 @@
-"""Progress of work over many nodes: a bar on a terminal, lines in the log elsewhere."""
+"""Progress of work on many nodes: a bar on a terminal, log lines elsewhere."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from agent.render.look import look_of
 
 LOG = logging.getLogger(__name__)
 
-# From this many nodes up the work is worth a bar.
+# The number of nodes from which on progress is shown.
 MANY = 5
 LOG_STEPS = 10
 
@@ -22,11 +22,11 @@ Finished = Callable[[str], None]
 
 @contextmanager
 def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
-    """What to call with the number of nodes once that is known; it gives what to call with each
-    finished node's name, from any thread.
+    """Yield a function that takes the number of nodes; it returns a function to call with the name
+    of each finished node, from any thread.
 
-    The bar goes to ``stream``, which is stderr, because stdout is the report's. It is gone when the
-    work is done.
+    The bar goes to ``stream``, which is stderr, because stdout is for the report. The bar is
+    removed when the work is done.
     """
     look = look_of(stream)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What ``agent provider-config check`` has found, as one document and as text."""
+"""Rendering of ``agent provider-config check``, as a document and as text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ SHOWN = ("name", "uuid", "operations", "errors")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Files that can be used. ``nodes``: what they would change; ``note``: why nothing is known of
-    that.
-    """
+    """The result of checking valid files."""
 
     folder: str
     files: Sequence[str]
     entries: Sequence[Mapping[str, Any]]
     warnings: Sequence[Problem]
     nodes: Sequence[NodeReport]
+    """What the files would change on each node."""
     note: str
+    """Why ``nodes`` is unknown; empty if it is known."""
     exit_code: int
 
 
 def check_document(checked: Checked) -> dict[str, Any]:
-    """The one document of the command."""
+    """Return the document of the command."""
     nodes = [
         {key: value for key, value in node_document(node).items() if key in SHOWN}
         for node in checked.nodes
@@ -50,7 +50,7 @@ def check_document(checked: Checked) -> dict[str, Any]:
 
 
 def render_check(checked: Checked, look: Look) -> str:
-    """The same as text."""
+    """Return the text of the command."""
     count, files = len(checked.entries), len(checked.files)
     what = (
         f"{count} {'entry' if count == 1 else 'entries'} in {files} "

@@ -1,4 +1,4 @@
-"""Claims, moves and migrations as text, from the documents of the local API."""
+"""Rendering of claims, moves and migrations as text, from documents of the local API."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
 
 
 def claim_lines(claims: Sequence[Document], look: Look) -> list[Text]:
-    """Each claim: its id and how it stands, whose and where it is, and what it holds."""
+    """Return the lines of claims: id, state, instance, node, and what they hold."""
     return [line for one in claims for line in _claim(one, look)]
 
 
 def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
-    """Each move: its migration, and its claims below."""
+    """Return the lines of moves: the migration, and its claims below."""
     lines: list[Text] = []
     for one in moves:
         lines += [
@@ -30,7 +30,7 @@ def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
 
 
 def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
-    """Each migration: its uuid, type and status, whose it is, and from where to where."""
+    """Return the lines of migrations: uuid, type, status, instance, source and destination."""
     lines: list[Text] = []
     for one in migrations:
         lines.append(

@@ -1,4 +1,4 @@
-"""What nodes have, what of it is promised, and what Placement would still give, as text, from the
+"""Rendering of what nodes have, what of it is claimed, and what is free in Placement, as text, from
 documents of the local API.
 """
 
@@ -17,12 +17,12 @@ OFFERED = ("Placement", "used", "total", "reserved", "ratio", "free")
 HOST = ("host", "used", "total", "reserved", "free")
 NODES = ("node", "state", "CPUs", "of", "memory MiB", "of", "disk MiB", "of", "instances")
 NODES_AT_MOST = 20
-"""Of more nodes than this there is a line each."""
+"""Beyond this number of nodes, each node has one line."""
 KINDS = (("CPUs", "vcpus"), ("memory MiB", "memory_mb"), ("disk MiB", "disk_mb"))
 
 
 def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
-    """The nodes, one below the other, or in a table where they are many."""
+    """Return the lines of the nodes, one block for each, or a table of many."""
     if len(nodes) > NODES_AT_MOST:
         return resource_table(nodes, look)
     lines: list[Text] = []
@@ -37,7 +37,7 @@ def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
 
 
 def resource_table(nodes: Sequence[Document], _look: Look) -> list[Text]:
-    """The nodes, a line each: what is used of all that the host has."""
+    """Return a table with one line for each node: what is used of the host's totals."""
     return table_lines(NODES, [_row(one) for one in nodes], 2) if nodes else []
 
 
@@ -58,9 +58,7 @@ def _known(amount: int | None) -> str:
 
 
 def _offered(rows: Sequence[Document]) -> Iterator[Text]:
-    """The same figures as the tree of an audit, and of each class how much Placement would still
-    give.
-    """
+    """Return the amounts of the report's tree, and the free amount of each class in Placement."""
     if not rows:
         yield Text("  not in Placement yet", "yellow")
         return
@@ -108,7 +106,7 @@ def _amounts(records: Document, name: str, key: str) -> tuple[str, ...]:
 
 
 def _cell(cell: Document) -> str:
-    """How one cell is used. A CPU that went offline under a guest is told."""
+    """Return the usage of one cell. CPUs that went offline under a guest are named."""
     parts = [f"cell {cell['id']}: {cell['memory_mb_used']} of {cell['memory_mb']} MiB"]
     if cell["shared"]:
         parts.append(
@@ -119,7 +117,7 @@ def _cell(cell: Document) -> str:
             f"pinned {format_cpu_list(set(cell['pinned'])) or 'none'} of "
             f"{format_cpu_list(set(cell['dedicated']))}"
         )
-    # Ordinary pages are the rest of the memory.
+    # Pages of the smallest size are not shown; they are the rest of the memory.
     ordinary = min((one["size_kib"] for one in cell["pages"]), default=None)
     parts += [
         f"{one['used']} of {one['total'] - one['reserved']} pages of {one['size_kib']} KiB"

@@ -1,4 +1,4 @@
-"""How the daemon and its nodes are, as text."""
+"""Rendering of the state of the daemon and its nodes, as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ NODES = (
     "errors",
 )
 NODES_AT_MOST = 20
-"""Of more nodes than this there is a line each, and no more about those that are well."""
+"""Beyond this number of nodes, each node has one line, and those that are well have no more."""
 
 
 def render_status(
@@ -37,8 +37,10 @@ def render_status(
     *,
     as_table: bool = False,
 ) -> str:
-    """The daemon, None if there is none, and its nodes as summaries of the local API. ``now``:
-    seconds since the epoch.
+    """Return the text of ``agent status``.
+
+    ``daemon``: None if none runs. ``nodes``: summaries of the local API. ``now``: seconds since the
+    epoch.
     """
     lines = [line for text in _daemon(daemon) for line in hanging(text, look)]
     if nodes and (as_table or len(nodes) > NODES_AT_MOST):
@@ -93,8 +95,8 @@ def _errors(node: Document, look: Look) -> list[Text]:
 
 
 def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
-    """What drifts on the nodes, as the local API's documents have it. Of many nodes, those on which
-    nothing does are counted.
+    """Return the text of ``agent drift``, from documents of the local API. Of many nodes, those
+    without drift are only counted.
     """
     lines: list[Text] = []
     without = [node for node in nodes if not node["drift"]] if len(nodes) > NODES_AT_MOST else []

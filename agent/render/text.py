@@ -1,6 +1,4 @@
-"""The text report: each node, its tree, what was or would be sent, what is wrong, and one closing
-line.
-"""
+"""The text report: each node with its tree, its operations and its problems, and a closing line."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +25,8 @@ NONE: Names = {}
 
 
 def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
-    """The whole report as text, ending in a newline. ``as_table``: a line for each node, however
-    few there are.
+    """Return the report as text that ends in a newline. ``as_table``: one line for each node,
+    however few there are.
     """
     lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
     if len(report.nodes) > TREES_AT_MOST or (as_table and report.nodes):
@@ -43,10 +41,10 @@ def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
 
 
 def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
-    """A table in place of the trees, and of the rest what a person may still read: what is wrong
-    before what is only new.
+    """Return the lines for many nodes: a table in place of the trees, and the details of as many
+    nodes as a person may read, those with errors first.
     """
-    # The sort is stable, so that nodes of one kind stay in their order.
+    # The sort is stable, so that nodes with errors stay in their order, and so do the others.
     telling = sorted(
         (node for node in nodes if node.outcomes or node.drift or node.errors),
         key=lambda node: not node.errors,
@@ -81,7 +79,7 @@ def _more(count: int, what: str) -> list[Text]:
 
 
 def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
-    """Trees alone, one below the other."""
+    """Return trees as text, one below the other."""
     lines: list[Text] = []
     for one in trees:
         seen = Text.assemble(
@@ -97,7 +95,9 @@ def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
 
 
 def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
-    """A line for each resource class of each provider, and for a provider without any."""
+    """Return a table with one line for each resource class of each provider, and for each provider
+    without any.
+    """
     rows = [
         (one.name, provider.name, *cells)
         for one in trees
@@ -108,8 +108,8 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
 
 
 def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[str] = ()) -> str:
-    """Errors alone: what a run prints that came to no report. ``places``: where each comes from,
-    empty if nobody knows.
+    """Return errors as text, for a run without a report. ``places``: where each comes from, empty
+    if unknown.
     """
     lines: list[Text] = []
     for problem, place in zip_longest(problems, places, fillvalue=""):
@@ -140,7 +140,7 @@ def _trait_changes(node: NodeReport) -> TraitChanges:
 
 
 def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
-    """One thing that drifts, with its remedy."""
+    """Return the lines of one drift, with its remedy."""
     style = "yellow" if drift.severity == "warning" else "cyan"
     subject = drift.consumer or drift.provider
     line = Text.assemble(
@@ -153,7 +153,7 @@ def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
 
 
 def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
-    """Errors, each with its remedy."""
+    """Return the lines of errors, each with its remedy."""
     lines = []
     for error in errors:
         line = Text.assemble(
@@ -190,7 +190,7 @@ def _closing(report: Report) -> Text:
 
 
 def counted(noun: str, parts: Counter[str]) -> str:
-    """``3 requests (2 GET, 1 PUT)``."""
+    """Return ``3 requests (2 GET, 1 PUT)``."""
     number = parts.total()
     text = f"{number} {noun}" + ("" if number == 1 else "s")
     return text + (

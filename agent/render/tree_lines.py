@@ -18,7 +18,7 @@ GAP = " " * 3
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """One resource class, its numbers as they are shown."""
+    """The amounts of one resource class, as text."""
 
     resource_class: str
     used: str
@@ -29,17 +29,19 @@ class _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """One provider with the guides before its name (``head``) and before its details (``body``)."""
+    """One provider, with the guides before its name and before its details."""
 
     provider: Provider
     head: str
+    """The guides before the name."""
     body: str
+    """The guides before the details."""
     amounts: tuple[_Amounts, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the numbers of a tree stand, so that they line up over all its levels."""
+    """The widths of a tree's columns, so that numbers are aligned across its levels."""
 
     label: int
     used: int
@@ -49,17 +51,17 @@ class _Columns:
 
     @property
     def slash(self) -> int:
-        """Where the slashes stand in the column of used and total, that of its heading too."""
+        """The position of the slash between used and total, in the heading too."""
         return max(self.used, HEADINGS[0].index("/"))
 
     @property
     def amount(self) -> int:
-        """The width of that column."""
+        """The width of the column of used and total."""
         return max(self.slash + 1 + self.total, len(self.heading))
 
     @property
     def heading(self) -> str:
-        """Its heading."""
+        """The heading of the column of used and total."""
         return " " * (self.slash - HEADINGS[0].index("/")) + HEADINGS[0]
 
 
@@ -67,14 +69,14 @@ TraitChanges = Mapping[str, tuple[frozenset[str], frozenset[str]]]
 """The traits of a provider before and after."""
 UNCHANGED: TraitChanges = {}
 SHOWN_AT_MOST = 6
-"""Of more traits than this the count is shown, because people look for numbers here, and a host has
-dozens of traits.
+"""Beyond this number of traits, their count is shown, because readers look for amounts here, and a
+host has dozens of traits.
 """
 
 
 def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> list[Text]:
-    """The node's own tree. Nothing, if it has none. ``changes``: what became of the traits of some
-    providers.
+    """Return the node's own tree as lines; none if the node has no tree. ``changes``: the traits of
+    providers before and after the operations.
     """
     branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
     if not branches:
@@ -117,8 +119,8 @@ def _branches(
 
 
 def inventory_rows(provider: Provider, used: Mapping[str, int]) -> list[tuple[str, ...]]:
-    """The cells of a table: class, used, total, reserved and ratio of each class; empty ones, if
-    there is none.
+    """Return the cells of a table: class, used, total, reserved and ratio of each class; a row of
+    empty cells if there is no class.
     """
     found = _inventory(provider, used)
     return [
@@ -190,7 +192,7 @@ def _amounts(body: str, amounts: _Amounts, columns: _Columns) -> Text:
 
 
 def _traits(provider: Provider, changes: TraitChanges, look: Look) -> list[str]:
-    """All of them, or where there are many their count and those that were changed."""
+    """Return all traits; of many, their count and the changed ones."""
     traits = provider.traits
     if look.wide or len(traits) <= SHOWN_AT_MOST:
         return sorted(traits)

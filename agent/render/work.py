@@ -1,5 +1,5 @@
-"""What an operator did to Placement, or would do: its outcome, the requests that write, and how
-many there were.
+"""Rendering of an operator's work on Placement: the outcome, the requests that write, and the
+number of requests.
 """
 
 import json
@@ -20,9 +20,7 @@ from agent.render.text import counted, error_lines
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """``result`` is for tools, ``lines`` for people; ``problems`` are what went wrong beside it.
-    ``notice`` is a line to show first.
-    """
+    """The report of a command on Placement."""
 
     name: str
     mode: Literal["http", "embedded"]
@@ -30,16 +28,20 @@ class WorkReport:
     max_version: str
     dry_run: bool
     result: Mapping[str, Any]
+    """The outcome for tools."""
     lines: Sequence[str]
+    """The outcome for people."""
     writes: Sequence[Write]
     requests: Mapping[str, int]
     problems: Sequence[Problem]
+    """What failed beside the outcome."""
     exit_code: int
     notice: str = ""
+    """A line to show first."""
 
 
 def work_document(report: WorkReport) -> dict[str, Any]:
-    """The one document of a command."""
+    """Return the document of the command."""
     return {
         "schema": f"compute-node-agent/{report.name}/1",
         "placement": {
@@ -66,7 +68,7 @@ def work_document(report: WorkReport) -> dict[str, Any]:
 
 
 def render_work(report: WorkReport, look: Look) -> str:
-    """The same as text."""
+    """Return the text of the command."""
     sections = [
         hanging(shown(report.notice, "italic"), look) if report.notice else [],
         [line for one in report.lines for line in hanging(shown(one), look)],

@@ -11,8 +11,8 @@ SYSTEM_SOCKET = "/run/compute-node-agent/agent.sock"
 
 
 def default_socket() -> str:
-    """The system's for root and for a service's user; anybody else's is in the user's own run-time
-    folder.
+    """Return the system's path for root and without XDG_RUNTIME_DIR (services), else a path in the
+    user's own run-time folder.
     """
     own = os.environ.get("XDG_RUNTIME_DIR")
     return (

@@ -1,4 +1,4 @@
-"""[compute]: how a node's tree is laid out and audited."""
+"""[compute]: the layout and the audits of a node's tree."""
 
 from oslo_config import cfg, types
 

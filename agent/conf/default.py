@@ -122,6 +122,6 @@ OPTIONS = [
 
 
 def host_name(conf: cfg.ConfigOpts) -> str:
-    """``[DEFAULT] host``. Not ``conf.host``: that is the section [host]."""
+    """Return ``[DEFAULT] host``. ``conf.host`` would be the section [host]."""
     name: str = conf.DEFAULT.host
     return name

@@ -1,4 +1,4 @@
-"""[devices]: mediated devices, and the section [mdev_<type>] of each type of them. All names but
+"""[devices]: mediated devices, and a section [mdev_<type>] for each type. All names but
 max_per_guest are nova's.
 """
 
@@ -24,12 +24,12 @@ OPTIONS = [
 
 
 def type_group(mdev_type: str) -> str:
-    """The section of a type."""
+    """Return the name of a type's section."""
     return f"mdev_{mdev_type}"
 
 
 def type_options(mdev_type: str) -> list[cfg.Opt]:
-    """The options in the section of a type."""
+    """Return the options of a type's section."""
     return [
         cfg.ListOpt(
             "device_addresses",
@@ -48,7 +48,7 @@ def type_options(mdev_type: str) -> list[cfg.Opt]:
 
 
 def register_types(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
-    """Register the section of every type that ``conf`` names; what was registered, by group."""
+    """Register the section of every type that ``conf`` lists. Return the options by group."""
     sections = [(type_group(name), type_options(name)) for name in conf[GROUP].enabled_mdev_types]
     for group, options in sections:
         conf.register_opts(options, group)

@@ -1,4 +1,4 @@
-"""[image_cache]: where the images are from which guests were made. The name is nova's."""
+"""[image_cache]: the cache of the images that guests were created from. The name is nova's."""
 
 from oslo_config import cfg
 

@@ -1,4 +1,6 @@
-"""[ironic]: every keystoneauth option, and which nodes the agent manages. All names are nova's."""
+"""[ironic]: the nodes that the agent manages, and every keystoneauth option. All names
+are nova's.
+"""
 
 from oslo_config import cfg
 

@@ -1,5 +1,5 @@
-"""The options of keystoneauth's session, adapter and authentication plugins, in a
-section of ours.
+"""The options of keystoneauth's session, adapter and authentication plugins, for a section of the
+agent's configuration.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 Defaults = Mapping[str, Any]
-"""What the agent has otherwise than keystoneauth."""
+"""Defaults that differ from keystoneauth's."""
 
 
 def register(conf: cfg.ConfigOpts, group: str, defaults: Defaults) -> None:
-    """Register them in ``group``."""
+    """Register the options in ``group``."""
     loading.register_session_conf_options(conf, group)
     loading.register_adapter_conf_options(conf, group, include_deprecated=False)
     loading.register_auth_conf_options(conf, group)
@@ -22,7 +22,9 @@ def register(conf: cfg.ConfigOpts, group: str, defaults: Defaults) -> None:
 
 
 def shown(defaults: Defaults) -> list[cfg.Opt]:
-    """The same options for the sample file and the reference, with those of the password plugin."""
+    """Return the same options, with those of the password plugin, for the sample file and the
+    reference.
+    """
     adapter, session = (
         loading.get_adapter_conf_options(include_deprecated=False),
         loading.get_session_conf_options(),

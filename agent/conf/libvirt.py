@@ -1,4 +1,4 @@
-"""[libvirt]: the connection to libvirt, and what guests there get. All names are nova's."""
+"""[libvirt]: the connection to libvirt, and what guests get there. All names are nova's."""
 
 from oslo_config import cfg
 

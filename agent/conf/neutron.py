@@ -1,4 +1,4 @@
-"""[neutron]: physical networks, and the section [neutron_physnet_<name>] of each."""
+"""[neutron]: physical networks, and a section [neutron_physnet_<name>] for each."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,12 +27,12 @@ NUMA_NODES = cfg.ListOpt(
 
 
 def physnet_group(name: str) -> str:
-    """The section of a physical network."""
+    """Return the name of a physical network's section."""
     return f"neutron_physnet_{name}"
 
 
 def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
-    """Register the section of every physical network that ``conf`` names; what was registered, by
+    """Register the section of every physical network that ``conf`` lists. Return the options by
     group.
     """
     sections: list[tuple[str, list[cfg.Opt]]] = [
@@ -44,6 +44,6 @@ def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
 
 
 def physnet_nodes(conf: cfg.ConfigOpts) -> Mapping[str, Sequence[int]]:
-    """The NUMA nodes of each physical network."""
+    """Return the NUMA nodes of each physical network."""
     register_physnets(conf)
     return {name: conf[physnet_group(name)].numa_nodes for name in conf[GROUP].physnets}

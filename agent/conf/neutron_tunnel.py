@@ -1,4 +1,4 @@
-"""[neutron_tunnel]: where tunneled networks end."""
+"""[neutron_tunnel]: the NUMA nodes of tunneled networks."""
 
 from oslo_config import cfg, types
 

@@ -1,5 +1,5 @@
-"""Options of nova's that change what Placement is told of a host and mean nothing to the agent.
-They are read to be named in a warning.
+"""nova's options that change what nova reports of a host to Placement, and that the agent does not
+use. They are registered so that the agent can warn of them.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,16 @@ from oslo_config import cfg
 
 @dataclass(frozen=True, slots=True)
 class UnusedOption:
-    """``matters``: whether the value changes anything in nova; ``instead``: what to do here.
-    ``driver``: the only one that it is about.
-    """
+    """One such option."""
 
     group: str | None
     option: cfg.Opt
     matters: Callable[[Any], bool]
+    """Whether a value changes anything in nova, as a function of the value."""
     instead: str
+    """What the agent does, or what to set instead."""
     driver: str | None = None
+    """The only driver that the option concerns; None: every driver."""
 
 
 UNUSED = (
@@ -52,7 +53,7 @@ UNUSED = (
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """The options as they are registered. They are not in the sample, because there is no reason to
+    """Return the options to register. The sample does not have them, because there is no reason to
     set them.
     """
     return [(one.group, [one.option]) for one in UNUSED]

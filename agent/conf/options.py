@@ -1,4 +1,4 @@
-"""All options together: registration for a run, and the list for the generated sample and
+"""All options of the agent: their registration for a run, and the list for the generated sample and
 reference.
 """
 
@@ -47,9 +47,9 @@ SERVICES = (placement, ironic)
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """The agent's own options as they are registered."""
-    # An option of no group is hidden by a group of its name, so that ``host`` needs a group of its
-    # own to be read from.
+    """Return the agent's own options as they are registered."""
+    # A group hides an option without group that has its name. So ``host`` is registered in a group
+    # DEFAULT, where it can be read beside the section [host].
     ungrouped = [option for option in default.OPTIONS if option is not default.HOST]
     return [
         (None, ungrouped),
@@ -62,8 +62,9 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
 def register(conf: cfg.ConfigOpts) -> None:
     """Register every option of the agent with ``conf``.
 
-    Not as oslo.config's command line options: it would exit at the first bad value, with no word on
-    where it stands. The agent's own command line takes every option as ``--group-option``.
+    They are not registered as oslo.config's command line options, because oslo.config would exit at
+    the first bad value without naming its place. The agent's own command line takes every option as
+    ``--group-option``.
     """
     for group, options in by_group():
         conf.register_opts(options, group=group)
@@ -72,12 +73,12 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def of_keystoneauth() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """The options of keystoneauth, for all sections that have them."""
+    """Return the options of keystoneauth, for all sections that have them."""
     return [(service.GROUP, keystoneauth.shown(service.DEFAULTS)) for service in SERVICES]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """For oslo.config's generators."""
+    """Return all options by group, for oslo.config's generators."""
     groups: dict[str | None, list[cfg.Opt]] = {
         module.GROUP: list(module.OPTIONS) for module in GROUPS
     }

@@ -1,4 +1,6 @@
-"""[pci]: which devices guests may have, and how flavors ask for them. All names are nova's."""
+"""[pci]: the devices that guests may have, and the aliases by which flavors ask for them. All names
+are nova's.
+"""
 
 from oslo_config import cfg
 

@@ -1,4 +1,4 @@
-"""[placement]: every keystoneauth option, and how the agent talks to Placement."""
+"""[placement]: requests to Placement, and every keystoneauth option."""
 
 from oslo_config import cfg
 
@@ -62,8 +62,8 @@ OPTIONS = [
     ),
 ]
 
-# What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes
-# too.
+# Defaults that differ from keystoneauth's. Its own retries are off, because they would repeat
+# writes too.
 DEFAULTS = {
     "service_type": "placement",
     "valid_interfaces": ["internal", "public"],

@@ -1,4 +1,4 @@
-"""[store]: where the agent keeps what it must not forget."""
+"""[store]: the place of the agent's persistent state."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ GROUP = "store"
 
 
 def default_path() -> str:
-    """``/var/lib/compute-node-agent`` for root, else the user's state folder."""
+    """Return ``/var/lib/compute-node-agent`` for root, else a path in the user's state folder."""
     if os.geteuid() == 0:
         return "/var/lib/compute-node-agent"
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")

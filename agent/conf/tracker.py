@@ -1,4 +1,4 @@
-"""[tracker]: how the records of claims are kept."""
+"""[tracker]: the records of claims."""
 
 from oslo_config import cfg
 

@@ -1,4 +1,4 @@
-"""[workarounds]: nova's switches for what some clouds need otherwise."""
+"""[workarounds]: nova's switches for special cases of some clouds."""
 
 from oslo_config import cfg
 

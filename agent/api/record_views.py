@@ -53,8 +53,9 @@ class RecordViews:
             return _claim_documents(reading, [_found(reading, id, purpose)])[0]
 
     def move(self, id: str) -> JsonObject:
-        """Return a move by its id or its migration's uuid: the record of the migration, and its
-        claims, which are the claim at the destination and the other open ones of the migration.
+        """Return a move by its id or its migration's uuid: the record of the migration, its other
+        open claims, and the claim with the move's id. The latter is left out if it is at the
+        source, because the destination has a store of its own.
 
         :raises UnknownClaim: there is none.
         """

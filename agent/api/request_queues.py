@@ -28,8 +28,8 @@ def queue_of(inbox: ReceiveBuffer) -> Lane:
 
 
 class RequestQueues:
-    """The queues of connections with whole requests, for ``threads`` + 1 threads, of which one
-    serves health alone.
+    """The queues of connections with whole requests, for ``threads`` + 1 threads. At most
+    ``threads`` of them serve anything but health, so that one is always left for health.
 
     At most ``most`` connections wait in the lane of health, and as many in the others together.
     """

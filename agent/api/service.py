@@ -26,15 +26,15 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """A node as its last audit left it. Sections that the audit could not read are those of the
+    """A node as its last audit left it. Drift that this audit could not look for is that of the
     audit before.
     """
 
     report: NodeReport
     endpoint: str | None
-    """The Placement that the audit used."""
+    """The Placement that the audit used; None if unknown."""
     at: float
-    """When the audit ended, in seconds since the epoch."""
+    """When the node was last audited or found unchanged, in seconds since the epoch."""
     good_at: float | None
     """When an audit last left the node well, in seconds since the epoch; None if none has."""
 

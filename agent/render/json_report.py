@@ -30,7 +30,7 @@ def yaml_dumps(document: Mapping[str, Any]) -> str:
     """Return a document as YAML, converted from its JSON, so that both have the same content. It is
     pure ASCII too.
     """
-    import yaml  # Loaded when it is asked for, because hardly anybody does.
+    import yaml  # Imported here, because YAML is rarely asked for.
 
     text: str = yaml.safe_dump(
         json.loads(dumps(document)),

@@ -17,8 +17,8 @@ RETRY_AFTER = "1"
 
 
 class AuditWaiter:
-    """Answers with audits, and lets a limited number of clients wait for them. The others are
-    answered at once with status 202.
+    """Answers with audits, and lets a limited number of clients wait for their end. The others are
+    answered at once with the audit's present state.
     """
 
     def __init__(self, service: Service, room: WaitLimit) -> None:

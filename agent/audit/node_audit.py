@@ -320,13 +320,7 @@ class NodeAudit:
                     )
                 judged = self._judged(record, driver_report, target)
             with record.step("plan"):
-                plan = make_plan(
-                    placement_state.view, target, placement_state.capabilities, root, move
-                )
-                if plan.limited and self.context.server.offers_more(record.client):
-                    plan = make_plan(
-                        placement_state.view, target, placement_state.capabilities, root, move
-                    )
+                plan = self._make_plan(record, target, move)
                 plan, withheld = self.rivals.withheld(judged.added_to(plan))
                 record.planned(plan, driver_report.facts if driver_report else None)
                 record.errors += judged.errors
@@ -793,6 +787,16 @@ class NodeAudit:
         return allocations.judged(record.client, owned, driver_report.facts, record.tried)
 
     # --- the flush --------------------------------------------------------------------------------
+
+    def _make_plan(self, record: AuditRun, target: Target, move: AllocationMove | None) -> Plan:
+        """Return the operations that lead from the view to ``target``; planned again if the server
+        offers a newer microversion than before and the first plan had to do without one.
+        """
+        placement_state, root = self.placement_state, self.node.uuid
+        plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
+        if plan.limited and self.context.server.offers_more(record.client):
+            plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
+        return plan
 
     def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
         """Flush the plan, and note which evacuations its removals clear."""

@@ -163,17 +163,16 @@ def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, 
         for key, one in value.items():
             yield from _faults(key, inner[0], path)
             yield from _faults(one, inner[1], f"{path}[{key!r}]" if path else str(key))
-    elif outer is Literal:
-        yield path, value, f"none of {', '.join(map(str, inner))}"
     else:
-        yield (
-            path,
-            value,
-            _WORDS.get(
-                AbstractSet if _is_set(outer) else Mapping if outer is _MAPPING else outer,
-                f"no {getattr(outer, '__name__', outer)}",
-            ),
-        )
+        yield path, value, _wrong_type(outer, inner)
+
+
+def _wrong_type(outer: Any, inner: tuple[Any, ...]) -> str:
+    """Return what a value is not that should be of type ``outer`` with the parameters ``inner``."""
+    if outer is Literal:
+        return f"none of {', '.join(map(str, inner))}"
+    kind = AbstractSet if _is_set(outer) else Mapping if outer is _MAPPING else outer
+    return _WORDS.get(kind, f"no {getattr(outer, '__name__', outer)}")
 
 
 def _plain(kind: Any, value: object) -> Any:

@@ -79,8 +79,11 @@ def behaviour(python: Path, options: tuple[str, ...], store: Path) -> dict[str, 
 
 
 def without_volatile(value: Any, store: Path) -> Any:
-    """Return a document without times and the store's path."""
+    """Return a document without times and the store's path, its nodes in the order of uuids."""
     if isinstance(value, dict):
+        if isinstance(nodes := value.get("nodes"), list):
+            # Several nodes are first audited at once, in any order.
+            value = {**value, "nodes": sorted(nodes, key=lambda node: str(node["uuid"]))}
         return {k: without_volatile(v, store) for k, v in value.items() if k not in VOLATILE}
     if isinstance(value, list):
         return [without_volatile(element, store) for element in value]

@@ -15,7 +15,7 @@ from tests.support import faults
 from tests.support.crash import Crash, crash
 from tests.support.placement import PlacementServer
 
-SAVES = ("save_knowledge", "save_view", "save_journal")
+SAVES = ("save_capabilities", "save_view", "save_journal")
 # How many requests and saves most runs of the trees here have: at a later one nothing happens.
 REQUESTS, SAVED = 30, 4
 

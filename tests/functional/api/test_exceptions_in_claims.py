@@ -22,7 +22,7 @@ from tests.support.tracking import FN, Host, device, uuid_of
 
 GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "what is known of the claim": (agent.tracker.tracker, "known_of"),
+    "what is known of the claim": (agent.tracker.tracker, "read_stored_state"),
     "the nodes that it concerns": (agent.tracker.tracker, "places"),
     "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),

@@ -14,9 +14,9 @@ MAX_TOKEN = 255
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Up to the last @ before the path, because whoever forgot to quote one in a password means that. What stands there without a password
-# may be a token.
-_PASSWORD_IN_URL = re.compile(r"(://(?:[^/\s:'\"]*:)?)[^/\s'\"]+@")
+# Up to the last @ before the path, because whoever forgot to quote one in a password means that. What stands there alone may be
+# a token if the URL is HTTP's; elsewhere, as in that of a database, it is a user's name, which helps in a message.
+_PASSWORD_IN_URL = re.compile(r"(\bhttps?://(?:[^/\s:'\"]*:)?|://[^/\s:'\"]*:)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 

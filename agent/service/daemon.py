@@ -196,7 +196,9 @@ class Daemon:
         """Report a bug to systemd and to the requests in ``asked``, unless that fails too."""
         try:
             if running is not None:
-                self._show(_failure(running, bug), asked, running.hanging, whole=True)
+                failure = _failure(running, bug)
+                self._show(failure, running.hanging, whole=True)
+                self._answer(failure, asked)
             self._say(f"degraded: {bug.message}")
         except Exception:
             LOG.exception("telling of a failure")
@@ -220,8 +222,9 @@ class Daemon:
         self._begun, self._nodes = True, report.nodes or self._nodes
         self._plan_next(report.errors, report.nodes)
         self._news.tell(report.errors, report.nodes)
-        self._show(report, asked, running.hanging, whole=True)
+        self._show(report, running.hanging, whole=True)
         self._say(summary(report.errors, report.nodes, running.hanging))
+        self._answer(report, asked)
 
     def _audit(self, running: Runtime, store: Store, *, asked: bool) -> Report:
         """Poll the monitors and audit every node."""
@@ -251,8 +254,9 @@ class Daemon:
         except AgentError as error:
             report = replace(_failure(running, error), dry_run=asked.dry_run)
         if not self._stopping.is_set():
-            self._show(report, [asked], running.hanging, whole=False)
+            self._show(report, running.hanging, whole=False)
             self._tell_bugs(report, running)
+            self._answer(report, [asked])
 
     def _publish(self, running: Runtime, store: Store) -> None:
         """Audit the nodes that have changed."""
@@ -272,7 +276,7 @@ class Daemon:
             report = _failure(running, error)
         if self._stopping.is_set():
             return
-        self._show(report, [], running.hanging, whole=False)
+        self._show(report, running.hanging, whole=False)
         self._tell_bugs(report, running)
 
     def _tell_bugs(self, report: Report, running: Runtime) -> None:
@@ -283,13 +287,16 @@ class Daemon:
             self._schedule.failed()
             self._say(summary(report.errors, (), running.hanging))
 
-    def _show(
-        self, report: Report, asked: Sequence[RequestedAudit], hanging: int, *, whole: bool
-    ) -> None:
-        """Hand a report to the local API, to the metrics, and to the requests in ``asked``."""
+    def _show(self, report: Report, hanging: int, *, whole: bool) -> None:
+        """Hand a report to the local API and to the metrics."""
         self._service.audited(report, whole=whole)
         if self._api is not None:
             self._api.metrics.audited(report, hanging, whole=whole)
+
+    def _answer(self, report: Report, asked: Sequence[RequestedAudit]) -> None:
+        """Hand a report to the requests in ``asked``: last, because a client that has it may ask
+        for the status at once.
+        """
         if asked:
             document = report_document(
                 replace(report, exit_code=exit_code(report.nodes, report.errors))

@@ -20,7 +20,9 @@ from agent.model.report import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
 from agent.service import daemon, runtime, schedule
+from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
+from agent.service.daemon_service import DaemonService
 from agent.store.record_schema import LEASE
 from agent.store.store import open_read_only
 from tests.support import faults
@@ -374,3 +376,22 @@ def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypat
     service(script)
     assert (len(left), min(left) > 150) == (4, True), left
     assert not [one for one in threading.enumerate() if one.name == "leases"]
+
+
+def test_who_asked_for_an_audit_is_answered_when_the_status_tells_of_it(service, monkeypatch):
+    seen, initialize, answer = [], DaemonService.__init__, AuditRequests.answer
+
+    def initialize_and_ask(self, *given, **options):
+        initialize(self, *given, **options)
+        # The first audit answers this request, so that the status before it is another one.
+        self.audits.ask((), dry_run=False)
+
+        def look_and_answer(queue, taken, report):
+            seen.append(self.status())
+            answer(queue, taken, report)
+
+        monkeypatch.setattr(AuditRequests, "answer", look_and_answer)
+
+    monkeypatch.setattr(DaemonService, "__init__", initialize_and_ask)
+    service(lambda operator: setattr(operator, "stop", bool(seen)))
+    assert seen == ["ready: 1 changed"]

@@ -19,14 +19,6 @@ from agent.pci.matching import Matched, PresentDevices, matched, meant
 from agent.pci.option_value import empty_keys
 
 
-def provider_name(node: str, device: DeviceRecord) -> str:
-    """Return the name of the provider that counts the device: that of the PF for a VF, the device's
-    own otherwise. ``node``: the name of the root.
-    """
-    head = device.address if device.parent is None else device.parent
-    return f"{node}_{head.upper()}"
-
-
 def misfits(specs: Iterable[DeviceSpec], present: PresentDevices) -> Iterator[ConfigError]:
     """Yield an error for every object with ``remote_managed`` that means a PF itself, or a network
     interface that the host does not have. An object for several addresses is not checked.

@@ -24,7 +24,7 @@ from agent.model.report import WELL, AgentState, NodeReport, Problem
 LOG = logging.getLogger(__name__)
 
 # Stands for problems of no node in particular.
-HOUSE = "the agent"
+AGENT = "the agent"
 # Levels other than warning, by error code: a node that is not served is an error.
 LEVELS = {
     ReshapeFailed.code: logging.CRITICAL,
@@ -45,17 +45,17 @@ class ProblemLog:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # By node (or ``HOUSE``): the messages, and when each was logged, in seconds of ``clock``.
+        # By node (or ``AGENT``): the messages, and when each was logged, in seconds of ``clock``.
         self._known: dict[str, dict[str, float]] = {}
 
     def tell(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
         """Log every new problem, and every node that is well again."""
-        self._troubled(HOUSE, errors)
+        self._troubled(AGENT, errors)
         if not errors:
             self._known = {
                 who: what
                 for who, what in self._known.items()
-                if who in (HOUSE, *map(_called, nodes))
+                if who in (AGENT, *map(_called, nodes))
             }
         for node in nodes:
             who, problems = _called(node), tuple(_problems(node))

@@ -19,7 +19,6 @@ from agent.model.report import Drift
 from agent.model.unit_record import UnitRecord
 from agent.numa.present_guests import check_present_guests
 from agent.pci.alias import Aliases
-from agent.pci.settings import provider_name
 from agent.tracker.accounted import overcommitted, stats
 from agent.tracker.domains import unknown_here
 from agent.tracker.host_capacity import HostCapacity, host_capacity
@@ -31,7 +30,7 @@ from agent.tracker.record_store import RecordReads, RecordStore, RecordTransacti
 from agent.tracker.reservations import Seen, noted
 from agent.tracker.tracker import ATTEMPTS, Clock
 from agent.tree.cell_tree import cell_name
-from agent.tree.device_names import card_of
+from agent.tree.device_names import card_of, device_provider_name
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
 from agent.tree.units import provider_of
@@ -493,7 +492,10 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
     """
     root, names = (
         state.node.uuid,
-        {address: provider_name(state.node.name, one) for address, one in state.devices.items()},
+        {
+            address: device_provider_name(state.node.name, device.parent or device.address)
+            for address, device in state.devices.items()
+        },
     )
     counting = {
         address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name)

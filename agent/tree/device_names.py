@@ -13,7 +13,7 @@ from agent.model.provider_tree import Provider, ProviderTree
 MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
 
 
-def device_provider_name(root: str, card: PciAddress) -> str:
+def device_provider_name(root: str, card: PciAddress | str) -> str:
     """Return the name of the provider that counts the devices of ``card`` on the node called
     ``root``. The address is in upper case, as in trees of earlier releases.
     """

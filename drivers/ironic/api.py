@@ -8,9 +8,12 @@ from urllib.parse import quote, urlencode
 
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
 from requests import Response
 
+from agent.conf.ironic import GROUP
 from agent.errors import NotReady
+from agent.http.session import service_adapter
 from drivers.ironic.failure import not_ready, refused
 from drivers.ironic.node import FIELDS
 
@@ -160,3 +163,12 @@ class Api:
         if not isinstance(document, Mapping):
             raise refused(answer, what)
         return document
+
+
+def build_api(conf: cfg.ConfigOpts) -> Api:
+    """Return the API of the ironic that [ironic] describes. Sends nothing.
+
+    :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and
+        the certificates.
+    """
+    return Api(service_adapter(conf, GROUP))

@@ -14,8 +14,7 @@ from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import is_uuid, printable
 from agent.model.provider_tree import ProviderTree
-from drivers.ironic.api import Api, ApiVersion
-from drivers.ironic.connection import connected
+from drivers.ironic.api import Api, ApiVersion, build_api
 from drivers.ironic.facts import BareMetalFacts, facts_of, put_node, reserved
 from drivers.ironic.failure import CREDENTIALS, patient, persistent
 from drivers.ironic.managed import NodeList, Scope, managed
@@ -47,7 +46,7 @@ class IronicDriver:
 
         :raises ConfigError: it cannot.
         """
-        connected(self._conf)
+        build_api(self._conf)
 
     def start(self, host: HostContext) -> None:  # noqa: ARG002 - the nodes bring their own names and uuids
         """Ask ironic for its versions, repeatedly as [ironic] api_max_retries says.
@@ -56,7 +55,7 @@ class IronicDriver:
         :raises ConfigError: it is too old for the options, or refuses the credentials.
         """
         self._stopped.clear()
-        api, options = connected(self._conf), self._conf.ironic
+        api, options = build_api(self._conf), self._conf.ironic
         policy = persistent(
             self._stopped,
             options.api_max_retries,

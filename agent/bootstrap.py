@@ -435,8 +435,8 @@ def _let_go(records: TrackerServices) -> None:
     """
     failure = ""
     try:
-        records.audits.let_go()
-        records.lease.let_go()
+        records.node_leases.release()
+        records.shared_lease.release()
     except AgentError as error:
         failure = str(error)
     if failure:

@@ -19,14 +19,14 @@ from agent.placement.client import PlacementClient
 from agent.placement.flush import Flushed
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
-from agent.tracker.allocation_drift import drift, holders_of_other_amounts
+from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,
     is_beside,
     is_used_elsewhere,
-    judge,
-    operations,
+    judge_allocations,
+    removal_operations,
 )
 from agent.tracker.consumer_records import ConsumerRecords
 from agent.tracker.node_state import NodeView
@@ -65,12 +65,12 @@ class NodeAllocations:
     """The allocations of one node."""
 
     placement_state: NodePlacementState
-    book: ConsumerRecords
+    consumer_records: ConsumerRecords
     view: NodeView
     """What was counted of the node."""
     purge_after: float | None = None
-    """Seconds after which unknown consumers are removed, as :func:`judge` takes it; None for
-    never.
+    """Seconds after which unknown consumers are removed, as :func:`judge_allocations` takes it;
+    None for never.
     """
     refresh: float = 0
     """Seconds in which the consumers of the root and its cells are all asked for again, 0 for
@@ -90,7 +90,7 @@ class NodeAllocations:
         ``tried``: consumers that an earlier attempt of this pass could not remove.
         """
         try:
-            if not self.book.needed(self.view, purging=self.purge_after is not None):
+            if not self.consumer_records.is_needed(self.view, purging=self.purge_after is not None):
                 return JudgedAllocations()
             return self._judged(client, owned, facts, tried)
         except AgentError as error:
@@ -116,7 +116,7 @@ class NodeAllocations:
         consumers = self.placement_state.consumers_in_turn(
             client, ours, _in_turn(tree), self.refresh
         )
-        records = self.book.records(
+        records = self.consumer_records.read(
             self.view, {consumer for held in consumers.values() for consumer in held}
         )
         holding = AllocationShare(
@@ -125,7 +125,7 @@ class NodeAllocations:
             _offered(self.placement_state.view.tree, ours),
             _running(facts),
         )
-        verdicts = judge(
+        verdicts = judge_allocations(
             holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after
         )
         self.placement_state.unknown(verdicts.unknown_since)
@@ -157,14 +157,14 @@ class NodeAllocations:
         )
         return JudgedAllocations(
             tuple(
-                operations(
+                removal_operations(
                     removals, found, own, [one.uuid for one in self.placement_state.view.tree.roots]
                 )
             ),
             (
                 *verdicts.drift,
                 *told,
-                *drift(
+                *allocation_drift(
                     replace(holding, consumers=self.placement_state.consumers(client, ours)),
                     records,
                 ),
@@ -186,14 +186,14 @@ class NodeAllocations:
         counted: on the root there or, at the price of a request, below it.
         """
         if is_beside(allocation, own, [leftover.node]) or (
-            leftover.told_last and is_used_elsewhere(allocation, own)
+            leftover.in_other_store and is_used_elsewhere(allocation, own)
         ):
             return True
         return is_beside(allocation, own, [row.uuid for row in client.tree(leftover.node)])
 
 
 def flush_clearing(
-    book: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], Flushed]
+    consumer_records: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], Flushed]
 ) -> Flushed:
     """Flush, and write down which evacuations have nothing left here.
 
@@ -201,9 +201,9 @@ def flush_clearing(
     note. So the consumer generation that guards the removal is written down before: a consumer that
     still has this generation afterwards was not written.
     """
-    book.clear(judged.cleared)
+    consumer_records.clear_evacuations(judged.cleared)
     guards = {one.old.consumer: one.old.generation for one in judged.operations}
-    book.intend(
+    consumer_records.note_clearing(
         {
             uuid: guards[consumer]
             for consumer, some in judged.used_up.items()
@@ -218,12 +218,12 @@ def flush_clearing(
         for one in flushed.outcomes
         if isinstance(one.operation, AllocationOperation) and one.status == "done"
     }
-    book.clear(
+    consumer_records.clear_evacuations(
         {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}
     )
     if flushed.outage is None and not any(map(codes.may_be_applied, flushed.errors)):
         # A later change of these consumers is not this agent's.
-        book.intend(
+        consumer_records.note_clearing(
             {
                 uuid: None
                 for consumer, some in judged.used_up.items()

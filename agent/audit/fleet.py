@@ -112,7 +112,7 @@ class Fleet:
         except StandingBy as error:
             self._forget()
             if self.context.records is not None and not mode.dry_run:
-                self.context.records.audits.unavailable(())
+                self.context.records.usage_step.set_listed_nodes(())
             errors.append(error)
         except AgentError as error:
             errors.append(error)
@@ -174,19 +174,19 @@ class Fleet:
         if context.records is not None and not mode.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
-            self._tidy(context.records.audits)
+            self._tidy(context.records.usage_step)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
 
     @staticmethod
-    def _tidy(audits: UsageStep) -> None:
+    def _tidy(usage_step: UsageStep) -> None:
         """Remove records that ended long ago. A failure is logged, because the nodes' reports must
         still be returned; the next pass tries again.
         """
         failure = ""
         try:
-            audits.tidy()
+            usage_step.remove_ended_records()
         except StoreError as error:
             failure = str(error)
         if failure:
@@ -198,7 +198,7 @@ class Fleet:
 
         :raises StandingBy: another agent manages them.
         """
-        leases = self.context.records.lease if self.context.records is not None else None
+        leases = self.context.records.shared_lease if self.context.records is not None else None
         if (
             self._leased is not None
             and leases is not None
@@ -222,9 +222,9 @@ class Fleet:
         if (
             records is not None
             and not mode.dry_run
-            and (self._marks is not None or records.audits.inherited)
+            and (self._marks is not None or records.node_leases.has_inherited)
         ):
-            records.audits.keep([ProviderUuid(uuid) for uuid in found])
+            records.node_leases.keep([ProviderUuid(uuid) for uuid in found])
 
     def keep_leases(self) -> None:
         """Renew the leases on the nodes while no audit does.
@@ -234,9 +234,9 @@ class Fleet:
         """
         records = self.context.records
         if records is not None:
-            records.audits.renew()
+            records.node_leases.renew()
             if self._leased is not None:
-                records.lease.hold(self._leased.lease())
+                records.shared_lease.hold(self._leased.lease())
 
     def hand_over(self, successor: "Fleet | None") -> None:
         """Leave the leases to the fleet that replaces this one on the same host, so that no other
@@ -251,11 +251,11 @@ class Fleet:
         )
         if mine is None:
             return
-        mine.audits.hand_over(its.audits if its is not None else None)
+        mine.node_leases.hand_over(its.node_leases if its is not None else None)
         if successor is None:
-            mine.lease.leave()
+            mine.shared_lease.leave()
         elif successor._leased is not None:
-            mine.lease.leave(successor._leased.lease())
+            mine.shared_lease.leave(successor._leased.lease())
 
     def _as_they_were(
         self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None
@@ -272,7 +272,7 @@ class Fleet:
             return {}
         found, waiting = (
             {},
-            self.context.records.audits.waiting()
+            self.context.records.usage_step.unpublished_nodes()
             if self.context.records is not None
             else frozenset(),
         )
@@ -310,7 +310,7 @@ class Fleet:
             request and is reported once.
         """
         if self.context.records is not None and not mode.dry_run:
-            self.context.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
+            self.context.records.usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
         try:
             self.context.server.connect(client, ask=mode.reread)
             return self._listed(client, found, chosen)

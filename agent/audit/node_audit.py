@@ -459,11 +459,11 @@ class NodeAudit:
         policy, records, mode = self.context.policy, self.context.records, record.mode
         if driver_report is None:
             if records is not None and not mode.dry_run:
-                records.audits.remove(self.node.uuid)
+                records.usage_step.mark_deleted(self.node.uuid)
         elif records is not None:
             start, present = mode.start and not self._started, self.placement_state.view.tree
             uncertain, self._uncertain = self._uncertain, True
-            found = records.audits.audit(
+            found = records.usage_step.audit(
                 self.node.uuid, driver_report.facts, present, start=start, dry_run=mode.dry_run
             )
             # Also after a first count that failed: what was read for its report may be older than
@@ -472,7 +472,7 @@ class NodeAudit:
                 self.placement_state.forget()
                 # The other agent may have had another layout.
                 remembered = self._moved = False
-                found = records.audits.audit(
+                found = records.usage_step.audit(
                     self.node.uuid,
                     driver_report.facts,
                     self.placement_state.view.tree,
@@ -558,7 +558,7 @@ class NodeAudit:
         if not marks:
             return
         if context.records is not None:
-            context.records.audits.stand_by(self.node.uuid)
+            context.records.usage_step.stop_claims(self.node.uuid)
         whose = (
             f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
         )
@@ -777,7 +777,7 @@ class NodeAudit:
             return JudgedAllocations()
         allocations = NodeAllocations(
             self.placement_state,
-            context.records.book,
+            context.records.consumer_records,
             record.records,
             context.policy.purge_after,
             context.freshness.consumers,
@@ -802,7 +802,7 @@ class NodeAudit:
         """Flush the plan, and note which evacuations its removals clear."""
         records = self.context.records
         return (
-            flush_clearing(records.book, judged, lambda: self._flush(record, plan))
+            flush_clearing(records.consumer_records, judged, lambda: self._flush(record, plan))
             if records is not None
             else self._flush(record, plan)
         )
@@ -888,7 +888,7 @@ class NodeAudit:
         records, view = self.context.records, self.placement_state.view
         if records is not None and record.records is not None and self.context.pci.report:
             seen = reserved_of_cards(view.tree, self.node.uuid, self.placement_state.journal)
-            record.records = records.audits.note_reserved(
+            record.records = records.usage_step.note_reserved(
                 record.records, seen, dry_run=record.mode.dry_run
             )
 
@@ -905,7 +905,9 @@ class NodeAudit:
                     and record.records is not None
                     and record.state() in ("in-sync", "changed")
                 ):
-                    self.context.records.audits.published(self.node.uuid, record.records.version)
+                    self.context.records.usage_step.mark_published(
+                        self.node.uuid, record.records.version
+                    )
             except RecordConflict as conflict:
                 # A claim was made just now: the next audit publishes it too.
                 LOG.debug("node %s: %s", printable(self.node.name), conflict.message)

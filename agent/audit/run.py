@@ -33,7 +33,7 @@ from agent.model.report import (
 from agent.placement.client import PlacementClient
 from agent.placement.flush import Flushed
 from agent.placement.plan import Plan
-from agent.tracker.accounted import accounted
+from agent.tracker.claim_usage import provider_usage
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
@@ -234,7 +234,7 @@ class AuditRun:
         counts = self.client.exchange.counts
         shown = self.tree if self.mode.dry_run else tree
         used = self.used or (
-            accounted(self.records.state, shown) if self.records is not None else {}
+            provider_usage(self.records.state, shown) if self.records is not None else {}
         )
         return NodeReport(
             name=node.name,

@@ -44,7 +44,7 @@ def guests_here(
             raise ConfigErrors(errors)
 
         def view(uuid: ProviderUuid, name: str) -> NodeView:
-            return records.audits.audit(
+            return records.usage_step.audit(
                 uuid,
                 node_facts(*driver, name, deadline),
                 _present(store, uuid),
@@ -80,7 +80,7 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
     ):
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)
-            records.audits.audit(
+            records.usage_step.audit(
                 ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False
             )
         return instance_document(records.tracker.forget(instance))

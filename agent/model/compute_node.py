@@ -10,7 +10,7 @@ class Lease:
     """The right of one host to manage a node until a certain time."""
 
     node: ProviderUuid
-    """The uuid of the node, or of a lease on many nodes, see :mod:`agent.tracker.shared_lease`."""
+    """The uuid of the node, or of a lease on many nodes, see :mod:`agent.tracker.leases`."""
     host: str
     expires_at: float
     """Seconds since the epoch."""

@@ -24,7 +24,7 @@ SIZED = re.compile(r"resources[A-Za-z0-9_-]*:([A-Z0-9_]+)")
 MIB_IN_GIB = 1024
 
 
-def drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
+def allocation_drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
     """Yield a drift for each guest that is on the node, or that left it and may come back, whose
     allocation is missing or differs from its claims.
 

@@ -73,7 +73,7 @@ class Leftover:
     """The node where the instance is counted."""
     otherwise: Drift
     """The drift to report if the share is no leftover."""
-    told_last: bool = False
+    in_other_store: bool = False
     """Whether the node keeps its records in another store, so that the instance may have gone on
     from there: then a share of CPUs or memory of any other tree proves as much.
     """
@@ -91,7 +91,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class AllocationVerdicts:
     """What to remove and what to report."""
 
     removals: tuple[Removal, ...] = ()
@@ -104,13 +104,13 @@ class Verdicts:
     """The evacuations that have nothing left on this node."""
 
 
-def judge(
+def judge_allocations(
     holding: AllocationShare,
     records: TreeConsumers,
     unknown_since: Mapping[ConsumerUuid, float],
     now: float,
     purge_after: float | None = None,
-) -> Verdicts:
+) -> AllocationVerdicts:
     """Judge every consumer. ``purge_after``: seconds after which an unknown consumer's allocation
     is removed; ``None`` for never.
 
@@ -122,7 +122,7 @@ def judge(
         for consumer in sorted(judgement.held)
         if (verdict := judgement.of(consumer)) is not None
     ]
-    return Verdicts(
+    return AllocationVerdicts(
         tuple(one for one in verdicts if isinstance(one, Removal)),
         tuple(one for one in verdicts if isinstance(one, Drift)),
         judgement.unknown,
@@ -130,7 +130,7 @@ def judge(
     )
 
 
-def operations(
+def removal_operations(
     removals: Collection[Removal],
     allocations: Mapping[ConsumerUuid, Allocation],
     own: Collection[ProviderUuid],
@@ -264,7 +264,7 @@ class _Judgement:
                 evacuations,
                 instance.node,
                 self._elsewhere(instance),
-                told_last=instance.node in self.records.strange_nodes,
+                in_other_store=instance.node in self.records.strange_nodes,
             )
             return Removal(
                 instance.uuid,

@@ -51,7 +51,7 @@ class ConsumerRecords(Protocol):
     usage step of the same audit counted.
     """
 
-    def needed(self, view: NodeView, *, purging: bool) -> bool:
+    def is_needed(self, view: NodeView, *, purging: bool) -> bool:
         """Return whether the node's allocations have to be read: there is a record of a guest or a
         claim, on any node, ended or not.
 
@@ -61,20 +61,20 @@ class ConsumerRecords(Protocol):
         :raises StoreError: the records cannot be read.
         """
 
-    def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
+    def clear_evacuations(self, evacuations: Collection[ConsumerUuid]) -> None:
         """Record that nothing of these evacuations is left at their source.
 
         :raises StoreError: the store cannot be written.
         """
 
-    def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+    def note_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
         """Record the consumer generation with which the leftovers of these evacuations are about to
         be removed; None: they are not any more.
 
         :raises StoreError: the store cannot be written.
         """
 
-    def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
+    def read(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
         """Return the records of ``consumers`` and of the instances that have claims on the node.
 
         :raises StoreError: the records cannot be read.
@@ -90,9 +90,9 @@ class StoredConsumerRecords:
         self._records, self._entries, self._host = records, entries, host
         self._has_records = False
 
-    def needed(self, view: NodeView, *, purging: bool) -> bool:
+    def is_needed(self, view: NodeView, *, purging: bool) -> bool:
         """Return whether the node's allocations have to be read, see
-        :meth:`ConsumerRecords.needed`.
+        :meth:`ConsumerRecords.is_needed`.
         """
         if view.created:
             return False
@@ -101,7 +101,7 @@ class StoredConsumerRecords:
                 self._has_records = reading.has_records()
         return purging or self._has_records
 
-    def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
+    def clear_evacuations(self, evacuations: Collection[ConsumerUuid]) -> None:
         """Record that nothing of these evacuations is left at their source.
 
         :raises StoreError: the store cannot be written.
@@ -109,7 +109,7 @@ class StoredConsumerRecords:
         if evacuations:
             self._records.clear(evacuations)
 
-    def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+    def note_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
         """Record the consumer generation with which the leftovers of these evacuations are about to
         be removed; None: they are not any more.
 
@@ -118,7 +118,7 @@ class StoredConsumerRecords:
         if clearing:
             self._records.intend_clearing(clearing)
 
-    def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
+    def read(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
         """Return the records of ``consumers`` and of the instances that have claims on the node.
 
         :raises StoreError: the records cannot be read.

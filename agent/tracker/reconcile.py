@@ -22,7 +22,7 @@ from agent.tracker.node_state import unit_key
 from agent.tracker.releasing import freed, released
 from agent.tracker.stored_state import StoredState
 from agent.tracker.updates import ended_moves
-from agent.tracker.verdicts import ARRIVED, Verdict, verdict
+from agent.tracker.verdicts import ARRIVED, ClaimVerdict, judge_claim
 
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
@@ -173,7 +173,7 @@ def reconcile(
     instances = {one.uuid: one for one in records.instances}
     migrations = {one.uuid: one for one in records.migrations}
     verdicts = {
-        one.id: verdict(
+        one.id: judge_claim(
             one,
             instances.get(one.instance),
             migrations.get(one.migration) if one.migration else None,
@@ -225,8 +225,8 @@ def _last_heard(
 
 
 def _lone_devices(
-    records: NodeRecords, verdicts: dict[str, Verdict]
-) -> Iterator[tuple[str, Verdict]]:
+    records: NodeRecords, verdicts: dict[str, ClaimVerdict]
+) -> Iterator[tuple[str, ClaimVerdict]]:
     """Yield the verdicts on devices of guests that have no other claim on the node any more: they
     are released. None while a claim is unreadable, because it may be such a guest's.
     """
@@ -239,12 +239,12 @@ def _lone_devices(
     }
     for one in records.claims:
         if one.purpose == "devices" and one.instance not in staying:
-            yield one.id, Verdict("release", "its instance is not on this node")
+            yield one.id, ClaimVerdict("release", "its instance is not on this node")
 
 
 def _carried_out(
     records: NodeRecords,
-    verdicts: dict[str, Verdict],
+    verdicts: dict[str, ClaimVerdict],
     migrations: dict[ConsumerUuid, Migration],
     now: float,
 ) -> RecordChanges:
@@ -354,7 +354,7 @@ def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterato
             )
 
 
-def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Drift]:
+def _told(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict]) -> Iterator[Drift]:
     for claim in claims:
         found = verdicts[claim.id]
         if found.what in ("stranded", "unknown"):

@@ -1,5 +1,5 @@
-"""Construction of the tracker's services: operations, audits, consumer records, lease and instance
-hosts, on one shared set of node entries.
+"""Construction of the tracker's services: operations, usage step, consumer records, leases and
+instance hosts, on one shared set of node entries.
 """
 
 from collections.abc import Callable, Collection
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
 from agent.tracker.consumer_records import ConsumerRecords, StoredConsumerRecords
+from agent.tracker.leases import NodeLeases, SharedLease
 from agent.tracker.node_entry import Listed, NodeEntry
 from agent.tracker.record_store import RecordStore
-from agent.tracker.shared_lease import SharedLease
 from agent.tracker.tracker import Clock, Tracker
 from agent.tracker.usage_step import UsageSettings, UsageStep
 
@@ -51,11 +51,13 @@ class TrackerServices:
 
     tracker: Tracker
     """The operations on claims, moves and instances."""
-    audits: UsageStep
+    usage_step: UsageStep
     """The step of an audit that reconciles the records with the driver report."""
-    book: ConsumerRecords
+    consumer_records: ConsumerRecords
     """What the records know of consumers of allocations."""
-    lease: SharedLease
+    node_leases: NodeLeases
+    """The leases on the nodes of this agent."""
+    shared_lease: SharedLease
     """The lease on many nodes at once."""
     instances: InstanceHosts
     """Look-ups of instances by host."""
@@ -76,6 +78,7 @@ def build_tracker_services(
         Tracker(records, entries, listed, clock, changed, host),
         UsageStep(records, entries, listed, settings, clock),
         StoredConsumerRecords(records, entries, host),
+        NodeLeases(records, entries, settings.agent, clock),
         SharedLease(records, host, settings.agent.lease_seconds, clock),
         InstanceHosts(records, host),
     )

@@ -19,7 +19,7 @@ from agent.model.report import Drift
 from agent.model.unit_record import UnitRecord
 from agent.numa.present_guests import check_present_guests
 from agent.pci.alias import Aliases
-from agent.tracker.accounted import overcommitted, stats
+from agent.tracker.claim_usage import overcommitted, stats
 from agent.tracker.domains import unknown_here
 from agent.tracker.host_capacity import HostCapacity, host_capacity
 from agent.tracker.node_entry import Listed, NodeEntry, locked
@@ -82,11 +82,7 @@ class UsageStep:
             clock,
         )
         self._adding = threading.Lock()
-        self._tidied = self._kept = 0.0
-        self._left = frozenset[ProviderUuid]()
-        # ``_handed``: nodes whose leases the successor of this step is to end. ``_inherited``:
-        # nodes whose leases this step is to end, although it has not audited them.
-        self._handed = self._inherited = frozenset[ProviderUuid]()
+        self._tidied = 0.0
 
     def audit(
         self,
@@ -171,7 +167,7 @@ class UsageStep:
                 version=version + 1 if version == view.version else view.version,
             )
 
-    def published(self, node: ProviderUuid, version: int) -> None:
+    def mark_published(self, node: ProviderUuid, version: int) -> None:
         """Record that the node's records of that version are in Placement now.
 
         :raises StoreError: the store cannot be written; the next audit repeats it.
@@ -187,7 +183,7 @@ class UsageStep:
                 transaction.write(done)
             entries[node].state = state.after(done)
 
-    def unavailable(self, present: Collection[ProviderUuid]) -> None:
+    def set_listed_nodes(self, present: Collection[ProviderUuid]) -> None:
         """Stop new claims on all nodes but those of ``present``, because the driver offers only
         these.
         """
@@ -200,7 +196,7 @@ class UsageStep:
                     entry.host = replace(entry.host, available=False)
                     entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
-    def stand_by(self, node: ProviderUuid) -> None:
+    def stop_claims(self, node: ProviderUuid) -> None:
         """Stop new claims on the node until its next audit, because another agent, with a store of
         its own, manages the node.
         """
@@ -209,7 +205,7 @@ class UsageStep:
                 entry.host = replace(entry.host, available=False)
                 entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
-    def waiting(self) -> frozenset[ProviderUuid]:
+    def unpublished_nodes(self) -> frozenset[ProviderUuid]:
         """Return the nodes with changes that are not published yet, or with an unknown state."""
         return frozenset(
             node
@@ -217,64 +213,7 @@ class UsageStep:
             if (state := entry.state) is None or state.node.dirty
         )
 
-    def keep(self, present: Collection[ProviderUuid]) -> None:
-        """Renew the leases on the nodes ``present`` in one transaction, because not every pass
-        audits each of many nodes; end those on nodes that left.
-
-        :raises StoreError: the store cannot be written; the next audits renew the leases.
-        """
-        now, agent, here = self._clock(), self._settings.agent, frozenset(present)
-        left = (frozenset(self._entries) | self._inherited) - here
-        if 0 <= now - self._kept < agent.lease_seconds / 3 and left == self._left:
-            return
-        with self._records.transaction([]) as transaction:
-            mine = transaction.leases(agent.host)
-            due = [
-                one
-                for one in mine
-                if one.node in here and one.expires_at - now <= agent.lease_seconds * 2 / 3
-            ]
-            ended = [
-                replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)
-            ]
-            if due or ended:
-                transaction.write(
-                    RecordChanges(
-                        leases=(
-                            *(replace(one, expires_at=now + agent.lease_seconds) for one in due),
-                            *ended,
-                        )
-                    )
-                )
-        self._kept, self._left, self._inherited = (
-            now,
-            left,
-            self._inherited & here - frozenset(self._entries),
-        )
-
-    def renew(self) -> None:
-        """Renew this agent's leases while no audit does.
-
-        :raises StoreError: the store cannot be written; the next audits renew the leases.
-        """
-        now, agent, here = (
-            self._clock(),
-            self._settings.agent,
-            frozenset(self._entries) | self._inherited,
-        )
-        with self._records.transaction([]) as transaction:
-            mine = [
-                one for one in transaction.leases(agent.host) if one.node in here and one.live(now)
-            ]
-            due = tuple(
-                replace(one, expires_at=now + agent.lease_seconds)
-                for one in mine
-                if one.expires_at - now <= agent.lease_seconds * 2 / 3
-            )
-            if due:
-                transaction.write(RecordChanges(leases=due))
-
-    def remove(self, node: ProviderUuid) -> None:
+    def mark_deleted(self, node: ProviderUuid) -> None:
         """Mark the node deleted and end its lease, because the backend says that the node does not
         exist any more. Records and leases of another host are left alone.
         """
@@ -294,7 +233,7 @@ class UsageStep:
                     transaction.write(gone)
             self._entries.pop(node, None)
 
-    def tidy(self) -> None:
+    def remove_ended_records(self) -> None:
         """Once a day, remove the records of what has ended long ago.
 
         :raises StoreError: the store cannot be written.
@@ -306,34 +245,6 @@ class UsageStep:
         self._tidied = now
         if removed:
             LOG.info("%d records of what has ended long ago were removed", removed)
-
-    @property
-    def inherited(self) -> bool:
-        """Whether another step left leases to this one and ``keep`` has not run since."""
-        return bool(self._inherited)
-
-    def hand_over(self, successor: "UsageStep | None") -> None:
-        """Leave the leases of all nodes to ``successor``, which has the same host name; None if it
-        does not exist yet.
-
-        This step still carries out claims that arrive.
-        """
-        self._handed = frozenset(self._entries) | self._inherited
-        if successor is not None:
-            successor._inherited |= self._handed
-
-    def let_go(self) -> None:
-        """End the leases of all nodes, so that another host can take the nodes over at once."""
-        nodes = sorted((frozenset(self._entries) | self._inherited) - self._handed)
-        with self._records.transaction(nodes) as transaction:
-            now, mine = self._clock(), [transaction.lease(node) for node in nodes]
-            ended = tuple(
-                replace(one, expires_at=now)
-                for one in mine
-                if one is not None and one.host == self._settings.agent.host
-            )
-            if ended:
-                transaction.write(RecordChanges(leases=ended))
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ ARRIVED: Mapping[MigrationType, MigrationStatus] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClaimVerdict:
     """What becomes of a claim, and the reason."""
 
     what: What
@@ -35,23 +35,23 @@ class Verdict:
     why: str = ""
 
 
-KEEP = Verdict("keep")
+KEEP = ClaimVerdict("keep")
 
 
-def verdict(
+def judge_claim(
     claim: Claim,
     instance: Instance | None,
     migration: Migration | None,
     node: ProviderUuid,
     left: float,
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the verdict on one open claim of ``node``. ``left``: the seconds that remain until a
     move that nothing is heard of is reported.
     """
     if instance is None:
-        return Verdict("unknown", "no record of its instance")
+        return ClaimVerdict("unknown", "no record of its instance")
     if instance.removed:
-        return Verdict(
+        return ClaimVerdict(
             "release", f"its instance is {'deleted' if instance.deleted else instance.vm_state}"
         )
     if claim.half == "only":
@@ -63,25 +63,25 @@ def verdict(
     return _before(claim, migration, instance, node, left)
 
 
-def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> Verdict:
+def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> ClaimVerdict:
     """Return the verdict on a claim that is no half of a move."""
     # A guest that is on its way may have devices here already: they depend on the guest's other
     # claims on this node.
     if claim.purpose == "devices" or instance.node in (None, node):
         return KEEP
-    return Verdict("release", f"its instance is on node {instance.node}")
+    return ClaimVerdict("release", f"its instance is on node {instance.node}")
 
 
 def _before(
     claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float
-) -> Verdict:
+) -> ClaimVerdict:
     """Return the verdict on a half of a move that goes on, or that failed at an unknown place."""
     doing = (
         f"is {instance.task_state or instance.vm_state}, but nobody tells of progress"
         if instance.moving
         else "is not being moved"
     )
-    resting = Verdict(
+    resting = ClaimVerdict(
         "stranded", f"migration {migration.uuid} is {migration.status}, but its instance {doing}"
     )
     # A task state alone is no progress: the process that would reset it may be gone.
@@ -89,14 +89,16 @@ def _before(
     if claim.half == "old":
         stays = instance.node == node and not migration.same_node
         if stays and migration.status == "error":
-            return Verdict("only", "its migration failed and the instance is still here")
+            return ClaimVerdict("only", "its migration failed and the instance is still here")
         return resting if stays and rests else KEEP
     if migration.type in ARRIVED and instance.node == node:
-        return Verdict("arrived", "its instance is here already")
+        return ClaimVerdict("arrived", "its instance is here already")
     return resting if rests and claim.state == "held" else KEEP
 
 
-def _after(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid) -> Verdict:
+def _after(
+    claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid
+) -> ClaimVerdict:
     """Return the verdict on a half of a move that has ended: the half where the instance is stays.
     How the move ended decides only where the instance's node does not.
     """
@@ -107,4 +109,4 @@ def _after(claim: Claim, migration: Migration, instance: Instance, node: Provide
         )
     else:
         stays = instance.node == node
-    return Verdict("only" if stays else "release", f"its migration is {migration.status}")
+    return ClaimVerdict("only" if stays else "release", f"its migration is {migration.status}")

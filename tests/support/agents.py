@@ -43,7 +43,7 @@ class Agent:
             self._devices,
         )
         made = build_tracker_services(self.records, settings, self._time, lambda _node: None)
-        self.tracker, self.audits = made.tracker, made.audits
+        self.tracker, self.usage_step = made.tracker, made.usage_step
 
     def audit(self, node: ProviderUuid, *, start: bool = False, dry_run: bool = False) -> NodeView:
         """Audit the node on what is shown of it now."""
@@ -62,7 +62,7 @@ class Agent:
             else tuple(AssignableUnit(PMEM, one) for one in sorted(shown.units)),
             incomplete={"units": "not read"} if shown.units is None else {},
         )
-        return self.audits.audit(node, facts, ProviderTree(), start=start, dry_run=dry_run)
+        return self.usage_step.audit(node, facts, ProviderTree(), start=start, dry_run=dry_run)
 
     def _devices(self, node: ProviderUuid, _facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
         found = self.shown[node].devices

@@ -127,8 +127,8 @@ class MetalAgent:
         """End in order: whoever waits for the nodes can have them."""
         if self._fleet is not None:
             self.driver.stop()
-            self.tracking.audits.let_go()
-            self.tracking.lease.let_go()
+            self.tracking.node_leases.release()
+            self.tracking.shared_lease.release()
         self.kill()
 
     def kill(self) -> None:

@@ -18,8 +18,8 @@ from agent.placement import clock
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
+from agent.tracker.leases import SharedLease
 from agent.tracker.services import InstanceHosts, TrackerServices
-from agent.tracker.shared_lease import SharedLease
 from agent.tree.policy import Policy
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer
@@ -54,7 +54,9 @@ class Site:
             SharedLease(host.records, host.name, 300, clock.now),
             InstanceHosts(host.records, host.name),
         )
-        records = TrackerServices(host.tracker, host.audits, host.book, *shared)
+        records = TrackerServices(
+            host.tracker, host.usage_step, host.consumer_records, host.node_leases, *shared
+        )
         self.api.service.opened(RecordViews(host.records, host.name))
         self.api.service.serves(
             AuditContext(

@@ -24,6 +24,7 @@ from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.consumer_records import StoredConsumerRecords
+from agent.tracker.leases import NodeLeases
 from agent.tracker.node_entry import Listed, NodeEntry
 from agent.tracker.node_record import Agent
 from agent.tracker.node_state import NodeView
@@ -124,11 +125,12 @@ class Host:
             self.rules,
             lambda _node, _facts: self.devices,
         )
-        self.audits = UsageStep(self.records, slots, listed, settings, self.time)
+        self.usage_step = UsageStep(self.records, slots, listed, settings, self.time)
+        self.node_leases = NodeLeases(self.records, slots, agent, self.time)
         self.tracker = Tracker(
             self.records, slots, listed, self.time, self.changed.append, self.name
         )
-        self.book = StoredConsumerRecords(self.records, slots, self.name)
+        self.consumer_records = StoredConsumerRecords(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":
         """Another node of this host's agent, audited; what only one process has in memory both
@@ -142,7 +144,7 @@ class Host:
     def audit(self, *, start: bool = False, **facts: Any) -> NodeView:
         """Audit the node, on facts taken now; ``facts`` replaces some of them for good."""
         self.facts = replace(self.facts, taken_at=self.time(), **facts)
-        return self.audits.audit(self.node, self.facts, ProviderTree(), start=start)
+        return self.usage_step.audit(self.node, self.facts, ProviderTree(), start=start)
 
     # --- operations -------------------------------------------------------------------------------
 

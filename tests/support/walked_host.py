@@ -240,7 +240,7 @@ class WalkedHost:
     def stop(self) -> None:
         """It ends in order, and lets go of its node."""
         if self._agent is not None:
-            self._agent.tracking.audits.let_go()
+            self._agent.tracking.node_leases.release()
         self.kill()
 
     def answer(

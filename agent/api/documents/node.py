@@ -14,7 +14,7 @@ from agent.model.mdev import MdevSource
 from agent.model.names import printable
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
-from agent.tracker.accounted import stats
+from agent.tracker.claim_usage import stats
 from agent.tracker.errors import GuestsUntold
 from agent.tracker.guest_import import GuestImport, ObservedGuest
 from agent.tracker.node_state import NodeState

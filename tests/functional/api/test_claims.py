@@ -357,12 +357,12 @@ def test_another_hosts_node_is_elsewhere(site, ha):
 
 
 def test_a_node_that_was_removed_is_unknown(site, ha):
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     site.refused("node.unknown", 404, "POST", "/v1/claims", claim_body(ha, "i1"))
 
 
 def test_a_node_that_the_driver_does_not_offer_is_unavailable(site, ha):
-    ha.audits.unavailable([])
+    ha.usage_step.set_listed_nodes([])
     site.refused("node.unavailable", 409, "POST", "/v1/claims", claim_body(ha, "i1"))
 
 

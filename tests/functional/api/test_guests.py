@@ -125,7 +125,7 @@ def test_guests_that_may_not_be_all_are_told_as_such(site, ha):
 
 
 def test_a_dry_run_tells_too_that_a_node_takes_nothing_now(site, inhabited):
-    inhabited.audits.unavailable([])
+    inhabited.usage_step.set_listed_nodes([])
     for body in ({}, {"dry_run": True}):
         (node,) = site.call("POST", IMPORT, body).json["nodes"]
         assert ([one["code"] for one in node["errors"]], node["guests"]) == (

@@ -98,7 +98,7 @@ def test_a_node_that_the_tracker_does_not_know_has_no_records(site, ha):
 
 def test_a_node_that_is_not_offered_says_so(site, ha):
     seen(site, ha)
-    ha.audits.unavailable([])
+    ha.usage_step.set_listed_nodes([])
     assert records(site, ha)["available"] is False
 
 

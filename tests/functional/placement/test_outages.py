@@ -387,7 +387,7 @@ def test_what_nobody_thought_of_in_a_pass_is_in_its_report(
     def broken() -> float:
         raise ZeroDivisionError("not a clock")
 
-    agent.fleet.context.records.audits._clock = broken  # type: ignore[union-attr]
+    agent.fleet.context.records.usage_step._clock = broken  # type: ignore[union-attr]
     report = agent.period()
     assert [
         one.code

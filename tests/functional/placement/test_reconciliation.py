@@ -1087,7 +1087,7 @@ def test_records_that_cannot_be_read_are_told_and_the_tree_is_served(
         raise StoreError("the store is away", "bring it back")
 
     book.instance(claims(), deleted=True)
-    monkeypatch.setattr(node.tracking.book, "records", fail)
+    monkeypatch.setattr(node.tracking.consumer_records, "read", fail)
     node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(4)})})
     report = node.cycle()
     assert (

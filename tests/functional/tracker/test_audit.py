@@ -93,7 +93,10 @@ def test_s_86_a_deleted_guest_is_gone_at_once_and_once(world: World, ha: Host) -
 def test_s_89_a_claim_between_facts_and_audit_is_in_the_result(ha: Host) -> None:
     facts = ha.facts
     ha.claim("i1", F1)
-    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).usage.memory_mb_used == 2560
+    assert (
+        ha.usage_step.audit(ha.node, facts, ProviderTree(), start=False).usage.memory_mb_used
+        == 2560
+    )
     assert ha.usage == AS_F1
 
 
@@ -102,7 +105,7 @@ def test_s_89_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: 
     world.time.pass_by(1)
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
-    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    assert ha.usage_step.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
     (drift,) = ha.audit(domains=()).drift
     assert (drift.kind, drift.consumer) == ("missing-domain", ha.claims("i1")[0].instance)
     assert ha.audit(domains=(domain("i1", 2048),)).drift == ()
@@ -222,7 +225,7 @@ def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(
     world.time.pass_by(60)
     ha.audit(memory_mib=32768)
     before = rows(world)
-    told = ha.audits.audit(ha.node, older, ProviderTree(), start=False)
+    told = ha.usage_step.audit(ha.node, older, ProviderTree(), start=False)
     assert rows(world) == before
     assert ha.tracker.view(ha.node).node.memory_mb == 32768
     assert told.usage.memory_mb_used == 512

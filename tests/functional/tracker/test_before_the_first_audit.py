@@ -85,7 +85,7 @@ def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(
 ) -> None:
     beside = moving.beside("HA2")
     moving.restart()
-    beside.audits, beside.tracker = moving.audits, moving.tracker
+    beside.usage_step, beside.tracker = moving.usage_step, moving.tracker
     beside.audit(start=True)
     for what in ("its end", "a guest's new state"):
         with pytest.raises(NodeNotReady):
@@ -112,8 +112,8 @@ def test_of_the_nodes_that_the_driver_lists_those_that_were_not_audited_yet_are_
     soon as another was audited.
     """
     listed, other = replace(ha, name="HX"), replace(ha, name="HY")
-    other.audits, other.tracker = listed.audits, listed.tracker
-    listed.audits.unavailable([listed.node])
+    other.usage_step, other.tracker = listed.usage_step, listed.tracker
+    listed.usage_step.set_listed_nodes([listed.node])
     with pytest.raises(NodeNotReady):
         listed.claim("i1", F1)
     with pytest.raises(UnknownNode):
@@ -129,6 +129,6 @@ def test_of_the_nodes_that_the_driver_lists_those_that_were_not_audited_yet_are_
 
 def test_an_agent_that_stands_by_denies_no_node(ha: Host) -> None:
     new = replace(ha, name="HX")
-    new.audits.unavailable([])
+    new.usage_step.set_listed_nodes([])
     with pytest.raises(NodeNotReady):
         new.claim("i1", F1)

@@ -57,7 +57,7 @@ def test_a_confirm_comes_again_although_the_source_is_no_more(ha: Host, hb: Host
     ha.claim("i1", F1)
     hb.move("i1", "migration")
     hb.tracker.finish(hb.move_id("i1"))
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     assert not ha.tracker.confirm(ha.move_id("i1")).repeated
     assert ha.tracker.confirm(ha.move_id("i1")).repeated
     assert hb.usage == "2560/2/22528"

@@ -282,7 +282,7 @@ def test_an_imported_guest_is_resized_from_the_flavor_that_its_maker_wrote_down(
 
 def test_a_node_that_cannot_take_claims_imports_nothing(world: World) -> None:
     hn = inhabited(world)
-    hn.audits.unavailable([])
+    hn.usage_step.set_listed_nodes([])
     with pytest.raises(NodeUnavailable):
         hn.tracker.import_guests(hn.node)
 

@@ -107,7 +107,7 @@ def test_s_07_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) 
 
 
 def test_s_08_a_node_that_was_removed_meanwhile_is_unknown(world: World, ha: Host) -> None:
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     with refused(world, "node.unknown"):
         ha.claim("i1", F1)
     assert ha.claims("i1") == ()
@@ -168,7 +168,7 @@ def test_s_10_of_two_claims_of_one_guest_at_the_same_moment_one_wins(ha: Host) -
 
 
 def test_s_11_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World, ha: Host) -> None:
-    ha.audits.unavailable(present=[])
+    ha.usage_step.set_listed_nodes(present=[])
     with refused(world, "node.unavailable"):
         ha.claim("i1", F1)
     ha.audit()
@@ -178,7 +178,7 @@ def test_s_11_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World,
 
 def test_s_11_what_a_guest_has_can_be_given_back_on_a_node_that_is_not_offered(ha: Host) -> None:
     ha.claim("i1", F1)
-    ha.audits.unavailable(present=[])
+    ha.usage_step.set_listed_nodes(present=[])
     ha.abort("i1")
     assert ha.usage == "512/1/2048"
 
@@ -236,7 +236,7 @@ def test_s_18_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
 
 
 def test_s_18_builds_of_an_unknown_node_are_not_counted(world: World, ha: Host) -> None:
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     with refused(world, "node.unknown"):
         ha.tracker.count_build(ha.node, "failed")
 

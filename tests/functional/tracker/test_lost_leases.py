@@ -128,7 +128,7 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
     placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}}, GUEST)
     if seen:
         assert [one.code for one in first.cycle(start=True).errors] == ["node.elsewhere"]
-    second.tracking.audits.let_go()
+    second.tracking.node_leases.release()
     second.stop()
     found = first.cycle(start=True)
     assert (found.state, found.errors) == ("changed", ())

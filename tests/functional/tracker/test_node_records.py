@@ -62,10 +62,10 @@ def test_s_78_the_pass_that_makes_the_record_judges_no_allocation(world: World, 
     fresh.node = ProviderUuid(uuid_of("HC"))
     first = fresh.audit(start=True)
     assert first.created
-    assert not fresh.book.needed(first, purging=True)
+    assert not fresh.consumer_records.is_needed(first, purging=True)
     second = fresh.audit()
     assert not second.created
-    assert fresh.book.needed(second, purging=True)
+    assert fresh.consumer_records.is_needed(second, purging=True)
 
 
 @pytest.mark.parametrize(("configured", "used"), [(2.0, 2.0), (None, 4.0), (0.0, 4.0)])
@@ -93,7 +93,7 @@ def test_s_80_a_deleted_node_is_revived_as_the_same(
     world: World, ha: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     ha.claim("i1", F1)
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     assert record(world, ha.node).deleted
     ha.restart()
     told = ha.audit(start=True)
@@ -125,7 +125,7 @@ def test_s_81_a_node_whose_lease_is_over_is_taken_over_with_a_word(
     caplog.set_level(logging.INFO, "agent")
     hb.claim("i1", F1)
     if let_go:
-        hb.audits.let_go()
+        hb.node_leases.release()
     else:
         world.time.pass_by(hb.lease_seconds)
     ha = twin(world, hb, "HA")
@@ -161,7 +161,7 @@ def test_s_81_a_lease_is_written_only_when_a_third_of_it_is_over(world: World, h
 
 
 def test_s_81_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: Host) -> None:
-    hb.audits.let_go()
+    hb.node_leases.release()
     contenders = [twin(world, hb, name) for name in ("HC", "HD")]
     results = race(*(lambda host=host: host.audit(start=True) for host in contenders))
     refusals = [one for one in results if isinstance(one, AgentError)]
@@ -188,7 +188,7 @@ def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pa
     # Nothing is promised on it.
     with refused(world, "node.not-ready"):
         other.claim("i1", F1)
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     assert other.audit(start=True).created
 
 
@@ -237,7 +237,7 @@ def test_s_91_a_node_that_came_after_the_list_was_read_stays(world: World, ha: H
     b = ha.beside("node-b")
     # Only the backend's word ends a node (Fleet asks it again, one by one); one that is missing in
     # a list takes no new claims meanwhile.
-    ha.audits.unavailable(listed)
+    ha.usage_step.set_listed_nodes(listed)
     with refused(world, "node.unavailable"):
         b.claim("i1", F1)
     assert b.node in ha.tracker.nodes()
@@ -254,7 +254,9 @@ def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World,
     for round in range(20):
         name = f"i{round}"
         ha.claim(name, F1)
-        results = race(lambda name=name: ha.abort(name), lambda: ha.audits.remove(ha.node))
+        results = race(
+            lambda name=name: ha.abort(name), lambda: ha.usage_step.mark_deleted(ha.node)
+        )
         assert not [one for one in results if isinstance(one, Exception)], results
         assert ha.claims(name) == ()
         assert record(world, ha.node).deleted
@@ -265,7 +267,9 @@ def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World,
 def test_s_92_a_claim_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
     for round in range(20):
         name = f"i{round}"
-        claimed, _ = race(lambda name=name: ha.claim(name, F1), lambda: ha.audits.remove(ha.node))
+        claimed, _ = race(
+            lambda name=name: ha.claim(name, F1), lambda: ha.usage_step.mark_deleted(ha.node)
+        )
         assert not isinstance(claimed, Exception) or isinstance(claimed, UnknownNode), claimed
         assert len(ha.claims(name)) == (not isinstance(claimed, Exception))
         ha.audit()
@@ -278,7 +282,7 @@ def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(
     world: World, ha: Host, hb: Host
 ) -> None:
     ha.claim("i1", F1)
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     # Its node has no agent any more, so that any will do.
     hb.tracker.abort(uuid_of("claim-i1"))
     assert ha.claims("i1") == ()
@@ -287,21 +291,21 @@ def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(
 
 
 def test_s_92_removing_twice_is_removing_once(world: World, ha: Host) -> None:
-    ha.audits.remove(ha.node)
+    ha.usage_step.mark_deleted(ha.node)
     assert not lease(world, ha.node).live(world.time())
     before = rows(world)
-    ha.audits.remove(ha.node)
-    ha.audits.remove(ProviderUuid(uuid_of("never was")))
+    ha.usage_step.mark_deleted(ha.node)
+    ha.usage_step.mark_deleted(ProviderUuid(uuid_of("never was")))
     assert rows(world) == before
 
 
 def test_a_node_that_another_host_took_over_is_not_removed_by_the_former_one(
     world: World, hb: Host
 ) -> None:
-    hb.audits.let_go()
+    hb.node_leases.release()
     ha = twin(world, hb, "HA")
     ha.audit(start=True)
-    hb.audits.remove(hb.node)
+    hb.usage_step.mark_deleted(hb.node)
     assert not record(world, hb.node).deleted
     assert lease(world, hb.node).host == "HA"
 
@@ -310,7 +314,7 @@ def test_a_node_that_another_host_took_over_takes_no_claims_from_the_former_one(
     world: World, hb: Host
 ) -> None:
     hb.claim("i1", F1)
-    hb.audits.let_go()
+    hb.node_leases.release()
     ha = twin(world, hb, "HA")
     ha.audit(start=True)
     for attempt in (

@@ -101,7 +101,7 @@ def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_lo
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
     facts = replace(ha.facts, domains=(domain("stray", 1024),), incomplete={"domains": "no answer"})
-    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    assert ha.usage_step.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
     assert ha.audit(domains=None).drift == ()
 
 

@@ -126,7 +126,7 @@ def test_a_build_that_failed_and_a_move_in_error_are_not_kept_for_ever(
     ha.claim("shelved", F1)
     ha.update("shelved", vm_state="shelved_offloaded")
     world.time.pass_by(MONTHS)
-    ha.audits.tidy()
+    ha.usage_step.remove_ended_records()
     assert ha.instance("failed") is None
     with world.records.reading() as reading:
         assert reading.migration(ConsumerUuid(hb.move_id("i1"))) is None

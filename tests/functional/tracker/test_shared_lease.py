@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import StandingBy
 from agent.store.records import Records
-from agent.tracker.shared_lease import SharedLease, lease_uuid
+from agent.tracker.leases import SharedLease, lease_uuid
 from tests.support.store_place import Place
 from tests.support.tracking import Time
 
@@ -68,10 +68,10 @@ def test_looking_takes_nothing_and_letting_go_takes_nothing_from_others(place: P
         other.hold(NAME)
         with pytest.raises(StandingBy, match="host other manages nodes of a rack"):
             mine.hold(NAME, dry_run=True)
-        mine.let_go()
+        mine.release()
         with pytest.raises(StandingBy):
             mine.hold(NAME)
-        other.let_go()
+        other.release()
         mine.hold(NAME)
         # Too late for one who was held up.
         with pytest.raises(StandingBy):

@@ -531,7 +531,7 @@ class TrackersMachine(RuleBasedStateMachine):
             self.do_for_good(
                 agent,
                 lambda account: None,
-                lambda agent: agent.audits.published(node, version),
+                lambda agent: agent.usage_step.mark_published(node, version),
                 fault,
                 "publish",
             )
@@ -549,13 +549,13 @@ class TrackersMachine(RuleBasedStateMachine):
                 self.do(
                     agent,
                     lambda account: account.remove(node),
-                    lambda agent: agent.audits.remove(node),
+                    lambda agent: agent.usage_step.mark_deleted(node),
                     fault,
                     "remove",
                     again=False,
                 )
             else:
-                agent.audits.unavailable(agent.nodes.keys() - {node})
+                agent.usage_step.set_listed_nodes(agent.nodes.keys() - {node})
                 self.account.unavailable(node)
 
     def restart(self, data: Any, _fault: FaultAt) -> None:

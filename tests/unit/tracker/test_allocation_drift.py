@@ -10,7 +10,7 @@ from agent.model.guest import GuestCell, PlacedCell
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
-from agent.tracker.allocation_drift import drift
+from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare
 from agent.tracker.consumer_records import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
@@ -34,7 +34,7 @@ def told(
         instances={GUEST: instance(GUEST, **guest)},
         migrations={one.uuid: one for one in migrations},
     )
-    return list(drift(AllocationShare(NODE, {NODE: held}, offered), records))
+    return list(allocation_drift(AllocationShare(NODE, {NODE: held}, offered), records))
 
 
 def migration(status: Any) -> Migration:

@@ -15,7 +15,12 @@ from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import DeleteAllocations, SetAllocations
-from agent.tracker.allocations import AllocationShare, Removal, judge, operations
+from agent.tracker.allocations import (
+    AllocationShare,
+    Removal,
+    judge_allocations,
+    removal_operations,
+)
 from agent.tracker.consumer_records import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 
@@ -113,7 +118,7 @@ def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[Cons
 def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float | None) -> None:
     held, known, since = case
     tracked = {one.instance for one in known.claims}
-    verdicts = judge(held, known, since, NOW, purge_after)
+    verdicts = judge_allocations(held, known, since, NOW, purge_after)
     for removal in verdicts.removals:
         who = removal.consumer
         assert who in held.consumers[NODE]
@@ -157,7 +162,7 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
 @given(case=cases())
 def test_everybody_is_judged_once(case: Any) -> None:
     held, known, since = case
-    verdicts = judge(held, known, since, NOW, GRACE)
+    verdicts = judge_allocations(held, known, since, NOW, GRACE)
     named = [one.consumer for one in verdicts.removals] + [one.consumer for one in verdicts.drift]
     assert len(named) == len(set(named))
     assert set(named) <= {*held.consumers[NODE]}
@@ -174,18 +179,18 @@ def test_everybody_is_judged_once(case: Any) -> None:
 @given(case=cases())
 def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
     held, _, since = case
-    verdicts = judge(held, TreeConsumers(host=HOST), since, NOW, None)
+    verdicts = judge_allocations(held, TreeConsumers(host=HOST), since, NOW, None)
     assert verdicts.removals == ()
     assert {one.severity for one in verdicts.drift} == {"info"}
 
 
 def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it() -> None:
-    first = judge(holding(WHO[0]), records([]), {}, NOW, GRACE)
+    first = judge_allocations(holding(WHO[0]), records([]), {}, NOW, GRACE)
     assert first.unknown_since == {WHO[0]: NOW}
-    assert judge(
+    assert judge_allocations(
         holding(WHO[0], WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
     ).unknown_since == {WHO[0]: NOW, WHO[1]: NOW + 60}
-    assert judge(
+    assert judge_allocations(
         holding(WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
     ).unknown_since == {WHO[1]: NOW + 60}
 
@@ -197,7 +202,7 @@ def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it()
 def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(
     age: float, goes: bool
 ) -> None:
-    verdicts = judge(holding(WHO[0]), records([]), {WHO[0]: NOW - age}, NOW, GRACE)
+    verdicts = judge_allocations(holding(WHO[0]), records([]), {WHO[0]: NOW - age}, NOW, GRACE)
     assert bool(verdicts.removals) == goes
 
 
@@ -205,7 +210,7 @@ def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(
 def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(
     running: frozenset[ConsumerUuid] | None,
 ) -> None:
-    verdicts = judge(
+    verdicts = judge_allocations(
         holding(WHO[0], running=running), records([]), {WHO[0]: NOW - 2 * GRACE}, NOW, GRACE
     )
     assert verdicts.removals == ()
@@ -213,13 +218,13 @@ def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> None:
-    assert judge(holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE).unknown_since == {
-        WHO[0]: NOW
-    }
+    assert judge_allocations(
+        holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE
+    ).unknown_since == {WHO[0]: NOW}
 
 
 def test_a_record_that_cannot_be_read_protects_its_consumer() -> None:
-    verdicts = judge(
+    verdicts = judge_allocations(
         holding(WHO[0]), records([], unreadable=frozenset({WHO[0]})), {WHO[0]: 0.0}, NOW, 0.0
     )
     assert (verdicts.removals, verdicts.drift, verdicts.unknown_since) == ((), (), {})
@@ -227,7 +232,7 @@ def test_a_record_that_cannot_be_read_protects_its_consumer() -> None:
 
 @pytest.mark.parametrize("host", ["host-b", None])
 def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
-    (told,) = judge(
+    (told,) = judge_allocations(
         holding(WHO[0]), records([instance(WHO[0], host="host\nERROR", node=ELSEWHERE)]), {}, NOW
     ).drift
     assert "\n" not in told.detail
@@ -236,7 +241,7 @@ def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
 
 def test_an_old_evacuation_does_not_take_a_guest_that_came_back() -> None:
     known = records([instance(WHO[0], host=HOST, node=NODE)], [migration("m1", WHO[0], **DONE)])
-    verdicts = judge(holding(WHO[0]), known, {}, NOW)
+    verdicts = judge_allocations(holding(WHO[0]), known, {}, NOW)
     assert verdicts.removals == ()
 
 
@@ -269,7 +274,7 @@ def test_a_move_that_failed_on_its_way_from_here_keeps_no_leftover_of_an_evacuat
     known = records(
         [instance(WHO[0], host="host-b", node=ELSEWHERE)], [failed, migration("m1", WHO[0], **DONE)]
     )
-    verdicts = judge(holding(WHO[0]), known, {}, NOW)
+    verdicts = judge_allocations(holding(WHO[0]), known, {}, NOW)
     assert bool(verdicts.removals) == goes
 
 
@@ -278,7 +283,7 @@ def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_her
         [instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)],
         [migration("m1", WHO[0], **DONE)],
     )
-    assert judge(holding(WHO[0]), known, {}, NOW).removals == (
+    assert judge_allocations(holding(WHO[0]), known, {}, NOW).removals == (
         Removal(WHO[0], "the instance is deleted", "tree-and-shared"),
     )
 
@@ -295,7 +300,9 @@ SHARED = ProviderUuid("store")
 
 
 def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> None:
-    (operation,) = operations([PARTLY], {WHO[0]: allocation(NODE, CELL, ELSEWHERE)}, [NODE, CELL])
+    (operation,) = removal_operations(
+        [PARTLY], {WHO[0]: allocation(NODE, CELL, ELSEWHERE)}, [NODE, CELL]
+    )
     assert isinstance(operation, SetAllocations)
     assert operation.new == {ELSEWHERE: {"VCPU": 1}}
     assert operation.wanted == replace(allocation(ELSEWHERE))
@@ -303,7 +310,7 @@ def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> 
 
 def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
     for removal, held in ((PARTLY, (NODE, CELL)), (WHOLLY, (NODE, ELSEWHERE))):
-        (operation,) = operations([removal], {WHO[0]: allocation(*held)}, [NODE, CELL])
+        (operation,) = removal_operations([removal], {WHO[0]: allocation(*held)}, [NODE, CELL])
         assert isinstance(operation, DeleteAllocations)
         assert operation.wanted.resources == {}
         assert operation.wanted.generation == 3
@@ -314,7 +321,7 @@ def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
 def test_who_holds_nothing_here_any_more_is_left_alone(
     found: Mapping[ConsumerUuid, Allocation],
 ) -> None:
-    assert list(operations([PARTLY, WHOLLY], found, [NODE, CELL])) == []
+    assert list(removal_operations([PARTLY, WHOLLY], found, [NODE, CELL])) == []
 
 
 @pytest.mark.parametrize(
@@ -323,7 +330,7 @@ def test_who_holds_nothing_here_any_more_is_left_alone(
 def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(
     held: tuple[ProviderUuid, ...], rest: set[ProviderUuid]
 ) -> None:
-    (operation,) = operations(
+    (operation,) = removal_operations(
         [Removal(WHO[0], "it is over", "tree-and-shared")],
         {WHO[0]: allocation(*held)},
         [NODE, CELL],
@@ -334,15 +341,17 @@ def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(
 
 def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_here_again() -> None:
     done, away = migration("m1", WHO[0], **DONE), instance(WHO[0], host="host-b", node=ELSEWHERE)
-    assert judge(holding(WHO[0]), records([away], [done]), {}, NOW).cleared == frozenset()
-    assert judge(holding(WHO[1]), records([], [done]), {}, NOW).cleared == {"m1"}
-    assert judge(
+    assert (
+        judge_allocations(holding(WHO[0]), records([away], [done]), {}, NOW).cleared == frozenset()
+    )
+    assert judge_allocations(holding(WHO[1]), records([], [done]), {}, NOW).cleared == {"m1"}
+    assert judge_allocations(
         holding(WHO[0]), records([instance(WHO[0], host=HOST, node=NODE)], [done]), {}, NOW
     ).cleared == {"m1"}
     coming = records(
         [away], [done], claims=(claim(WHO[0], NODE, half="new", migration=ConsumerUuid("m2")),)
     )
-    assert judge(holding(WHO[0]), coming, {}, NOW).cleared == {"m1"}
+    assert judge_allocations(holding(WHO[0]), coming, {}, NOW).cleared == {"m1"}
 
 
 @given(
@@ -360,7 +369,7 @@ def test_what_is_elsewhere_goes_only_with_everything(
     removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]
 ) -> None:
     found = {one: replace(allocation(*tree), consumer=one) for one, tree in holders.items()}
-    made = {one.old.consumer: one for one in operations(removals, found, [NODE, CELL])}
+    made = {one.old.consumer: one for one in removal_operations(removals, found, [NODE, CELL])}
     assert made.keys() == {
         one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}
     }

@@ -3,7 +3,7 @@
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid
-from agent.tracker.accounted import stats
+from agent.tracker.claim_usage import stats
 
 
 def guest(number, **more):

@@ -13,7 +13,7 @@ from agent.model.claim import Claim, Half
 from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.verdicts import WAITING, verdict
+from agent.tracker.verdicts import WAITING, judge_claim
 from tests.support.tracking import F1
 
 SOURCE, DEST, THIRD = (ProviderUuid(f"node-{name}") for name in ("source", "dest", "third"))
@@ -83,7 +83,7 @@ def found(
 ) -> str:
     """What is found of the source's old or the destination's new half."""
     node = SOURCE if half == "old" else DEST
-    return verdict(
+    return judge_claim(
         claim(half, node, state=state), instance(place, **fields), move(kind, status), node, left
     ).what  # type: ignore[arg-type]
 
@@ -163,7 +163,7 @@ SAME = {
 def test_on_one_node_how_the_move_ended_decides(kind: str, status: str, place: str) -> None:
     move_here = move(kind, status, SOURCE)
     both = [
-        verdict(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).what
+        judge_claim(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).what
         for half in ("old", "new")
     ]  # type: ignore[arg-type]
     assert both == list(SAME[status])
@@ -172,7 +172,7 @@ def test_on_one_node_how_the_move_ended_decides(kind: str, status: str, place: s
 @pytest.mark.parametrize("status", sorted([*TO_DEST, *TO_SOURCE]))
 def test_on_one_node_that_the_guest_has_left_since_neither_half_stays(status: str) -> None:
     both = [
-        verdict(
+        judge_claim(
             claim(half, SOURCE), instance("third"), move("resize", status, SOURCE), SOURCE, RECENT
         ).what
         for half in ("old", "new")
@@ -211,10 +211,10 @@ def test_a_claim_that_nobody_goes_on_with(fields: dict[str, Any], expected: str)
 )
 def test_an_only_claim_stays_where_its_instance_is(place: str, expected: str) -> None:
     only = replace(claim("only", SOURCE), migration=None)
-    assert verdict(only, instance(place), None, SOURCE, WAITED).what == expected
+    assert judge_claim(only, instance(place), None, SOURCE, WAITED).what == expected
     # Whether devices go with it is decided by what else is there.
     assert (
-        verdict(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).what
+        judge_claim(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).what
         == "keep"
     )
 
@@ -234,7 +234,7 @@ def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(
     half: Half, status: str, fields: dict[str, Any], expected: str
 ) -> None:
     assert (
-        verdict(
+        judge_claim(
             claim(half, SOURCE),
             instance("source", **fields),
             move("resize", status),
@@ -247,19 +247,19 @@ def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(
 
 @pytest.mark.parametrize("half", ["only", "old", "new"])
 def test_a_claim_whose_instance_no_record_knows_is_kept_and_told(half: Half) -> None:
-    one = verdict(claim(half, SOURCE), None, move("resize", "confirmed"), SOURCE, WAITED)
+    one = judge_claim(claim(half, SOURCE), None, move("resize", "confirmed"), SOURCE, WAITED)
     assert (one.what, one.why) == ("unknown", "no record of its instance")
 
 
 @pytest.mark.parametrize("half", ["old", "new"])
 @pytest.mark.parametrize("place", list(PLACES))
 def test_a_half_whose_move_no_record_knows_is_kept(half: Half, place: str) -> None:
-    assert verdict(claim(half, SOURCE), instance(place), None, SOURCE, WAITED).what == "keep"
+    assert judge_claim(claim(half, SOURCE), instance(place), None, SOURCE, WAITED).what == "keep"
 
 
 def test_a_shelved_guest_that_is_built_again_counts() -> None:
     back = instance("source", vm_state="shelved_offloaded", task_state="spawning")
     assert (
-        verdict(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).what
+        judge_claim(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).what
         == "keep"
     )

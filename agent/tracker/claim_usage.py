@@ -88,7 +88,7 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
             )
 
 
-def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
+def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
     """Return provider to resource class to amount, for the classes in the inventories of
     ``tree``.
     """

@@ -10,7 +10,7 @@ from agent.model.inventory import Inventories
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
-from agent.tracker.accounted import accounted
+from agent.tracker.claim_usage import provider_usage
 from tests.support.tracking import F2, FM, FN, PMEM, Host, World, numa_cells, pmem_of
 
 
@@ -30,7 +30,7 @@ def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
 def used(host: Host, tree: ProviderTree) -> dict[str, dict[str, int]]:
     return {
         tree.name_of(uuid): dict(amounts)
-        for uuid, amounts in accounted(host.tracker.view(host.node), tree).items()
+        for uuid, amounts in provider_usage(host.tracker.view(host.node), tree).items()
     }
 
 

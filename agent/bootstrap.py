@@ -33,10 +33,10 @@ from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
 from agent.placement import clock
-from agent.placement.connect import http, wants_embedded
-from agent.placement.embedded import FILE, embedded
+from agent.placement.connect import connect_http, uses_embedded
+from agent.placement.embedded import FILE, connect_embedded
 from agent.placement.mirror import Freshness
-from agent.placement.server import Mode, Server
+from agent.placement.server import Backend, Server
 from agent.placement.transport import Transport
 from agent.provider_config.entry import ProviderConfig
 from agent.provider_config.folder import configured
@@ -192,7 +192,7 @@ def start_fleet(
         LOG.warning("%s", warning)
     folder, notes = Path(conf.store.path), parts.notes
     transport = parts.transport
-    mode: Mode = "http" if transport else "embedded"
+    backend: Backend = "http" if transport else "embedded"
     if transport is None:
         transport = embedded_transport(folder, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
@@ -206,7 +206,7 @@ def start_fleet(
                 lambda name: changed(escape(name)),
                 deadline=conf.compute.start_deadline,
             )
-        server = Server(transport, mode, store, keep=not dry_run)
+        server = Server(transport, backend, store, keep=not dry_run)
         records = stack.enter_context(
             open_tracker_services(conf, parts, store, dry_run=dry_run, changed=changed)
         )
@@ -288,7 +288,7 @@ def check_configuration(
     with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
     with _gathered(errors):
-        transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
+        transport = None if uses_embedded(conf, daemon=daemon) else connect_http(conf, cancelled)
     with _gathered(errors):
         name, notes = _driver_name(conf, daemon, cancelled)
         driver, worker = (
@@ -413,7 +413,7 @@ def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Tran
     :raises ConfigError, StoreError: it cannot be used.
     """
     copy = partial(snapshot, folder, in_file(folder / FILE, "[store] path"))
-    return embedded(folder, cancelled, copy if dry_run else None)
+    return connect_embedded(folder, cancelled, copy if dry_run else None)
 
 
 def _identity(

@@ -16,7 +16,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement import clock, codes
 from agent.placement.client import PlacementClient
-from agent.placement.flush import Flushed
+from agent.placement.flush import FlushResult
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
@@ -128,9 +128,9 @@ class NodeAllocations:
         verdicts = judge_allocations(
             holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after
         )
-        self.placement_state.unknown(verdicts.unknown_since)
+        self.placement_state.remember_unknown(verdicts.unknown_since)
         # The known amounts may be outdated: giving back an allocation moves no generation.
-        self.placement_state.ask_afresh(
+        self.placement_state.reread_allocations(
             client, holders_of_other_amounts(holding, records), "amounts"
         )
         removals = [one for one in verdicts.removals if one.consumer not in tried]
@@ -193,8 +193,8 @@ class NodeAllocations:
 
 
 def flush_clearing(
-    consumer_records: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], Flushed]
-) -> Flushed:
+    consumer_records: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], FlushResult]
+) -> FlushResult:
     """Flush, and write down which evacuations have nothing left here.
 
     An evacuation justifies one removal only, also if the process ends between the removal and its

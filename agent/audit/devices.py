@@ -237,7 +237,7 @@ class NodeDevices:
                 *strangers(count, consumers),
             }
         )
-        self.placement_state.ask_afresh(
+        self.placement_state.reread_allocations(
             client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices"
         )
         consumers = self.placement_state.consumers(client, ours)

@@ -68,7 +68,8 @@ class Fleet:
         """
         served = self.context.server
         context = replace(
-            self.context, server=Server(served.transport, served.mode, served.storage, keep=False)
+            self.context,
+            server=Server(served.transport, served.backend, served.storage, keep=False),
         )
         return Fleet(
             context,
@@ -125,7 +126,7 @@ class Fleet:
         return Report(
             version=agent_version(),
             host=self._host,
-            mode=server.mode,
+            mode=server.backend,
             endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None,
             dry_run=mode.dry_run,

@@ -55,11 +55,11 @@ from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.consumers import usages
-from agent.placement.flush import Before, Flushed, flush, foreseen
+from agent.placement.flush import FlushContext, FlushResult, flush, predict_outcomes
 from agent.placement.merge import ADOPT, Merge, Target, Usages, foreign_share
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.mirror import Freshness
-from agent.placement.names import learn_traits, names_added
+from agent.placement.names import added_names, learn_traits
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
@@ -316,21 +316,21 @@ class NodeAudit:
                 target, move = self._desired(record, driver_report, held)
                 if move is not None and self._holds_stranded(target, move):
                     target, move = self._desired(
-                        record, driver_report, placement_state.held(record.client)
+                        record, driver_report, placement_state.held_usages(record.client)
                     )
                 judged = self._judged(record, driver_report, target)
             with record.step("plan"):
                 plan = self._make_plan(record, target, move)
-                plan, withheld = self.rivals.withheld(judged.added_to(plan))
+                plan, withheld = self.rivals.withhold(judged.added_to(plan))
                 record.planned(plan, driver_report.facts if driver_report else None)
                 record.errors += judged.errors
             if record.mode.dry_run:
-                record.outcomes, conflicts = foreseen(
+                record.outcomes, conflicts = predict_outcomes(
                     record.client,
                     plan,
                     placement_state.capabilities,
                     root,
-                    Before(owned=placement_state.journal.providers),
+                    FlushContext(owned=placement_state.journal.providers),
                 )
                 record.errors += conflicts
                 record.outcomes += withheld
@@ -357,7 +357,7 @@ class NodeAudit:
             # it.
             record.unhealed = f"{error.message}; {error.remedy}" if error.remedy else error.message
             return False
-        self.rivals.sent(flushed.outcomes)
+        self.rivals.record_sent(flushed.outcomes)
         log_corrected(record.repair, flushed.outcomes)
         if flushed.conflict is not None:
             if (
@@ -508,7 +508,7 @@ class NodeAudit:
         self._check_identity(record)
         if mode.adopt:
             placement_state.adopt()
-        return placement_state.held(record.client)
+        return placement_state.held_usages(record.client)
 
     def _check_identity(self, record: AuditRun) -> None:
         """Check that the root provider is this node: it is never renamed, and no other agent may
@@ -674,12 +674,12 @@ class NodeAudit:
         """Return the server's capabilities, with the traits that the desired tree adds looked up
         before planning, so that the plan is exact.
         """
-        traits, classes = names_added(self.placement_state.view.tree, desired)
+        traits, classes = added_names(self.placement_state.view.tree, desired)
         if not self.placement_state.capabilities.has_confirmed(traits, classes):
             # Nodes of one kind add the same names: the first audit alone asks for them and creates
             # them.
             record.earlier()
-        return self.context.server.learned(
+        return self.context.server.learn(
             learn_traits(record.client, self.placement_state.capabilities, traits, clock.now())
         )
 
@@ -798,7 +798,7 @@ class NodeAudit:
             plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
         return plan
 
-    def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
+    def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> FlushResult:
         """Flush the plan, and note which evacuations its removals clear."""
         records = self.context.records
         return (
@@ -807,12 +807,12 @@ class NodeAudit:
             else self._flush(record, plan)
         )
 
-    def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
+    def _flush(self, record: AuditRun, plan: Plan) -> FlushResult:
         """Write the intended ownership to the journal, send the plan, write down the results."""
         placement_state = self.placement_state
         owned = placement_state.journal.providers
         plan, skipped = placement_state.intend(plan)
-        before = Before(not record.forgot, [one.operation for one in skipped], owned)
+        before = FlushContext(not record.forgot, [one.operation for one in skipped], owned)
         try:
             flushed = flush(
                 record.client,

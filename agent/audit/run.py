@@ -31,7 +31,7 @@ from agent.model.report import (
     Usage,
 )
 from agent.placement.client import PlacementClient
-from agent.placement.flush import Flushed
+from agent.placement.flush import FlushResult
 from agent.placement.plan import Plan
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.errors import NodeDegraded
@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 
 
 def overcommitted(
-    client: PlacementClient, flushed: Flushed, held: Container[ProviderUuid]
+    client: PlacementClient, flushed: FlushResult, held: Container[ProviderUuid]
 ) -> list[Drift]:
     """Return drift for every resource class whose inventory was lowered below its usage.
 

@@ -18,7 +18,7 @@ from agent.errors import AgentError, AlreadyTold, OutputFailed
 from agent.model.mirror import ServerCapabilities
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.placement.client import PlacementClient
-from agent.placement.connect import http, wants_embedded
+from agent.placement.connect import connect_http, uses_embedded
 from agent.placement.dry_run import RecordingExchange
 from agent.placement.embedded import FILE
 from agent.placement.server import check_version
@@ -57,15 +57,15 @@ def placement_work(
     folder, cancelled = Path(conf.store.path), Event()
     looks = options.dry_run or not writes
     with ExitStack() as stack:
-        is_embedded = wants_embedded(conf, daemon=False)
+        is_embedded = uses_embedded(conf, daemon=False)
         if is_embedded and not looks:
             stack.enter_context(RunLock(folder))
         transport = (
             embedded_transport(folder, cancelled, dry_run=looks)
             if is_embedded
-            else http(conf, cancelled)
+            else connect_http(conf, cancelled)
         )
-        exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", rehearsal=looks)
+        exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", dry_run=looks)
         client = PlacementClient(exchange)
         capabilities = ServerCapabilities(transport.endpoint, client.max_version())
         check_version(capabilities)

@@ -11,7 +11,7 @@ from agent.http.session import service_adapter
 from agent.placement.transport import Timeouts, Transport
 
 
-def wants_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
+def uses_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
     """Return whether the embedded Placement is to be used: if configured, or outside of a daemon
     if there are no credentials.
 
@@ -31,7 +31,7 @@ def wants_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
     return not configured
 
 
-def http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
+def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
     """Return a transport to the Placement that [placement] describes. Nothing is sent.
 
     :raises ConfigErrors: the authentication plugin, its options or the certificates are wrong; all

@@ -22,14 +22,14 @@ class Write:
 class RecordingExchange(Exchange):
     """An exchange that records every write that was answered.
 
-    In a dry run (``rehearsal``) only GETs are sent, and every write is assumed to succeed. A read
+    In a dry run only GETs are sent, and every write is assumed to succeed. A read
     after such a write still shows the state before it, so a dry run suits only operations that
     decide before they write.
     """
 
-    def __init__(self, transport: Transport, request_id: str, *, rehearsal: bool) -> None:
+    def __init__(self, transport: Transport, request_id: str, *, dry_run: bool) -> None:
         super().__init__(transport, request_id)
-        self.rehearsal = rehearsal
+        self.dry_run = dry_run
         self.writes: list[Write] = []
 
     def send(
@@ -47,11 +47,11 @@ class RecordingExchange(Exchange):
             return super().send(method, path, version, body, timeout, patient=patient)
         answer = (
             self._imagined(method, path, body)
-            if self.rehearsal
+            if self.dry_run
             else super().send(method, path, version, body, timeout)
         )
         self.writes.append(
-            Write(method, path, version, body, None if self.rehearsal else answer.status)
+            Write(method, path, version, body, None if self.dry_run else answer.status)
         )
         return answer
 

@@ -190,7 +190,9 @@ def _file_remedy(file: Path, error: BaseException) -> str:
     return "move the file away to start with an empty Placement"
 
 
-def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None) -> Transport:
+def connect_embedded(
+    folder: Path, cancelled: threading.Event, copy: Copy | None = None
+) -> Transport:
     """Return a transport to the Placement in ``folder``, or, for a dry run, to the ``copy`` of its
     database in memory. To be called once in a process.
 

@@ -65,7 +65,7 @@ Contents = SetInventory | SetAggregates | SetTraits
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Attempt:
     """The result of one operation that was tried."""
 
     operation: Operation
@@ -77,7 +77,7 @@ class Done:
 
 
 @dataclass(slots=True)
-class Flushed:
+class FlushResult:
     """The result of a flush."""
 
     view: PlacementView
@@ -118,7 +118,7 @@ class _Stop(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class FlushContext:
     """The state before a flush."""
 
     may_forget: bool = True
@@ -130,7 +130,7 @@ class Before:
     owned: Collection[ProviderUuid] = ()
     """The providers that were the agent's."""
 
-    def ours(self, operation: CreateProvider, root: ProviderUuid) -> bool:
+    def owns(self, operation: CreateProvider, root: ProviderUuid) -> bool:
         """Return whether a child that is to be created is the agent's if it exists, wherever it is.
 
         Nobody else creates a provider with a uuid derived from root and name.
@@ -141,7 +141,7 @@ class Before:
         )
 
 
-_NOTHING = Before()
+_NOTHING = FlushContext()
 
 
 class Flush:
@@ -155,17 +155,17 @@ class Flush:
         capabilities: ServerCapabilities,
         root: ProviderUuid,
         now: float,
-        before: Before,
+        before: FlushContext,
     ) -> None:
         self.client, self.plan, self.root, self.now, self.before = client, plan, root, now, before
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
         self.consumers = dict(view.consumers)
-        self.result = Flushed(view, capabilities)
+        self.result = FlushResult(view, capabilities)
         self._tried: dict[int, Outcome] = {}
         self._failures: list[Operation] = list(before.refused)
 
-    def run(self) -> Flushed:
+    def run(self) -> FlushResult:
         """Send every operation that can be sent."""
         operations = self.plan.operations
         with suppress(_Stop):
@@ -223,13 +223,13 @@ class Flush:
 
     # --- trying -----------------------------------------------------------------------------------
 
-    def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
+    def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Attempt]) -> None:
         """Try operations that do not depend on each other; end the flush if an error makes the
         rest pointless.
         """
         self._record(self.client.exchange.each(lambda one: _try(one, send), operations))
 
-    def _record(self, results: Iterable[Done]) -> None:
+    def _record(self, results: Iterable[Attempt]) -> None:
         for done in results:
             status: OperationStatus = "done" if done.error is None else "failed"
             self._tried[id(done.operation)] = Outcome(
@@ -346,24 +346,28 @@ class Flush:
 
     # --- the steps --------------------------------------------------------------------------------
 
-    def _create(self, operation: Operation) -> Done:
+    def _create(self, operation: Operation) -> Attempt:
         one = cast(CreateProvider, operation)
         found = sending.create(
             self.client,
             one,
-            ours=self.before.ours(one, self.root),
+            ours=self.before.owns(one, self.root),
             capabilities=self.result.capabilities,
         )
-        return Done(one, instead=found) if isinstance(found, ReparentProvider) else Done(one, found)
+        return (
+            Attempt(one, instead=found)
+            if isinstance(found, ReparentProvider)
+            else Attempt(one, found)
+        )
 
-    def _ensure(self, operation: Operation) -> Done:
+    def _ensure(self, operation: Operation) -> Attempt:
         if isinstance(operation, EnsureTrait):
             self.client.ensure_trait(operation.name)
         elif isinstance(operation, EnsureResourceClass):
             self.client.ensure_resource_class(operation.name)
-        return Done(operation)
+        return Attempt(operation)
 
-    def _allocations(self, operation: Operation) -> Done:
+    def _allocations(self, operation: Operation) -> Attempt:
         """Send a change of one consumer's allocations, once a pass.
 
         A conflict concerns only this consumer, not the others and not the tree.
@@ -372,11 +376,11 @@ class Flush:
             write(self.client, cast(AllocationOperation, operation).wanted)
         except GenerationConflict as error:
             raise GenerationConflict(error.message, "it is tried again in the next pass") from error
-        return Done(operation)
+        return Attempt(operation)
 
-    def _move(self, operation: Operation) -> Done:
+    def _move(self, operation: Operation) -> Attempt:
         one = cast(RenameProvider | ReparentProvider, operation)
-        return Done(one, sending.move(self.client, one, self.tree.provider(one.provider.uuid)))
+        return Attempt(one, sending.move(self.client, one, self.tree.provider(one.provider.uuid)))
 
     def _by_depth(
         self, operations: Sequence[Operation], *, deepest_first: bool
@@ -394,10 +398,10 @@ class Flush:
     def _delete_all(self, operations: Sequence[Operation]) -> None:
         blocked: set[ProviderUuid | None] = set()
 
-        def send(operation: Operation) -> Done:
+        def send(operation: Operation) -> Attempt:
             if not sending.delete(self.client, cast(DeleteProvider, operation)):
                 self.result.missing.update(_about(operation))
-            return Done(operation)
+            return Attempt(operation)
 
         for wave in self._by_depth(operations, deepest_first=True):
             # A provider keeps its parent if a child was to be moved away and could not be.
@@ -428,19 +432,19 @@ class Flush:
             self._rewrite(operation)
         except PlacementRefused as error:
             if codes.is_outage(error):
-                self._record([Done(operation, error=error)])
+                self._record([Attempt(operation, error=error)])
             if error.status in OUTCOME_UNKNOWN:
                 lost = ReshapeConflict(
                     f"nobody knows what became of the reshape of {_involved(operation)}: "
                     f"{error.message}"
                 )
-                self._record([Done(operation, error=lost)])
+                self._record([Attempt(operation, error=lost)])
             if error.placement_code == codes.INVENTORY_IN_USE:
                 self._hold_dropped(operation)
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
                 self._record(
                     [
-                        Done(
+                        Attempt(
                             operation,
                             error=ReshapeConflict(
                                 f"the reshape of {_involved(operation)} met another change: "
@@ -457,11 +461,11 @@ class Flush:
             lost = ReshapeConflict(
                 f"the answer to the reshape of {_involved(operation)} was lost: {error.message}"
             )
-            self._record([Done(operation, error=lost if error.outcome_unknown else error)])
+            self._record([Attempt(operation, error=lost if error.outcome_unknown else error)])
         except GenerationConflict as error:
-            self._record([Done(operation, error=error)])
+            self._record([Attempt(operation, error=error)])
         else:
-            self._record([Done(operation)])
+            self._record([Attempt(operation)])
 
     def _rewrite(self, operation: Reshape) -> None:
         """Send a reshape and read back the generations, which its answer does not contain."""
@@ -557,24 +561,24 @@ class Flush:
             )
         except (PlacementUnreachable, GenerationConflict) as failure:
             error = failure
-        self._record([Done(one, error=error) for one in operations])
+        self._record([Attempt(one, error=error) for one in operations])
         return True
 
-    def _chain(self, operations: Sequence[Contents]) -> list[Done]:
+    def _chain(self, operations: Sequence[Contents]) -> list[Attempt]:
         """Send the writes of one provider, each with the generation of the answer before."""
-        present, results = self.tree.provider(operations[0].provider.uuid), list[Done]()
+        present, results = self.tree.provider(operations[0].provider.uuid), list[Attempt]()
         for one in operations:
             try:
                 present = sending.set_contents(self.client, one, present)
             except PlacementError as error:
-                results.append(Done(one, error=error))
+                results.append(Attempt(one, error=error))
                 # A provider that should lose its inventory loses its traits as well, but it needs
                 # them for as long as it is in use.
                 emptied = isinstance(one, SetInventory) and not one.new
                 if emptied or not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
                     break
             else:
-                results.append(Done(one, present))
+                results.append(Attempt(one, present))
         return results
 
 
@@ -629,37 +633,37 @@ def _log(operation: Operation) -> None:
         )
 
 
-def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
+def _try(operation: Operation, send: Callable[[Operation], Attempt]) -> Attempt:
     try:
         return send(operation)
     except PlacementError as error:
-        return Done(operation, error=error)
+        return Attempt(operation, error=error)
 
 
-def foreseen(
+def predict_outcomes(
     client: PlacementClient,
     plan: Plan,
     capabilities: ServerCapabilities,
     root: ProviderUuid,
-    before: Before,
+    before: FlushContext,
 ) -> tuple[list[Outcome], list[PlacementError]]:
     """Return the outcomes of ``plan`` as far as names and uuids decide them, and the errors: what a
     dry run shows. Only GETs are sent.
     """
 
-    def look(operation: Operation) -> Done:
+    def look(operation: Operation) -> Attempt:
         if isinstance(operation, CreateProvider) and operation.parent is not None:
             found = sending.taken(
-                client, operation, ours=before.ours(operation, root), capabilities=capabilities
+                client, operation, ours=before.owns(operation, root), capabilities=capabilities
             )
             return (
-                Done(operation, error=found)
+                Attempt(operation, error=found)
                 if isinstance(found, PlacementError)
-                else Done(operation, instead=found)
+                else Attempt(operation, instead=found)
             )
         renaming = cast(RenameProvider, operation)
         holder = client.provider_named(renaming.provider.name)
-        return Done(
+        return Attempt(
             renaming, error=sending.name_held(renaming, holder) if holder is not None else None
         )
 
@@ -679,7 +683,7 @@ def foreseen(
     ]
     outcomes = []
     for one in plan.operations:
-        done = looked.get(id(one), Done(one))
+        done = looked.get(id(one), Attempt(one))
         waits = done.error is None and depends(one, failed, plan.target.tree)
         failed += [one] if waits and isinstance(one, CreateProvider | Reshape) else []
         status: OperationStatus = "failed" if done.error else "skipped" if waits else "planned"
@@ -696,8 +700,8 @@ def flush(
     capabilities: ServerCapabilities,
     root: ProviderUuid,
     now: float,
-    before: Before = _NOTHING,
-) -> Flushed:
+    before: FlushContext = _NOTHING,
+) -> FlushResult:
     """Send ``plan`` and return the result with the view that follows from Placement's answers.
 
     :raises ReshapeFailed: the server refused to move allocations; the operations before it are

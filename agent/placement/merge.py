@@ -178,7 +178,7 @@ class Merge:
                 self._put_back(tree, self.present.provider(uuid))
         owned: dict[ProviderUuid, Ownership] = {}
         for uuid in tree.get_provider_uuids():
-            if self.by.ours(uuid):
+            if self.by.is_own(uuid):
                 mine, ownership = self._ours(tree.provider(uuid))
                 tree.replace(mine)
                 owned[uuid] = (
@@ -260,12 +260,12 @@ class Merge:
         """
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            wished = self.by.wished(uuid)
+            wished = self.by.is_desired(uuid)
             gone = self.journal.owns(uuid) and not wished
             if gone and not self.adopted:
                 self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
             usable, free = (
-                wished and tree.exists(uuid) and self.by.ours(uuid),
+                wished and tree.exists(uuid) and self.by.is_own(uuid),
                 gone and self.adopted and not self._held_classes(uuid),
             )
             if uuid in keep or usable or free:
@@ -285,7 +285,9 @@ class Merge:
         )
 
     def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
-        return without_empty(self.desired.provider(uuid).inventory) if self.by.wished(uuid) else {}
+        return (
+            without_empty(self.desired.provider(uuid).inventory) if self.by.is_desired(uuid) else {}
+        )
 
     def _staying(self) -> frozenset[str]:
         """Return the classes that some provider of a tree that is not adopted keeps although the
@@ -293,7 +295,7 @@ class Merge:
         """
         stay = frozenset[str]()
         for one in self.present.providers():
-            if self.by.ours(one.uuid):
+            if self.by.is_own(one.uuid):
                 stay |= (
                     _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys()
                     - self._wished_inventory(one.uuid).keys()
@@ -309,9 +311,9 @@ class Merge:
             else Provider(wished.uuid, wished.name)
         )
         own = self.journal.of(wished.uuid)
-        if not self.by.wished(wished.uuid) and not self.adopted:
+        if not self.by.is_desired(wished.uuid) and not self.adopted:
             return present, own
-        wanted = wished if self.by.wished(wished.uuid) else self._remains(present, own)
+        wanted = wished if self.by.is_desired(wished.uuid) else self._remains(present, own)
         inventory = self._inventory(wanted, present, own)
         traits, aggregates = (
             self._traits(wanted, present, own),
@@ -464,7 +466,7 @@ class Merge:
         lost = next(
             (one for one in called if self.journal.owns(one) and not self.present.exists(one)), None
         )
-        if lost is None or not self.by.touched(uuid):
+        if lost is None or not self.by.is_changed(uuid):
             return None
         self.conflicts.append(
             ProviderNameConflict(
@@ -495,7 +497,7 @@ class Merge:
                     uuid,
                 )
             )
-        elif self.by.touched(uuid):
+        elif self.by.is_changed(uuid):
             self.drift.append(
                 Drift(
                     "foreign-provider",

@@ -42,17 +42,17 @@ class MergeInputs:
         present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
         return cls(present, journal, base, desired, root, take_over or not journal.owns(root))
 
-    def touched(self, uuid: ProviderUuid) -> bool:
+    def is_changed(self, uuid: ProviderUuid) -> bool:
         """Return whether this pass changed or created the provider."""
         if not self.desired.exists(uuid):
             return False
         return not self.base.exists(uuid) or self.desired.provider(uuid) != self.base.provider(uuid)
 
-    def produced(self, uuid: ProviderUuid) -> bool:
+    def is_written(self, uuid: ProviderUuid) -> bool:
         """Return whether this pass wrote the provider, perhaps without changing it."""
-        return self.touched(uuid) or uuid in self.desired.written_by_name
+        return self.is_changed(uuid) or uuid in self.desired.written_by_name
 
-    def wished(self, uuid: ProviderUuid) -> bool:
+    def is_desired(self, uuid: ProviderUuid) -> bool:
         """Return whether the desired tree wants the provider, and does not only contain it as
         :func:`agent.placement.merge.foreign_share` left it, as a parent for providers of others.
         """
@@ -63,10 +63,10 @@ class MergeInputs:
             and self.present.exists(uuid)
             and self.base.provider(uuid) != self.present.provider(uuid)
         )
-        return not emptied or self.produced(uuid)
+        return not emptied or self.is_written(uuid)
 
-    def ours(self, uuid: ProviderUuid) -> bool:
+    def is_own(self, uuid: ProviderUuid) -> bool:
         """Return whether the provider is the agent's to write."""
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
-        return self.take_over and self.produced(uuid)
+        return self.take_over and self.is_written(uuid)

@@ -71,7 +71,7 @@ class Freshness:
     """Whether nothing of a saved view is trusted."""
 
 
-def refreshed(
+def refresh_view(
     client: PlacementClient,
     view: PlacementView,
     root: ProviderUuid,

@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 ASK_AGAIN = 3600.0
 
 
-def names_added(
+def added_names(
     present: ProviderTree, desired: ProviderTree
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the traits and the resource classes that providers of ``desired`` have and the same

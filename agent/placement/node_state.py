@@ -18,19 +18,20 @@ from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.consumers import due_in_turn, holding
-from agent.placement.flush import Flushed
+from agent.placement.flush import FlushResult
 from agent.placement.merge import Usages, Use
-from agent.placement.mirror import Freshness, refreshed
+from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.names import with_names
 from agent.placement.plan import Plan
 from agent.placement.server import Server
-from agent.placement.tombstones import absent, buried, intended, reclaimed
+from agent.placement.tombstones import absent_from, new_marks, next_tombstones, reclaim
 
 LOG = logging.getLogger(__name__)
 
 Held = Mapping[ProviderUuid, frozenset[str]]
-# How many consumers with an unchanged known allocation are read again in one call of ask_afresh,
-# and the bounds of the pause between two reads in seconds; each pause is twice the one before.
+# How many consumers with an unchanged known allocation are read again in one call of
+# reread_allocations, and the bounds of the pause between two reads in seconds; each pause is twice
+# the one before.
 AFRESH = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
@@ -124,7 +125,7 @@ class NodePlacementState:
         :raises GenerationConflict: a provider changed during every attempt to read it.
         """
         before = self.view
-        self._view = refreshed(
+        self._view = refresh_view(
             client,
             before,
             self._root,
@@ -147,10 +148,10 @@ class NodePlacementState:
             if before.tree.exists(self._root) and not self._view.tree.exists(self._root):
                 self._tell_lost_root(before.tree.provider(self._root))
         if self._view.tree is not self._reclaimed:
-            self._unwritten = absent(self._unwritten, self._view.tree)
+            self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
-            self._journal = reclaimed(journal, self.own_tree(), self._root)
-            self._tell_back(intended(journal, self._journal))
+            self._journal = reclaim(journal, self.own_tree(), self._root)
+            self._tell_back(new_marks(journal, self._journal))
         self._suspects = frozenset()
 
     def _tell_lost_traits(
@@ -217,7 +218,7 @@ class NodePlacementState:
         """
         self._journal = replace(self.journal, held=_both(self.journal.held, what))
 
-    def held(self, client: PlacementClient) -> Usages:
+    def held_usages(self, client: PlacementClient) -> Usages:
         """Return the usage of the classes and providers that are held until they are free.
 
         For classes from provider config files the number of consumers is included.
@@ -314,7 +315,7 @@ class NodePlacementState:
         self._view = replace(self.view, consumers={**others, **read}, consumers_at=asked)
         self._before = {uuid: held for uuid, held in self._before.items() if uuid not in read}
 
-    def ask_afresh(
+    def reread_allocations(
         self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str
     ) -> None:
         """Read the allocations of ``consumers``, which are to be reported ``about`` one subject.
@@ -379,7 +380,7 @@ class NodePlacementState:
             client, sorted({consumer for one in held.values() for consumer in one})
         )
 
-    def unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
+    def remember_unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
         """Remember since when (seconds since the epoch) each consumer has had no record."""
         if since != self.view.unknown_since:
             self._view = replace(self.view, unknown_since=since)
@@ -402,8 +403,10 @@ class NodePlacementState:
             if plan.operations or plan.withheld
             else plan.target.journal
         )
-        tombstones = buried(before, journal, plan.target.journal, clock.now(), self._unwritten)
-        self._unwritten |= absent(intended(before, journal), self.view.tree)
+        tombstones = next_tombstones(
+            before, journal, plan.target.journal, clock.now(), self._unwritten
+        )
+        self._unwritten |= absent_from(new_marks(before, journal), self.view.tree)
         self._keep_journal(replace(journal, tombstones=tombstones))
         return plan, [
             Outcome(one, "skipped", "Placement refused exactly this before") for one in refused
@@ -415,14 +418,14 @@ class NodePlacementState:
         """
         traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
         classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
-        self._server.learned(with_names(self.capabilities, traits=traits, classes=classes))
+        self._server.learn(with_names(self.capabilities, traits=traits, classes=classes))
 
-    def record(self, plan: Plan, flushed: Flushed) -> None:
+    def record(self, plan: Plan, flushed: FlushResult) -> None:
         """Record the result of ``plan`` in view and journal."""
         if flushed.forgot:
             self._server.forget(flushed.capabilities)
         else:
-            self._server.learned(flushed.capabilities)
+            self._server.learn(flushed.capabilities)
         self._view = flushed.view
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused
@@ -449,8 +452,10 @@ class NodePlacementState:
                 uuid: own for uuid, own in self.journal.providers.items() if uuid not in strangers
             },
         )
-        self._unwritten = absent(self._unwritten, self._view.tree)
-        tombstones = buried(before, journal, plan.target.journal, clock.now(), self._unwritten)
+        self._unwritten = absent_from(self._unwritten, self._view.tree)
+        tombstones = next_tombstones(
+            before, journal, plan.target.journal, clock.now(), self._unwritten
+        )
         self._keep_journal(
             replace(journal, held=_both(journal.held, flushed.held), tombstones=tombstones)
         )

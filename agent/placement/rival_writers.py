@@ -61,7 +61,7 @@ class RivalWriters:
         self._clock = clock
         self._written: dict[Item, _Written] = {}
 
-    def withheld(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
+    def withhold(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
         """Return ``plan`` without what another writer would change back now, and with drift that
         reports the other writer; and the outcomes of the operations that were left out.
         """
@@ -101,7 +101,7 @@ class RivalWriters:
                 # Another value is wanted now, or the written value has lasted.
                 del self._written[item]
 
-    def sent(self, outcomes: Iterable[Outcome]) -> None:
+    def record_sent(self, outcomes: Iterable[Outcome]) -> None:
         """Record the operations that were done."""
         now = self._clock()
         for outcome in outcomes:

@@ -55,16 +55,21 @@ LEAST_VERSION = "1.30"
 # For how many seconds the agent assumes that the server still lacks, or does not allow, what it
 # lacked or refused.
 ASK_AGAIN = 3600.0
-Mode = Literal["http", "embedded"]
+Backend = Literal["http", "embedded"]
 
 
 class Server:
     """One Placement server, shared by all nodes of a process."""
 
     def __init__(
-        self, transport: Transport, mode: Mode, storage: PlacementStorage, *, keep: bool = True
+        self,
+        transport: Transport,
+        backend: Backend,
+        storage: PlacementStorage,
+        *,
+        keep: bool = True,
     ) -> None:
-        self.transport, self.mode, self.storage, self.keep = transport, mode, storage, keep
+        self.transport, self.backend, self.storage, self.keep = transport, backend, storage, keep
         # ``keep`` False: capabilities are not saved, as in a dry run.
         self._capabilities: ServerCapabilities | None = None
         # When this process last asked for the server's version, and when the server last refused a
@@ -124,7 +129,7 @@ class Server:
             self._save(now)
             return True
 
-    def learned(self, capabilities: ServerCapabilities) -> ServerCapabilities:
+    def learn(self, capabilities: ServerCapabilities) -> ServerCapabilities:
         """Merge what a cycle learned into the capabilities, and save them.
 
         Several nodes may learn concurrently, so names are only added.

@@ -16,7 +16,7 @@ AGE = 90 * 86400.0
 NUMBER = 2000
 
 
-def buried(
+def next_tombstones(
     before: Journal,
     after: Journal,
     wanted: Journal,
@@ -46,12 +46,12 @@ def buried(
     return kept if len(newest) == len(kept) else {one: kept[one] for one in newest}
 
 
-def intended(before: Journal, after: Journal) -> frozenset[Tombstone]:
+def new_marks(before: Journal, after: Journal) -> frozenset[Tombstone]:
     """Return what is the agent's in ``after`` and was not in ``before``, as tombstones."""
     return frozenset(_marks(after.providers)).difference(_marks(before.providers))
 
 
-def absent(marks: Iterable[Tombstone], tree: ProviderTree) -> frozenset[Tombstone]:
+def absent_from(marks: Iterable[Tombstone], tree: ProviderTree) -> frozenset[Tombstone]:
     """Return the tombstones of ``marks`` whose subject is not in ``tree``."""
     return frozenset(
         one
@@ -70,7 +70,7 @@ def _has(provider: Provider, one: Tombstone) -> bool:
     return one.name in there[one.kind]
 
 
-def reclaimed(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal:
+def reclaim(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal:
     """Return the journal extended by what is in ``tree`` although the agent took it back, and by
     children whose uuids only the agent derives.
     """

@@ -34,9 +34,9 @@ def put_operators_files(
     made = {
         uuid: _made(tree.provider(uuid), by)
         for uuid in members
-        if by.wished(uuid) and by.ours(uuid)
+        if by.is_desired(uuid) and by.is_own(uuid)
     }
-    gone = frozenset(uuid for uuid in members if not by.wished(uuid))
+    gone = frozenset(uuid for uuid in members if not by.is_desired(uuid))
     last = {
         uuid: _addition(by.present.provider(uuid), configured)
         for uuid, configured in given.items()

@@ -17,7 +17,7 @@ from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 from agent.errors import ConfigErrors, PlacementUnreachable
 from agent.placement.client import PlacementClient
-from agent.placement.connect import http
+from agent.placement.connect import connect_http
 from tests.support.certificates import Authority
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"usages": {}}'
@@ -79,7 +79,7 @@ def configured(tmp_path: Path, url: str, **options: object) -> cfg.ConfigOpts:
 
 
 def asked(conf: cfg.ConfigOpts) -> object:
-    return PlacementClient(http(conf, Event()).exchange("req-test")).usages(UUID)
+    return PlacementClient(connect_http(conf, Event()).exchange("req-test")).usages(UUID)
 
 
 CASES = {
@@ -170,7 +170,7 @@ def test_files_of_certificates_that_cannot_be_used_are_all_told_at_once(
         keyfile=tmp_path / "gone.key",
     )
     with pytest.raises(ConfigErrors) as failed:
-        http(conf, Event())
+        connect_http(conf, Event())
     assert [one.message.split(" = ")[0] for one in failed.value.errors] == [
         "[placement] cafile",
         "[placement] certfile",
@@ -186,7 +186,7 @@ def test_files_of_certificates_that_cannot_be_used_are_all_told_at_once(
         keyfile=other.key,
     )
     with pytest.raises(ConfigErrors) as failed:
-        http(conf, Event())
+        connect_http(conf, Event())
     assert ["no certificate can be read" in one.message for one in failed.value.errors] == [
         True,
         False,
@@ -217,7 +217,7 @@ def test_files_that_are_changed_while_the_agent_runs_are_named(
     context.load_cert_chain(pair.certificate, pair.key)
     servers.append(TlsServer(context))
     files = {"cafile": authority.bundle, "certfile": own.certificate, "keyfile": own.key}
-    transport = http(configured(tmp_path, servers[0].url, **files), Event())
+    transport = connect_http(configured(tmp_path, servers[0].url, **files), Event())
     option, change = HARMS[harm]
     change(files[option])
     with pytest.raises(PlacementUnreachable) as failed:
@@ -235,7 +235,7 @@ def test_a_bundle_that_goes_away_while_the_agent_runs_is_no_bug_of_the_agents(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     servers.append(TlsServer(context))
-    transport = http(configured(tmp_path, servers[0].url, cafile=authority.bundle), Event())
+    transport = connect_http(configured(tmp_path, servers[0].url, cafile=authority.bundle), Event())
     authority.bundle.unlink()
     with pytest.raises(PlacementUnreachable) as failed:
         PlacementClient(transport.exchange("req-test")).usages(UUID)

@@ -254,7 +254,7 @@ def test_s_38_a_trait_that_the_server_confirmed_and_then_refuses_is_left_out_and
     """A downgraded server: what its predecessor knew, it does not. Only the refusal tells."""
     confirmed = node_a.fleet.context.server.capabilities
     assert confirmed is not None
-    node_a.fleet.context.server.learned(names.with_names(confirmed, traits=["HW_NEW"]))
+    node_a.fleet.context.server.learn(names.with_names(confirmed, traits=["HW_NEW"]))
     node_a.driver.script = shaped(INVENTORY, traits={NAME: ["HW_NEW", "CUSTOM_A"]})
     report = node_a.cycle()
     assert (report.state, report.attempts) == ("changed", 2)

@@ -34,7 +34,7 @@ def _options_of_placement() -> Iterator[None]:
 
 def refused(folder: Path) -> AgentError:
     with pytest.raises(AgentError) as caught:
-        embedded.embedded(folder, Event())
+        embedded.connect_embedded(folder, Event())
     return caught.value
 
 

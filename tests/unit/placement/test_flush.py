@@ -11,7 +11,7 @@ from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, 
 from agent.placement.client import PlacementClient
 from agent.placement.flush import flush
 from agent.placement.merge import Target
-from agent.placement.mirror import Freshness, refreshed
+from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import make_plan
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
@@ -43,7 +43,7 @@ def sent(placement, client):
     """
 
     def send(edit, capabilities=ALONE, prepare=lambda: None):
-        view = refreshed(client, PlacementView(), ROOT, 100.0, Freshness())
+        view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
         plan = make_plan(
@@ -72,7 +72,7 @@ def statuses(flushed, kind):
 
 def as_in_placement(flushed, client):
     """The view after the flush is what Placement has."""
-    true = refreshed(client, PlacementView(), ROOT, 300.0, Freshness()).tree
+    true = refresh_view(client, PlacementView(), ROOT, 300.0, Freshness()).tree
     return [
         flushed.view.tree.data(one.uuid) == one
         for one in (true.data(uuid) for uuid in true.get_provider_uuids())

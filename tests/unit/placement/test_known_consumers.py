@@ -20,7 +20,7 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.placement.consumers import follow, holding
-from agent.placement.mirror import Freshness, refreshed
+from agent.placement.mirror import Freshness, refresh_view
 from tests.unit.placement.nodes import NAME, ROOT
 
 N0, N1 = "00000000-7d1e-4a8b-9c46-000000000010", "ffff0000-7d1e-4a8b-9c46-000000000011"
@@ -96,7 +96,7 @@ def view(placement, client):
     placement.other.create_provider(NAME, ROOT)
     placement.other.create_provider("N0", N0, ROOT)
     return dataclasses.replace(
-        refreshed(client, PlacementView(), ROOT, 1.0, Freshness()),
+        refresh_view(client, PlacementView(), ROOT, 1.0, Freshness()),
         consumers=HELD,
         unknown_since={A: 0.5},
     )
@@ -104,24 +104,24 @@ def view(placement, client):
 
 def test_a_provider_that_moved_has_to_be_asked_again(placement, client, view):
     placement.other.set_inventory(N0, {"PCPU": 4})
-    seen = refreshed(client, view, ROOT, 2.0, Freshness())
+    seen = refresh_view(client, view, ROOT, 2.0, Freshness())
     assert seen.consumers == {ROOT: HELD[ROOT]}
     assert seen.unknown_since == {A: 0.5}
-    assert refreshed(client, seen, ROOT, 3.0, Freshness()) is seen
+    assert refresh_view(client, seen, ROOT, 3.0, Freshness()) is seen
 
 
 def test_a_provider_that_is_suspect_or_overdue_has_to_be_asked_again(client, view):
-    assert refreshed(client, view, ROOT, 2.0, Freshness(), [N0]).consumers == {ROOT: HELD[ROOT]}
-    assert refreshed(client, view, ROOT, 1e9, Freshness(reread=10.0)).consumers != HELD
+    assert refresh_view(client, view, ROOT, 2.0, Freshness(), [N0]).consumers == {ROOT: HELD[ROOT]}
+    assert refresh_view(client, view, ROOT, 1e9, Freshness(reread=10.0)).consumers != HELD
 
 
 def test_a_complete_reading_forgets_who_holds_what_but_not_since_when_nobody_knows_whom(
     client, view
 ):
-    seen = refreshed(client, view, ROOT, 2.0, Freshness(everything=True))
+    seen = refresh_view(client, view, ROOT, 2.0, Freshness(everything=True))
     assert (seen.consumers, seen.unknown_since) == ({}, {A: 0.5})
 
 
 def test_a_provider_that_somebody_deleted_is_forgotten(placement, client, view):
     placement.other.delete_provider(N0)
-    assert N0 not in refreshed(client, view, ROOT, 2.0, Freshness()).consumers
+    assert N0 not in refresh_view(client, view, ROOT, 2.0, Freshness()).consumers

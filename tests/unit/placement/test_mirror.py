@@ -10,7 +10,7 @@ import pytest
 from agent.errors import GenerationConflict
 from agent.model.journal import Ownership
 from agent.model.mirror import PlacementView
-from agent.placement.mirror import Freshness, refreshed
+from agent.placement.mirror import Freshness, refresh_view
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, total
 
@@ -38,7 +38,7 @@ def look(placement, client, other):
 
     def refresh(view=None, now=100.0, freshness=NEVER, **more):
         placement.clear()
-        return refreshed(client, view or PlacementView(), ROOT, now, freshness, **more), [
+        return refresh_view(client, view or PlacementView(), ROOT, now, freshness, **more), [
             str(one) for one in placement.requests
         ]
 

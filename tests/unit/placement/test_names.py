@@ -6,7 +6,7 @@ import dataclasses
 import logging
 
 from agent.model.provider_tree import ProviderTree
-from agent.placement.names import ASK_AGAIN, forget_names, learn_traits, names_added, with_names
+from agent.placement.names import ASK_AGAIN, added_names, forget_names, learn_traits, with_names
 from tests.unit.placement.nodes import KNOWLEDGE, N0, ROOT, total, tree_in_placement
 
 AVX, FUTURE = "HW_CPU_X86_AVX", "HW_OF_THE_FUTURE"
@@ -77,8 +77,8 @@ def test_what_a_wish_adds_to_what_is_there():
     desired.new_child("new", ROOT)
     desired.update_inventory("new", {"PCPU": total(1)})
     desired.add_traits("new", "COMPUTE_NODE")
-    assert names_added(present, desired) == ({AVX, "COMPUTE_NODE"}, {"CUSTOM_B", "PCPU"})
-    assert names_added(present, present) == (frozenset(), frozenset())
-    everything = names_added(ProviderTree(), present)
+    assert added_names(present, desired) == ({AVX, "COMPUTE_NODE"}, {"CUSTOM_B", "PCPU"})
+    assert added_names(present, present) == (frozenset(), frozenset())
+    everything = added_names(ProviderTree(), present)
     assert "CUSTOM_RACK7" in everything[0]
     assert "VGPU" in everything[1]

@@ -53,7 +53,7 @@ def test_nothing_is_kept_in_a_dry_run(placement):
     kept = Kept()
     server = server_of(placement, kept, keep=False)
     known = server.connect(server.client())
-    server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"})))
+    server.learn(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"})))
     server.forget(known)
     assert kept.saved == {}
 
@@ -88,8 +88,8 @@ def test_what_is_no_placement_is_told_so(placement):
 def test_what_several_nodes_learn_adds_up(placement):
     server = server_of(placement)
     known = server.connect(server.client())
-    server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), can_reshape=False))
-    merged = server.learned(dataclasses.replace(known, classes=frozenset({"CUSTOM_B"})))
+    server.learn(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    merged = server.learn(dataclasses.replace(known, classes=frozenset({"CUSTOM_B"})))
     assert (
         merged
         == server.capabilities

@@ -3,7 +3,7 @@
 from agent.model.journal import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.placement import tombstones
-from agent.placement.tombstones import buried
+from agent.placement.tombstones import next_tombstones
 
 ROOT, CARD = ProviderUuid("root"), ProviderUuid("card")
 OWN = Ownership(frozenset({"VCPU"}), frozenset({"CUSTOM_GOLD"}), frozenset({"agg"}))
@@ -12,7 +12,7 @@ NOTHING = Journal()
 
 def test_what_is_ours_no_more_has_a_tombstone_and_what_is_wanted_again_has_none():
     before, after = Journal({ROOT: OWN, CARD: Ownership()}), Journal({ROOT: Ownership(OWN.classes)})
-    marks = buried(before, after, after, 5.0)
+    marks = next_tombstones(before, after, after, 5.0)
     gone = [
         Tombstone(ROOT, "trait", "CUSTOM_GOLD"),
         Tombstone(ROOT, "aggregate", "agg"),
@@ -20,14 +20,14 @@ def test_what_is_ours_no_more_has_a_tombstone_and_what_is_wanted_again_has_none(
     ]
     assert marks == dict.fromkeys(gone, 5.0)
     later = Journal(after.providers, tombstones=marks)
-    assert buried(later, after, after, 6.0) == marks
-    assert buried(later, before, before, 6.0) == {}
+    assert next_tombstones(later, after, after, 6.0) == marks
+    assert next_tombstones(later, before, before, 6.0) == {}
 
 
 def test_while_it_is_being_taken_back_again_its_tombstone_stays():
     known = Journal({ROOT: OWN}, tombstones={Tombstone(CARD, "provider"): 1.0})
     either = Journal({ROOT: OWN, CARD: Ownership()})
-    assert buried(known, either, Journal({ROOT: OWN}), 2.0) == known.tombstones
+    assert next_tombstones(known, either, Journal({ROOT: OWN}), 2.0) == known.tombstones
 
 
 def test_old_ones_and_the_oldest_of_too_many_go(monkeypatch):
@@ -37,14 +37,14 @@ def test_old_ones_and_the_oldest_of_too_many_go(monkeypatch):
             Tombstone(ROOT, "trait", f"CUSTOM_{number}"): float(number) for number in range(3)
         }
     )
-    assert buried(known, NOTHING, NOTHING, 10.0) == {
+    assert next_tombstones(known, NOTHING, NOTHING, 10.0) == {
         Tombstone(ROOT, "trait", f"CUSTOM_{number}"): float(number) for number in (1, 2)
     }
-    assert buried(known, NOTHING, NOTHING, tombstones.AGE + 1.5) == {
+    assert next_tombstones(known, NOTHING, NOTHING, tombstones.AGE + 1.5) == {
         Tombstone(ROOT, "trait", "CUSTOM_2"): 2.0
     }
     # Of what went at once, the providers stay longest.
-    assert buried(Journal({ROOT: OWN, CARD: OWN}), NOTHING, NOTHING, 1.0).keys() == {
+    assert next_tombstones(Journal({ROOT: OWN, CARD: OWN}), NOTHING, NOTHING, 1.0).keys() == {
         Tombstone(ROOT, "provider"),
         Tombstone(CARD, "provider"),
     }

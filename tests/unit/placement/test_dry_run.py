@@ -1,4 +1,4 @@
-"""Writes that are kept for showing, and in a rehearsal are not sent."""
+"""Recording of writes: for display, and in a dry run instead of sending them."""
 
 import pytest
 
@@ -14,14 +14,14 @@ BODY = {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generati
 
 
 @pytest.fixture
-def rehearsal(transport):
-    return RecordingExchange(transport, REQUEST, rehearsal=True)
+def dry_run(transport):
+    return RecordingExchange(transport, REQUEST, dry_run=True)
 
 
-def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
+def test_a_dry_run_reads_and_sends_nothing_that_writes(dry_run, placement):
     placement.other.create_provider(NAME, ROOT)
     placement.clear()
-    before, client = placement.dump(), PlacementClient(rehearsal)
+    before, client = placement.dump(), PlacementClient(dry_run)
     generation, present = client.aggregates(ROOT)
     assert client.set_aggregates(ROOT, generation, [THEIR_AGGREGATE]) == (
         generation,
@@ -34,18 +34,18 @@ def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
     assert [one.method for one in placement.requests] == ["GET"]
     assert placement.dump() == before
     assert present == set()
-    assert [(one.method, one.path, one.version, one.status) for one in rehearsal.writes] == [
+    assert [(one.method, one.path, one.version, one.status) for one in dry_run.writes] == [
         ("PUT", f"/resource_providers/{ROOT}/aggregates", "1.23", None),
         ("PUT", f"/allocations/{CONSUMER}", "1.28", None),
         ("POST", "/allocations", "1.28", None),
         ("DELETE", f"/allocations/{CONSUMER}", "1.23", None),
         ("DELETE", f"/resource_providers/{ROOT}", "1.23", None),
     ]
-    assert rehearsal.counts == {"GET": 1}
+    assert dry_run.counts == {"GET": 1}
 
 
 def test_what_is_sent_is_kept_with_what_became_of_it(transport, placement):
-    exchange = RecordingExchange(transport, REQUEST, rehearsal=False)
+    exchange = RecordingExchange(transport, REQUEST, dry_run=False)
     client = PlacementClient(exchange)
     client.create_provider(ROOT, NAME, None)
     client.delete_provider(ROOT)
@@ -60,7 +60,7 @@ def test_what_is_sent_is_kept_with_what_became_of_it(transport, placement):
 
 
 def test_what_was_not_answered_is_not_kept(transport, placement):
-    exchange = RecordingExchange(transport, REQUEST, rehearsal=False)
+    exchange = RecordingExchange(transport, REQUEST, dry_run=False)
     placement.faults.add(faults.refused())
     with pytest.raises(PlacementUnreachable):
         PlacementClient(exchange).create_provider(ROOT, NAME, None)

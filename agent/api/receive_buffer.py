@@ -32,7 +32,6 @@ class ReceiveBuffer:
         # In bytes: how much of a body that is too large was dropped.
         self._wasted = 0
         self.closed = False
-        self.bytes_read = 0
 
     @property
     def size(self) -> int:
@@ -98,7 +97,6 @@ class ReceiveBuffer:
         with memoryview(self._data) as data:
             taken = bytes(data[:size])
         del self._data[:size]
-        self.bytes_read += len(taken)
         return taken
 
     def close(self) -> None:

@@ -30,7 +30,6 @@ class SendBuffer:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._left = bytearray()
-        self.bytes_written = 0
 
     @property
     def left(self) -> int:
@@ -46,7 +45,6 @@ class SendBuffer:
         sent = 0 if self._left else self._sent(data)
         self._left += memoryview(data)[sent:]
         self.send()
-        self.bytes_written += len(data)
         return len(data)
 
     def send(self) -> None:

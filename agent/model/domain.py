@@ -1,7 +1,7 @@
 """Domain: a guest as the hypervisor shows it, independent of the records."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from agent.model.devices import PciAddress
 from agent.model.flavor import Flavor
@@ -9,7 +9,6 @@ from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid
 
 DomainState = Literal["running", "paused", "stopped"]
-DOMAIN_STATES: frozenset[DomainState] = frozenset(get_args(DomainState))
 
 
 @dataclass(frozen=True, slots=True)

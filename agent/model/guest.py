@@ -44,7 +44,6 @@ class Guest:
     pages: PageRequest | None = None
     """None if any page size will do."""
     pci_policy: PciPolicy | None = None
-    locked_memory: bool = False
     realtime: frozenset[int] = frozenset()
     """Guest CPUs."""
 

@@ -24,13 +24,10 @@ def guest_of(
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
     pci = _agreed_pci_policy(asked)
-    locked = (
-        asked.agreed(
-            "locked_memory",
-            lambda text, _: None if text is None else boolean(text),
-            "LockedNeedsPages",
-        )
-        or False
+    locked = asked.agreed(
+        "locked_memory",
+        lambda text, _: None if text is None else boolean(text),
+        "LockedNeedsPages",
     )
     if locked and pages is None:
         raise GuestRequestError(
@@ -48,7 +45,7 @@ def guest_of(
     ):
         return None
     cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
-    return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, locked, cpus.realtime)
+    return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, cpus.realtime)
 
 
 def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:

@@ -22,8 +22,6 @@ BUDGET = 25_000
 # sets of cells.
 FEW = 3
 
-Chosen = list[tuple[DeviceRecord, DeviceRequest]]
-
 
 @dataclass(frozen=True, slots=True)
 class Shortage:

@@ -135,8 +135,6 @@ KEYS = (
     "resource_class",
     "traits",
 )
-# Keys that tell apart devices of the same kind, so that these are not in one pool.
-TAGS = ("physical_network", "trusted", "remote_managed", "managed", "live_migratable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +161,14 @@ class DeviceSpec:
     @property
     def tags(self) -> Mapping[str, str]:
         """The given values of the keys by which requests select devices."""
-        said = {name: getattr(self, name) for name in TAGS if name != "remote_managed"}
-        return {
-            name: value if isinstance(value, str) else str(value).lower()
-            for name, value in said.items()
-            if value is not None
+        network = self.physical_network
+        flags = {
+            "trusted": self.trusted,
+            "managed": self.managed,
+            "live_migratable": self.live_migratable,
+        }
+        return ({} if network is None else {"physical_network": network}) | {
+            name: str(flag).lower() for name, flag in flags.items() if flag is not None
         }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid
-from agent.pci.choice import Chosen, FreeDevices, Shortage, free_devices
+from agent.pci.choice import FreeDevices, Shortage, free_devices
 from agent.pci.device_request import Nearness, matches
 from tests.unit.store.record_samples import device
 from tests.unit.tracker.samples import HERE, gpus
@@ -25,7 +25,9 @@ NEAR = Nearness(
 )
 
 
-def choose(free: Sequence[DeviceRecord], *requests: DeviceRequest) -> Chosen | Shortage:
+def choose(
+    free: Sequence[DeviceRecord], *requests: DeviceRequest
+) -> list[tuple[DeviceRecord, DeviceRequest]] | Shortage:
     """For a guest that floats."""
     return FreeDevices(free, requests).chosen(None)
 

@@ -16,7 +16,7 @@ LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/de
 help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
 	@echo 'make test       all tests, against a real Placement (TESTS=tests/unit for a part)'
-	@echo 'make lint       ruff, mypy --strict, import-linter'
+	@echo 'make lint       ruff, mypy --strict, import-linter, vulture'
 	@echo 'make docs       the documentation, in docs/_build/html'
 	@echo 'make genconfig  etc/agent.conf.sample; fails if the committed one was out of date'
 	@echo 'make bench      how cost grows with trees and nodes, the sizes that take seconds'

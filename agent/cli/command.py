@@ -1,6 +1,11 @@
 """One command of the command line: its words, its arguments, and the function that runs it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from oslo_config import cfg
+
+from agent.cli.options import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,8 @@ class Command:
 
     words: tuple[str, ...]
     help: str
-    target: str
-    """The function, as ``module:function``."""
+    run: Callable[[cfg.ConfigOpts, Options], int]
+    """Returns the exit code."""
     flags: frozenset[str] = frozenset()
     """The common flags that the command takes, beside those of every command."""
     arguments: tuple[Argument, ...] = ()

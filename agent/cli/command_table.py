@@ -1,27 +1,110 @@
-"""The table of all commands. The module of a command is imported only when the command runs."""
+"""The table of all commands. The function of each imports the command's module, so that a run loads
+nothing for other commands.
+"""
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any
+from oslo_config import cfg
 
 from agent.cli.command import Argument, Command
+from agent.cli.options import Options
+from agent.cli.output import write_report
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
+
+
+def _audit_once(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.once import audit_once
+
+    report = audit_once(conf, options)
+    write_report(report, options)
+    return report.exit_code
+
+
+def _run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.daemon import run_daemon
+
+    return run_daemon(conf, options)
+
+
+def _show_status(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.status import show_status
+
+    return show_status(conf, options)
+
+
+def _show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.status import show_drift
+
+    return show_drift(conf, options)
+
+
+def _reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.status import reload_configuration
+
+    return reload_configuration(conf, options)
+
+
+def _show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.tree import show_tree
+
+    return show_tree(conf, options)
+
+
+def _check_config(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.config_check import check_config
+
+    return check_config(conf, options)
+
+
+def _check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.provider_config_check import check_provider_config
+
+    return check_provider_config(conf, options)
+
+
+def _check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.pci import check_pci
+
+    return check_pci(conf, options)
+
+
+def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.identity_show import show_identity
+
+    return show_identity(conf, options)
+
+
+def _upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.db import upgrade_store
+
+    return upgrade_store(conf, options)
+
+
+def _back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.db import back_up_store
+
+    return back_up_store(conf, options)
+
+
+def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.db import restore_store
+
+    return restore_store(conf, options)
+
 
 AUDIT = Command(
     (),
     "one audit",
-    "agent.cli.once:run",
+    _audit_once,
     frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes", "wide"}),
 )
-DAEMON = Command((), "the daemon, in the foreground", "agent.service.daemon:run")
+DAEMON = Command((), "the daemon, in the foreground", _run_daemon)
 COMMANDS = (
     *PLACEMENT_COMMANDS,
     *RECORD_COMMANDS,
     Command(
         ("status",),
         "show how the daemon and its nodes are",
-        "agent.cli.commands.status:show_status",
+        _show_status,
         frozenset({"offline", "detailed_exitcode"}),
         examples=("agent status", "agent status --detailed-exitcode"),
     ),
@@ -31,34 +114,34 @@ COMMANDS = (
             "list what is not as it should be and what the agent will not touch by itself, with "
             "what to do"
         ),
-        "agent.cli.commands.status:show_drift",
+        _show_drift,
         frozenset({"nodes", "detailed_exitcode"}),
         examples=("agent drift", "agent drift --node compute-1 --format json"),
     ),
     Command(
         ("reload",),
         "have the daemon read its configuration again",
-        "agent.cli.commands.status:reload_configuration",
+        _reload_configuration,
         examples=("agent reload",),
     ),
     Command(
         ("tree",),
         "show the provider trees as last seen in Placement",
-        "agent.cli.commands.tree:run",
+        _show_tree,
         frozenset({"offline", "nodes", "wide"}),
         examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
     ),
     Command(
         ("config", "check"),
         "check the configuration and name everything wrong with it",
-        "agent.cli.commands.config_check:run",
+        _check_config,
         lenient=True,
         examples=("agent config check", "agent config check --config-file new.conf"),
     ),
     Command(
         ("provider-config", "check"),
         "check the files that add to providers, and show what they would change",
-        "agent.cli.commands.provider_config_check:run",
+        _check_provider_config,
         frozenset({"detailed_exitcode"}),
         (
             Argument(
@@ -73,26 +156,26 @@ COMMANDS = (
     Command(
         ("pci", "check"),
         "show which device each object of [pci] device_spec offers",
-        "agent.cli.commands.pci:check_pci",
+        _check_pci,
         frozenset({"nodes"}),
         examples=("agent pci check",),
     ),
     Command(
         ("identity", "show"),
         "show the uuid by which Placement knows this node",
-        "agent.cli.commands.identity_show:run",
+        _show_identity,
         examples=("agent identity show",),
     ),
     Command(
         ("db", "upgrade"),
         "bring the store's schema up to date",
-        "agent.cli.commands.db:upgrade_store",
+        _upgrade_store,
         examples=("agent db upgrade",),
     ),
     Command(
         ("db", "backup"),
         "copy the store into a file, also while the daemon runs",
-        "agent.cli.commands.db:back_up_store",
+        _back_up_store,
         frozenset(),
         (Argument("file", "the file to make; there must be none of that name", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
@@ -100,7 +183,7 @@ COMMANDS = (
     Command(
         ("db", "restore"),
         "put a backup in the store's place, while no daemon runs",
-        "agent.cli.commands.db:restore_store",
+        _restore_store,
         frozenset({"dry_run"}),
         (Argument("file", "a file that db backup has made", "FILE"),),
         (
@@ -129,10 +212,3 @@ def find(words: tuple[str, ...], once: bool) -> Command:
     if not words:
         return AUDIT if once else DAEMON
     return next(command for command in COMMANDS if command.words == words)
-
-
-def function(command: Command) -> Callable[..., Any]:
-    """Return the function of a command. Its import may be slow."""
-    module, _, name = command.target.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found

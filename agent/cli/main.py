@@ -5,20 +5,16 @@ and reports errors.
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from agent.cli import command_table
+from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
-from agent.cli.exposures import exposures
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
 from agent.cli.parser import asked_format, parse
-from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
 from agent.model.report import FAILED, INTERRUPTED, USAGE, Problem, Report
@@ -71,40 +67,10 @@ class _Invocation:
     def code(self) -> int:
         """Run the command. Return the exit code."""
         options = self.options
-        command = command_table.find(options.command, options.once)
+        command = find(options.command, options.once)
         self.conf = conf = read_configuration(options).conf if command.lenient else load(options)
-        is_daemon = command is command_table.DAEMON
-        set_up_logging(conf, once=not is_daemon, debug=options.debug)
-        run = command_table.function(command)
-        if is_daemon:
-            code = _be_daemon(run, conf, options)
-        elif command is command_table.AUDIT:
-            report: Report = run(conf, options)
-            write_report(report, options)
-            code = report.exit_code
-        else:
-            code = run(conf, options)
-        return code
-
-
-def _be_daemon(run: Callable[..., int], conf: cfg.ConfigOpts, options: Options) -> int:
-    """Run the daemon. An error of its start is logged too, unless the log goes to stderr, where the
-    error is written anyway.
-    """
-    try:
-        return run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
-    except AgentError as error:
-        if not conf.use_stderr:
-            for problem in problems_of(error):
-                LOG.error("the agent cannot start: %s (%s)", problem.message, problem.remedy)
-        raise
-
-
-def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
-    """Log warnings of settings that are valid but may not be meant."""
-    for line in exposures(conf, map(Path, conf.config_file)):
-        LOG.warning("%s", line)
-    warn_of_unknown(conf, complete=complete)
+        set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
+        return command.run(conf, options)
 
 
 def _failed(

@@ -14,12 +14,12 @@ from agent.model.report import Report, exit_code
 from agent.render.progress import node_progress
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> Report:
+def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     """Audit the nodes, flush unless it is a dry run, and return the report.
 
     :raises AgentError: the audit could not begin.
     """
-    mode = AuditOptions(
+    audit_options = AuditOptions(
         dry_run=options.dry_run,
         adopt=options.adopt,
         start=True,
@@ -33,7 +33,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
             node_progress(sys.stderr) as progress,
         ):
             complete = True
-            report = fleet.run(mode, options.nodes, progress)
+            report = fleet.run(audit_options, options.nodes, progress)
     finally:
         # Afterwards, because driver and monitors register options of their own; also after an
         # error, because an unknown option may be its cause.

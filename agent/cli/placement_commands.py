@@ -1,7 +1,71 @@
 """The table's commands for work on Placement itself."""
 
+from oslo_config import cfg
+
 from agent.cli.command import Argument, Command
+from agent.cli.options import Options
 from agent.cli.record_commands import A_UUID
+
+
+def _show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.candidates import show_candidates
+
+    return show_candidates(conf, options)
+
+
+def _show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import show_allocation
+
+    return show_allocation(conf, options)
+
+
+def _move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import move_allocation
+
+    return move_allocation(conf, options)
+
+
+def _delete_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import delete_allocation
+
+    return delete_allocation(conf, options)
+
+
+def _remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import remove_tree_from_allocation
+
+    return remove_tree_from_allocation(conf, options)
+
+
+def _add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.aggregate_host import add_host_to_aggregate
+
+    return add_host_to_aggregate(conf, options)
+
+
+def _remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.aggregate_host import remove_host_from_aggregate
+
+    return remove_host_from_aggregate(conf, options)
+
+
+def _show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.candidates import show_usages
+
+    return show_usages(conf, options)
+
+
+def _unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.decommission import unreport_pci
+
+    return unreport_pci(conf, options)
+
+
+def _decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.decommission import decommission_node
+
+    return decommission_node(conf, options)
+
 
 ANOTHER = "0d5e7c31-92a4-4b68-9f1d-6a3c8e20b574"
 CONSUMER = Argument("consumer", "the consumer's uuid: of an instance or a migration", "CONSUMER")
@@ -15,7 +79,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("candidates",),
         "show in which ways Placement could place a guest",
-        "agent.cli.commands.placement.candidates:show_candidates",
+        _show_candidates,
         DRY,
         (
             Argument(
@@ -33,7 +97,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("allocation", "show"),
         "show all that a consumer holds",
-        "agent.cli.commands.placement.allocation:show_allocation",
+        _show_allocation,
         DRY,
         (CONSUMER,),
         (f"agent allocation show {A_UUID}",),
@@ -41,7 +105,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("allocation", "move"),
         "give all that one consumer holds to another",
-        "agent.cli.commands.placement.allocation:move_allocation",
+        _move_allocation,
         DRY,
         (
             Argument("source", "the consumer that holds it", "SOURCE"),
@@ -60,7 +124,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("allocation", "delete"),
         "take everything from a consumer",
-        "agent.cli.commands.placement.allocation:delete_allocation",
+        _delete_allocation,
         DRY,
         (
             CONSUMER,
@@ -73,7 +137,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("allocation", "remove-tree"),
         "have a consumer let go of one node",
-        "agent.cli.commands.placement.allocation:remove_tree_from_allocation",
+        _remove_tree_from_allocation,
         DRY,
         (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
         (f"agent allocation remove-tree {A_UUID} compute-1",),
@@ -81,7 +145,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("aggregate", "add-host"),
         "put a host into an aggregate",
-        "agent.cli.commands.placement.aggregate_host:add",
+        _add_host_to_aggregate,
         DRY,
         AGGREGATE,
         (f"agent aggregate add-host {A_UUID} compute-1",),
@@ -89,7 +153,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("aggregate", "remove-host"),
         "take a host out of an aggregate",
-        "agent.cli.commands.placement.aggregate_host:remove",
+        _remove_host_from_aggregate,
         DRY,
         AGGREGATE,
         (f"agent aggregate remove-host {A_UUID} compute-1",),
@@ -97,7 +161,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("usages",),
         "show how much a project has allocated",
-        "agent.cli.commands.placement.candidates:show_usages",
+        _show_usages,
         DRY,
         (
             Argument("project", "the project's id", "PROJECT"),
@@ -108,7 +172,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("pci", "unreport"),
         "take the devices of a node out of Placement",
-        "agent.cli.commands.placement.decommission:unreport_pci",
+        _unreport_pci,
         DRY,
         (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
         ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
@@ -116,7 +180,7 @@ PLACEMENT_COMMANDS = (
     Command(
         ("decommission",),
         "take a node out of Placement",
-        "agent.cli.commands.placement.decommission:decommission_node",
+        _decommission_node,
         DRY,
         (
             Argument("root", "the node's name, or its root provider's uuid", "NODE"),

@@ -1,9 +1,83 @@
 """The table's commands on the tracker's records."""
 
-from agent.cli.command import Argument, Command
+from oslo_config import cfg
 
-CLAIM = "agent.cli.commands.records.claims"
-GUESTS = "agent.cli.commands.records.guests"
+from agent.cli.command import Argument, Command
+from agent.cli.options import Options
+
+
+def _show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.resources import show_resources
+
+    return show_resources(conf, options)
+
+
+def _list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import list_claims
+
+    return list_claims(conf, options)
+
+
+def _list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import list_migrations
+
+    return list_migrations(conf, options)
+
+
+def _list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.guests import list_guests
+
+    return list_guests(conf, options)
+
+
+def _import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.guests import import_guests
+
+    return import_guests(conf, options)
+
+
+def _forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.guests import forget_guest
+
+    return forget_guest(conf, options)
+
+
+def _mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.pci import mark_devices_cleaned
+
+    return mark_devices_cleaned(conf, options)
+
+
+def _create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import create_claim
+
+    return create_claim(conf, options)
+
+
+def _abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import abort_claim
+
+    return abort_claim(conf, options)
+
+
+def _show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import show_claim
+
+    return show_claim(conf, options)
+
+
+def _claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import claim_move
+
+    return claim_move(conf, options)
+
+
+def _advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.records.claims import advance_move
+
+    return advance_move(conf, options)
+
+
 OFFLINE = frozenset({"offline"})
 # Uuids of no existing object, for examples.
 A_UUID = "4f8f1f5e-3c54-4c3a-8f55-0b9a5c4b1d2e"
@@ -21,14 +95,14 @@ RECORD_COMMANDS = (
     Command(
         ("resources",),
         "show what the nodes have, what of it is promised, and what Placement would still give",
-        "agent.cli.commands.records.resources:run",
+        _show_resources,
         OFFLINE | {"nodes"},
         examples=("agent resources", "agent resources --node 'compute-1*' --format table"),
     ),
     Command(
         ("claims",),
         "show the claims that count",
-        f"{CLAIM}:list_claims",
+        _list_claims,
         OFFLINE,
         (Argument("--instance", "only those of this instance", "UUID"),),
         ("agent claims", f"agent claims --instance {A_UUID}"),
@@ -36,7 +110,7 @@ RECORD_COMMANDS = (
     Command(
         ("migrations",),
         "show the migrations that are not over",
-        f"{CLAIM}:list_migrations",
+        _list_migrations,
         OFFLINE,
         (Argument("--all", "those that are over too", "", switch=True),),
         ("agent migrations", "agent migrations --all --format json"),
@@ -44,28 +118,28 @@ RECORD_COMMANDS = (
     Command(
         ("guests", "list"),
         "show the guests that the hypervisor shows, and what the records say of them",
-        f"{GUESTS}:show",
+        _list_guests,
         OFFLINE | {"nodes"},
         examples=("agent guests list",),
     ),
     Command(
         ("guests", "import"),
         "make records of the guests that no record knows",
-        f"{GUESTS}:imported",
+        _import_guests,
         frozenset({"dry_run", "nodes", "detailed_exitcode"}),
         examples=("agent guests import --dry-run", "agent guests import"),
     ),
     Command(
         ("guests", "forget"),
         "end the record of a guest that is gone for good, and give back what it had",
-        f"{GUESTS}:forgotten",
+        _forget_guest,
         arguments=(Argument("instance", "the instance's uuid", "UUID"),),
         examples=(f"agent guests forget {A_UUID}",),
     ),
     Command(
         ("pci", "cleaned"),
         "a device for one-time use was cleaned, and guests can have it again",
-        "agent.cli.commands.pci:mark_devices_cleaned",
+        _mark_devices_cleaned,
         frozenset({"nodes"}),
         (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
         ("agent pci cleaned 0000:81:00.0",),
@@ -73,21 +147,21 @@ RECORD_COMMANDS = (
     Command(
         ("claim", "create"),
         "promise a new guest its room",
-        f"{CLAIM}:create_claim",
+        _create_claim,
         arguments=(DOCUMENT,),
         examples=("agent claim create claim.json",),
     ),
     Command(
         ("claim", "abort"),
         "give a claim back",
-        f"{CLAIM}:abort_claim",
+        _abort_claim,
         arguments=CLAIM_ID,
         examples=(f"agent claim abort {A_UUID}",),
     ),
     Command(
         ("claim", "show"),
         "show a claim, given back or not",
-        f"{CLAIM}:show_claim",
+        _show_claim,
         OFFLINE,
         CLAIM_ID,
         (f"agent claim show {A_UUID}",),
@@ -95,35 +169,35 @@ RECORD_COMMANDS = (
     Command(
         ("migrate", "claim"),
         "promise a guest that moves, or is resized, its room",
-        f"{CLAIM}:claim_move",
+        _claim_move,
         arguments=(DOCUMENT,),
         examples=("agent migrate claim move.json",),
     ),
     Command(
         ("migrate", "finish"),
         "the guest runs at the destination",
-        f"{CLAIM}:advance_move",
+        _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate finish {A_UUID}",),
     ),
     Command(
         ("migrate", "confirm"),
         "the guest stays; what it had before is given back",
-        f"{CLAIM}:advance_move",
+        _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate confirm {A_UUID}",),
     ),
     Command(
         ("migrate", "revert"),
         "the guest goes back; what it was to get is given back",
-        f"{CLAIM}:advance_move",
+        _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate revert {A_UUID}",),
     ),
     Command(
         ("migrate", "abort"),
         "the move does not take place",
-        f"{CLAIM}:advance_move",
+        _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate abort {A_UUID}",),
     ),

@@ -40,7 +40,7 @@ class _Place:
     option: str | None = None
 
 
-def run(_conf: cfg.ConfigOpts, options: Options) -> int:
+def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     """Check everything that can be checked without changing anything. Return the exit code."""
     read = read_configuration(options)
     found = check_configuration(read.conf, Event(), daemon=False) if read.whole else None

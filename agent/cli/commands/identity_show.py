@@ -14,7 +14,7 @@ from agent.store.store import open_read_only
 SCHEMA = "compute-node-agent/identity/1"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the identity; creates none. Return the exit code.
 
     :raises IdentityError: there is no identity yet, or its file and the store contradict each

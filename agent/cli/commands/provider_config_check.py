@@ -82,7 +82,7 @@ def _node(
 UNSEEN = "no node was audited yet, so that nothing can be said of what would change"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
     """Check the files, and compare them with the trees in the store. Return the exit code.
 
     :raises ConfigErrors: all errors of the files, or the folder does not exist.

@@ -21,7 +21,7 @@ from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
 from agent.store.store import Store, open_read_only
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the trees of all nodes, or of those that match ``--node`` by name or uuid. Return the
     exit code.
 

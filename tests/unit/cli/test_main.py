@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from agent.__main__ import main
-from agent.cli import command_table
 from agent.cli.main import run
 from agent.errors import StoreError
 from tests.unit.render.reports import report
@@ -16,10 +15,11 @@ DOCUMENT = ["schema", "agent", "placement", "dry_run", "nodes", "requests", "err
 
 @pytest.fixture
 def answers(monkeypatch):
-    """Stands in for the function of whatever command is asked for."""
+    """Replaces the audit and the daemon."""
 
     def stand_in(doing):
-        monkeypatch.setattr(command_table, "function", lambda _command: doing)
+        monkeypatch.setattr("agent.cli.once.audit_once", doing)
+        monkeypatch.setattr("agent.service.daemon.run", doing)
 
     return stand_in
 

@@ -13,7 +13,7 @@ from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
 
 
-def add(conf: cfg.ConfigOpts, options: Options) -> int:
+def add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
     """Put the host into the aggregate; no error if it is in already. Return the exit code.
 
     :raises AllocationError: there is no such host, or it cannot be written.
@@ -21,7 +21,7 @@ def add(conf: cfg.ConfigOpts, options: Options) -> int:
     return _run(conf, options, "aggregate-add-host", add_host, ("in", "put into"))
 
 
-def remove(conf: cfg.ConfigOpts, options: Options) -> int:
+def remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
     """Take the host out of the aggregate; no error if it is not in, as long as other hosts are.
     Return the exit code.
 

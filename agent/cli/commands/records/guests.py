@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 PATIENCE = 60.0
 
 
-def show(conf: cfg.ConfigOpts, options: Options) -> int:
+def list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the guests, and their records. Return the exit code.
 
     :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
@@ -41,7 +41,7 @@ def show(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
-def imported(conf: cfg.ConfigOpts, options: Options) -> int:
+def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     """Import the guests without records, and show the outcome for each. Return the exit code.
 
     :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
@@ -62,7 +62,7 @@ def imported(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
-def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
+def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     """End the record of a guest that is gone for good. Return the exit code.
 
     :raises AgentError: there is no such record, the hypervisor shows the guest or may, or the guest

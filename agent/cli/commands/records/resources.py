@@ -28,7 +28,7 @@ from agent.tree.policy import Policy
 Document = Mapping[str, Any]
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show all nodes, or those that match ``--node`` by name or uuid. Return the exit code.
 
     :raises StoreError: the store cannot be read, or there is no such node.

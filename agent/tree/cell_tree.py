@@ -6,6 +6,7 @@ CPUs and memory too, so that every guest has to have a topology.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,10 @@ import os_traits
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.inventory import Inventories, Record
-from agent.model.names import printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell
+from agent.tree.node_trees import NodeTrees, inventory_record
 from agent.tree.policy import Policy
 
 OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
@@ -57,82 +59,69 @@ def page_size(resource_class: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def amount(total: int, reserved: int = 0, ratio: float = 1.0) -> Record:
-    """Return the record of a class of which one consumer may have all."""
-    return {
-        "total": total,
-        "reserved": reserved,
-        "min_unit": 1,
-        "max_unit": total,
-        "step_size": 1,
-        "allocation_ratio": ratio,
-    }
+def cell_or_root(tree: ProviderTree, root: ProviderUuid, numa_node: int | None) -> ProviderUuid:
+    """Return the parent for a device of that cell: the cell's provider, or the root if ``tree``
+    does not have it or the cell is unknown.
+    """
+    if numa_node is None:
+        return root
+    cell = cell_name(tree.name_of(root), numa_node)
+    return tree.provider(cell).uuid if tree.exists(cell) else root
 
 
 def page_records(cells: Sequence[Cell], policy: Policy) -> dict[str, Record]:
     """Return the pages of ``cells`` together, by class; only of sizes that are whole MiB, because
     the classes count MiB.
     """
-    totals: dict[int, int] = {}
-    kept: dict[int, int] = {}
-    for cell in cells if policy.page_classes else ():
-        for pool in (one for one in cell.pages if one.total and one.size_kib % _MIB == 0):
-            mib = pool.size_kib // _MIB
-            totals[mib] = totals.get(mib, 0) + pool.total * mib
-            kept[mib] = (
-                kept.get(mib, 0) + policy.host.reserved_pages.get((cell.id, pool.size_kib), 0) * mib
-            )
+    if not policy.page_classes:
+        return {}
+    totals, reserved = Counter[int](), Counter[int]()
+    for cell in cells:
+        for pool in cell.pages:
+            mib, remainder = divmod(pool.size_kib, _MIB)
+            if pool.total and not remainder:
+                totals[mib] += pool.total * mib
+                reserved[mib] += policy.host.reserved_pages.get((cell.id, pool.size_kib), 0) * mib
     return {
-        page_class(mib * _MIB): {
-            **amount(total, min(kept[mib], total)),
-            "min_unit": mib,
-            "step_size": mib,
-        }
+        page_class(mib * _MIB): inventory_record(
+            total, reserved=min(reserved[mib], total), unit=mib
+        )
         for mib, total in totals.items()
     }
 
 
-def shape_cells(
-    tree: ProviderTree,
-    present: ProviderTree,
-    root: str,
-    facts: HostFacts,
-    cpus: Cpus | None,
-    policy: Policy,
-) -> None:
-    """Give ``tree`` a provider for each cell of ``facts``. ``cpus`` None: the CPUs are unknown now,
-    and what ``present`` has of them stays.
+def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: Policy) -> None:
+    """Give the desired tree a provider for each cell of ``facts``. ``cpus`` None: the CPUs are
+    unknown now, and what Placement has of them stays.
 
     :raises ConfigErrors: in strict mode, more memory is reserved than the cells have.
     """
-    name = tree.name_of(root)
+    name, present, present_root = trees.name, trees.present, trees.present_root
     last = {
         present.name_of(uuid): present.provider(uuid).inventory
-        for uuid in (present.children(root) if present.exists(root) else ())
+        for uuid in (present.children(trees.root) if present_root else ())
     }
     if not facts.complete("numa"):
-        for cell, inventory in last.items():
-            if is_cell_name(cell, name):
-                _put_cell(tree, root, cell, inventory)
+        for child, inventory in last.items():
+            if is_cell_name(child, name):
+                _put_cell(trees, child, inventory)
     cells = facts.numa.cells if facts.numa else ()
-    before = present.provider(root).inventory if present.exists(root) else {}
-    if (
-        policy.strict
-        and policy.reserved_memory_mib > (memory := sum(one.memory_mib for one in cells))
-        and cells
-    ):
+    memory_mib = sum(cell.memory_mib for cell in cells)
+    if policy.strict and cells and policy.reserved_memory_mib > memory_mib:
         what = (
             f"[DEFAULT] reserved_host_memory_mb: {policy.reserved_memory_mib} of MEMORY_MB "
-            f"reserved, above the {memory} of the cells of {printable(name)}"
+            f"reserved, above the {memory_mib} of the cells of {printable(name)}"
         )
         raise ConfigErrors([ConfigError(what, "lower it")])
-    for one, reserved in zip(cells, _reserved(cells, cpus, policy), strict=True):
-        known = last.get(cell_name(name, one.id), {})
+    root_inventory = present_root.inventory if present_root else {}
+    for cell, reserved in zip(cells, _reserved(cells, cpus, policy), strict=True):
+        cell_provider = cell_name(name, cell.id)
+        known = last.get(cell_provider, {})
         records = {
-            **page_records([one], policy),
-            **_records(one, cpus, reserved, known, before, policy),
+            **page_records([cell], policy),
+            **_records(cell, cpus, reserved, known, root_inventory, policy),
         }
-        _put_cell(tree, root, cell_name(name, one.id), records)
+        _put_cell(trees, cell_provider, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +129,11 @@ class _Reserved:
     """What of a cell is reserved for the host."""
 
     cpus: int = 0
-    """CPUs."""
     memory_mib: int = 0
-    """MiB."""
 
 
 def _records(
-    one: Cell,
+    cell: Cell,
     cpus: Cpus | None,
     reserved: _Reserved,
     last: Inventories,
@@ -158,20 +145,26 @@ def _records(
     """
     records: dict[str, Record] = {}
 
-    def ratio(name: str) -> float | None:
+    def present_ratio(name: str) -> float | None:
         found = last.get(name, root.get(name, {})).get("allocation_ratio")
         return float(found) if found is not None else None
 
     if cpus is None:
         records = {name: last[name] for name in (orc.PCPU, orc.VCPU) if name in last}
     else:
-        if dedicated := len(one.cpus & cpus.dedicated):
-            records[orc.PCPU] = amount(dedicated)
-        if policy.strict and (shared := len(one.cpus & cpus.shared)):
-            records[orc.VCPU] = amount(shared, reserved.cpus, policy.cpu_ratio.of(ratio(orc.VCPU)))
-    if policy.strict and one.memory_mib:
-        records[orc.MEMORY_MB] = amount(
-            one.memory_mib, reserved.memory_mib, policy.memory_ratio.of(ratio(orc.MEMORY_MB))
+        if dedicated := len(cell.cpus & cpus.dedicated):
+            records[orc.PCPU] = inventory_record(dedicated)
+        if policy.strict and (shared := len(cell.cpus & cpus.shared)):
+            records[orc.VCPU] = inventory_record(
+                shared,
+                reserved=reserved.cpus,
+                ratio=policy.cpu_ratio.of(present_ratio(orc.VCPU)),
+            )
+    if policy.strict and cell.memory_mib:
+        records[orc.MEMORY_MB] = inventory_record(
+            cell.memory_mib,
+            reserved=reserved.memory_mib,
+            ratio=policy.memory_ratio.of(present_ratio(orc.MEMORY_MB)),
         )
     return records
 
@@ -180,13 +173,13 @@ def _reserved(cells: Sequence[Cell], cpus: Cpus | None, policy: Policy) -> list[
     """Return what the operator reserves for the host, spread over the cells in proportion to what
     they have.
     """
-    shared = [len(one.cpus & cpus.shared) if cpus else 0 for one in cells]
-    memory = [one.memory_mib for one in cells]
+    shared = [len(cell.cpus & cpus.shared) if cpus else 0 for cell in cells]
+    memory_mib = [cell.memory_mib for cell in cells]
     return [
-        _Reserved(*one)
-        for one in zip(
+        _Reserved(*amounts)
+        for amounts in zip(
             spread(policy.reserved_cpus, shared),
-            spread(policy.reserved_memory_mib, memory),
+            spread(policy.reserved_memory_mib, memory_mib),
             strict=True,
         )
     ]
@@ -209,8 +202,8 @@ def _parts(amount: int, weights: Sequence[int], whole: int) -> Iterator[int]:
         yield part
 
 
-def _put_cell(tree: ProviderTree, root: str, name: str, inventory: Mapping[str, Record]) -> None:
-    if not tree.exists(name):
-        tree.new_child(name, root)
-    tree.update_inventory(name, {**tree.provider(name).inventory, **inventory})
-    tree.add_traits(name, os_traits.HW_NUMA_ROOT)
+def _put_cell(trees: NodeTrees, name: str, inventory: Mapping[str, Record]) -> None:
+    if not trees.desired.exists(name):
+        trees.desired.new_child(name, trees.root)
+    trees.add_inventory(name, inventory)
+    trees.desired.add_traits(name, os_traits.HW_NUMA_ROOT)

@@ -10,101 +10,40 @@ import os_traits
 
 from agent.model.encryption import EncryptionFacts, Technique
 from agent.model.facts import HostFacts
-from agent.model.inventory import Record
-from agent.model.provider_tree import ProviderTree
-from agent.tree.cell_tree import cell_name
+from agent.tree.cell_tree import cell_or_root
 from agent.tree.encryption_policy import EncryptionPolicy
 from agent.tree.mdev_policy import MdevPolicy
+from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record
 
 
-def place_of(tree: ProviderTree, root: str, numa_node: int | None) -> str:
-    """Return the name of the parent for a device of that cell: the cell's provider, or the root
-    where the cell has none or is unknown.
-    """
-    name = tree.name_of(root)
-    cell = cell_name(name, numa_node) if numa_node is not None else name
-    return cell if tree.exists(cell) else name
-
-
-def put_child(tree: ProviderTree, name: str, parent: str, inventory: Mapping[str, Record]) -> None:
-    """Give ``tree`` a child with exactly that inventory. The child may exist, kept for a foreign
-    provider below it, and now belong below another parent.
-    """
-    if tree.exists(name):
-        tree.reparent(name, parent)
-    else:
-        tree.new_child(name, parent)
-    tree.update_inventory(name, inventory)
-
-
-def counted(total: int, most: int) -> Record:
-    """Return the record of a class of which a consumer may have at most ``most``."""
-    return {
-        "total": total,
-        "reserved": 0,
-        "min_unit": 1,
-        "max_unit": most,
-        "step_size": 1,
-        "allocation_ratio": 1.0,
-    }
-
-
-def keep_last(
-    tree: ProviderTree, present: ProviderTree, root: str, name: str, classes: frozenset[str]
-) -> bool:
-    """Copy what ``present`` has of ``classes`` on the provider called ``name`` to ``tree``. Returns
-    whether it was copied: not if ``present`` has none or ``tree`` has some already.
-    """
-    if not present.exists(name):
-        return False
-    last = present.provider(name)
-    inventory = {one: record for one, record in last.inventory.items() if one in classes}
-    if not inventory or (tree.exists(name) and tree.provider(name).inventory.keys() & classes):
-        return False
-    if not tree.exists(name):
-        tree.new_child(
-            name,
-            str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else root,
-        )
-    tree.update_inventory(name, {**tree.provider(name).inventory, **inventory})
-    return True
-
-
-def put_mdevs(
-    tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: MdevPolicy
-) -> None:
-    """Give ``tree`` the providers of the mediated devices of ``facts``; if these are not complete,
-    what ``present`` has of them.
+def put_mdevs(trees: NodeTrees, facts: HostFacts, policy: MdevPolicy) -> None:
+    """Give the desired tree the providers of the mediated devices of ``facts``; if these are not
+    complete, what Placement has of them.
     """
     if not policy.types:
         return
     if not facts.complete("mdev"):
-        _keep_last(tree, present, root, policy)
+        _keep_last_mdevs(trees, policy)
         return
-    name = tree.name_of(root)
     for parent, kind, total in policy.offered(facts.mdev or ()):
-        record = counted(total, min(total, kind.max_per_guest or total))
-        put_child(
-            tree,
-            parent.provider_name(name),
-            place_of(tree, root, parent.numa_node),
-            {kind.resource_class: record},
-        )
+        provider = parent.provider_name(trees.name)
+        above = cell_or_root(trees.desired, trees.root, parent.numa_node)
+        ensure_child(trees.desired, provider, above)
+        record = inventory_record(total, most=min(total, kind.max_per_guest or total))
+        trees.desired.update_inventory(provider, {kind.resource_class: record})
 
 
-def _keep_last(tree: ProviderTree, present: ProviderTree, root: str, policy: MdevPolicy) -> None:
+def _keep_last_mdevs(trees: NodeTrees, policy: MdevPolicy) -> None:
     """Keep all that Placement has of mediated devices, including what an older layout has on the
     root, because the parents are unknown now.
     """
-    name = tree.name_of(root)
-    for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
-        one = present.provider(uuid)
+    for provider in trees.present_providers:
         if (
-            one.name.startswith(f"{name}_")
-            and os_traits.COMPUTE_MANAGED_PCI_DEVICE not in one.traits
+            provider.name.startswith(f"{trees.name}_")
+            and os_traits.COMPUTE_MANAGED_PCI_DEVICE not in provider.traits
         ):
-            keep_last(tree, present, root, one.name, policy.classes)
-    keep_last(tree, present, root, name, frozenset({orc.VGPU}))
+            trees.keep_last(provider.name, policy.classes)
+    trees.keep_last(trees.name, {orc.VGPU})
 
 
 CLASS = orc.MEM_ENCRYPTION_CONTEXT
@@ -132,33 +71,32 @@ CHILDREN: Mapping[Technique, Child] = {
 }
 
 
-def put_encryption(
-    tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: EncryptionPolicy
-) -> None:
-    """Give ``tree`` the providers of the encryption contexts of ``facts``; if these are not
-    complete, what ``present`` has of them.
+def put_encryption(trees: NodeTrees, facts: HostFacts, policy: EncryptionPolicy) -> None:
+    """Give the desired tree the providers of the encryption contexts of ``facts``; if these are not
+    complete, what Placement has of them.
     """
-    name = tree.name_of(root)
     if not facts.complete("encryption"):
         for child in CHILDREN.values():
-            if keep_last(tree, present, root, child.name(name), frozenset({CLASS})):
-                tree.add_traits(child.name(name), child.trait)
-        keep_last(tree, present, root, name, frozenset({CLASS}))
+            if trees.keep_last(child.name(trees.name), {CLASS}):
+                trees.desired.add_traits(child.name(trees.name), child.trait)
+        trees.keep_last(trees.name, {CLASS})
         return
     for technique, total in offered(facts.encryption or EncryptionFacts(), policy).items():
         child = CHILDREN[technique]
+        provider = child.name(trees.name)
+        ensure_child(trees.desired, provider, trees.root)
         # A guest has one context: its memory is encrypted by one key.
-        put_child(tree, child.name(name), name, {CLASS: counted(total, 1)})
-        tree.add_traits(child.name(name), child.trait)
+        trees.desired.update_inventory(provider, {CLASS: inventory_record(total, most=1)})
+        trees.desired.add_traits(provider, child.trait)
 
 
-def take_trait_off_root(tree: ProviderTree, root: str) -> None:
+def remove_sev_trait_from_root(trees: NodeTrees) -> None:
     """Remove the trait of SEV from the root where its child has it; old releases set it on the root
     too.
     """
     sev = CHILDREN["sev"]
-    if tree.exists(sev.name(tree.name_of(root))):
-        tree.remove_traits(root, sev.trait)
+    if trees.desired.exists(sev.name(trees.name)):
+        trees.desired.remove_traits(trees.root, sev.trait)
 
 
 def offered(facts: EncryptionFacts, policy: EncryptionPolicy) -> dict[Technique, int]:

@@ -15,8 +15,15 @@ from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.placement.merge_inputs import MergeInputs
-from agent.tree.children import CHILDREN, CLASS, put_encryption, put_mdevs, take_trait_off_root
+from agent.tree.children import (
+    CHILDREN,
+    CLASS,
+    put_encryption,
+    put_mdevs,
+    remove_sev_trait_from_root,
+)
 from agent.tree.host_tree import shape_host
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reshape.context import ReshapeContext
 from agent.tree.reshape.moving import move_allocations
@@ -26,38 +33,37 @@ from agent.tree.units import put_units
 _PCI_PARENT = re.compile(r"_pci_[0-9a-f]{4,8}_[0-9a-f]{2}_[01][0-9a-f]_[0-7]")
 
 
-def with_novas_children(by: MergeInputs) -> MergeInputs:
-    """Return ``by`` with the children that nova created added to its journal, if the tree is being
-    taken over.
+def with_novas_children(inputs: MergeInputs) -> MergeInputs:
+    """Return ``inputs`` with the children that nova created added to the journal, if the tree is
+    being taken over.
     """
-    if not by.take_over or not by.present.exists(by.root):
-        return by
-    root = by.present.name_of(by.root)
+    present, journal = inputs.present, inputs.journal
+    if not inputs.take_over or not present.exists(inputs.root):
+        return inputs
+    root = present.name_of(inputs.root)
     taken = {
-        one.uuid: own
-        for one in by.present.providers()
-        if not by.journal.owns(one.uuid)
-        and one.parent_uuid == by.root
-        and (own := _ownership(one, root)) is not None
+        child.uuid: ownership
+        for child in present.providers()
+        if not journal.owns(child.uuid)
+        and child.parent_uuid == inputs.root
+        and (ownership := _novas_ownership(child, root)) is not None
     }
-    return (
-        replace(by, journal=replace(by.journal, providers={**by.journal.providers, **taken}))
-        if taken
-        else by
-    )
+    if not taken:
+        return inputs
+    return replace(inputs, journal=replace(journal, providers={**journal.providers, **taken}))
 
 
-def _ownership(one: Provider, root: str) -> Ownership | None:
+def _novas_ownership(provider: Provider, root: str) -> Ownership | None:
     """Return what nova wrote on a child that it created; None if nova did not create it."""
     if (
-        orc.VGPU in one.inventory
-        and one.name.startswith(root)
-        and _PCI_PARENT.fullmatch(one.name.removeprefix(root))
+        orc.VGPU in provider.inventory
+        and provider.name.startswith(root)
+        and _PCI_PARENT.fullmatch(provider.name.removeprefix(root))
     ):
         return Ownership(frozenset({orc.VGPU}))
     for child in CHILDREN.values():
-        if CLASS in one.inventory and one.name == child.name(root):
-            return Ownership(frozenset({CLASS}), frozenset(one.traits & {child.trait}))
+        if CLASS in provider.inventory and provider.name == child.name(root):
+            return Ownership(frozenset({CLASS}), frozenset(provider.traits & {child.trait}))
     return None
 
 
@@ -151,39 +157,33 @@ def desired_tree(
     """Return a copy of ``base`` with everything that the node should have. ``allocations`` are
     edited in place.
 
-    ``reshape_context``: where guests are placed; by default only the facts and the policy are
-    known.
+    ``base``: what the driver starts from, the parts of others or the whole tree. ``present``: what
+    Placement has. ``agent``: the name that marks the roots of this agent. ``reshape_context``:
+    where guests are placed; by default only the facts and the policy are known.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the allocations cannot be moved.
     :raises ConfigError: the operator's policy does not fit the node.
     """
     tree = base.copy()
+    trees, facts = NodeTrees(tree, present, root), driver_report.facts
     if not driver_report.shape_all:
-        shape_host(tree, present, root, driver_report.facts, policy)
+        shape_host(trees, facts, policy)
     if driver_report.shape is not None:
         driver_report.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)
     if not driver_report.shape_all:
-        put_mdevs(tree, present, root, driver_report.facts, policy.mdev)
-        put_encryption(tree, present, root, driver_report.facts, policy.encryption)
+        put_mdevs(trees, facts, policy.mdev)
+        put_encryption(trees, facts, policy.encryption)
         if journal.adopted:
-            take_trait_off_root(tree, root)
+            remove_sev_trait_from_root(trees)
         count_on_root(tree, root, policy.on_root)
         # After the driver's part, because the driver may create the providers that count the units.
-        put_units(tree, present, root, driver_report.facts)
+        put_units(trees, facts)
         # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
         if journal.adopted:
-            move_allocations(
-                tree,
-                present,
-                root,
-                reshape_context or ReshapeContext(driver_report.facts, policy),
-                allocations,
-            )
-    put_root_traits(
-        tree, present, root, journal, policy, agent, driver_report.capabilities, driver_report.facts
-    )
+            move_allocations(trees, reshape_context or ReshapeContext(facts, policy), allocations)
+    put_root_traits(trees, journal, policy, agent, driver_report.capabilities, facts)
     return tree
 
 
@@ -191,23 +191,14 @@ def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
     """Add the operator's ratios to the driver's records that have none. Ratios that the operator
     left open are completed from Placement by the merge.
     """
-    for one in list(tree.providers()):
-        sparse = [
-            name
-            for name, record in one.inventory.items()
+    for provider in list(tree.providers()):
+        completed = {
+            name: {**record, "allocation_ratio": ratios[name]}
+            for name, record in provider.inventory.items()
             if name in ratios and "allocation_ratio" not in record
-        ]
-        if sparse:
-            tree.update_inventory(
-                one.uuid,
-                {
-                    **one.inventory,
-                    **{
-                        name: {**one.inventory[name], "allocation_ratio": ratios[name]}
-                        for name in sparse
-                    },
-                },
-            )
+        }
+        if completed:
+            tree.update_inventory(provider.uuid, {**provider.inventory, **completed})
 
 
 TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS

@@ -12,16 +12,16 @@ from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import (
     OF_CELLS,
     Cpus,
-    amount,
     is_cell_name,
     page_records,
     page_size,
     shape_cells,
 )
+from agent.tree.node_trees import NodeTrees, inventory_record
 from agent.tree.policy import Layout, Policy, Ratio
 
 
@@ -67,46 +67,45 @@ def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: s
     )
 
 
-def shape_host(
-    tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy
-) -> None:
-    """Give ``tree`` what follows from ``facts``. ``present`` is the same node's tree in Placement.
+def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
+    """Give the desired tree what follows from ``facts``.
 
     :raises ConfigErrors: a reserved amount is above its total, or a CPU set cannot be used.
     :raises NotReady: the first facts of a new node lack what its layout needs.
     """
-    layout = choose_layout(policy, present, root)
-    lacking = (
-        sorted(_needed(layout, policy) & facts.incomplete.keys())
-        if not present.exists(root)
-        else ()
+    layout = choose_layout(policy, trees.present, trees.root)
+    if trees.present_root is None:
+        _check_first_facts(facts, layout, policy)
+    cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
+    nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
+    last = trees.present_root.inventory if trees.present_root else {}
+    inventory = _root_inventory(
+        trees.desired, facts, policy, cpus, last, _records_before(trees.present, trees.root)
     )
-    if lacking:
+    if nested and policy.strict:
+        inventory = {name: record for name, record in inventory.items() if name not in OF_CELLS}
+    if not nested:
+        inventory |= _flat_cells(facts, policy, cpus, last)
+    if inventory:
+        trees.add_inventory(trees.root, inventory)
+    if nested:
+        shape_cells(trees, facts, cpus, policy)
+
+
+def _check_first_facts(facts: HostFacts, layout: Layout, policy: Policy) -> None:
+    """Check that the first facts of a new node are complete enough for its first tree.
+
+    :raises NotReady: they are not.
+    """
+    missing = sorted(_needed(layout, policy) & facts.incomplete.keys())
+    if missing:
         what = "; ".join(
-            f"{section}: {printable(facts.incomplete[section])}" for section in lacking
+            f"{section}: {printable(facts.incomplete[section])}" for section in missing
         )
         raise NotReady(
             f"the first facts of {printable(facts.name)} are not complete ({what})",
             "nothing is written before they are",
         )
-    cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
-    nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
-    last = (
-        present.provider(root)
-        if present.exists(root)
-        else Provider(tree.provider(root).uuid, facts.name)
-    )
-    inventory = _root_inventory(
-        tree, facts, policy, cpus, last.inventory, _records_before(present, root)
-    )
-    if nested and policy.strict:
-        inventory = {name: record for name, record in inventory.items() if name not in OF_CELLS}
-    if not nested:
-        inventory |= _flat_cells(facts, policy, cpus, last.inventory)
-    if inventory:
-        tree.update_inventory(root, {**tree.provider(root).inventory, **inventory})
-    if nested:
-        shape_cells(tree, present, root, facts, cpus, policy)
 
 
 def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
@@ -126,7 +125,7 @@ def _flat_cells(
     else:
         records = page_records(facts.numa.cells, policy) if facts.numa else {}
     if cpus and cpus.dedicated:
-        records[orc.PCPU] = amount(len(cpus.dedicated))
+        records[orc.PCPU] = inventory_record(len(cpus.dedicated))
     return records
 
 
@@ -178,9 +177,8 @@ def _root_inventory(
                 )
             )
             return
-        inventory[name] = amount(
-            total, reserved, ratio.of(before.get(name, {}).get("allocation_ratio"))
-        )
+        present_ratio = before.get(name, {}).get("allocation_ratio")
+        inventory[name] = inventory_record(total, reserved=reserved, ratio=ratio.of(present_ratio))
 
     if cpus is not None:
         put(

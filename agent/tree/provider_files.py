@@ -14,35 +14,39 @@ from agent.provider_config.entry import ProviderConfig
 
 
 def put_operators_files(
-    config: ProviderConfig, by: MergeInputs, owner_trait: str, *, kept: bool = False
+    config: ProviderConfig, inputs: MergeInputs, owner_trait: str, *, kept: bool = False
 ) -> Applied:
-    """Return the desired tree of ``by`` with the additions of the operator's files. A provider that
-    has an entry also gets ``owner_trait``.
+    """Return the desired tree of ``inputs`` with the additions of the operator's files. A provider
+    that has an entry also gets ``owner_trait``.
 
     ``kept``: the facts are not complete, so parts of the desired tree are copies of what Placement
     has, and may contain what files added.
     """
-    given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
-    if not by.desired.exists(by.root) or not (config.entries or given):
-        return Applied(by.desired)
-    tree = by.desired.copy()
-    for uuid, configured in given.items():
-        shown = by.present if kept and by.present.exists(uuid) else by.base
-        if tree.exists(uuid) and shown.exists(uuid):
-            _take_back(tree, shown.provider(uuid), configured)
-    members = tree.get_provider_uuids(by.root)
-    made = {
-        uuid: _made(tree.provider(uuid), by)
+    configured_before = {
+        uuid: ownership.configured
+        for uuid, ownership in inputs.journal.providers.items()
+        if ownership.configured
+    }
+    if not inputs.desired.exists(inputs.root) or not (config.entries or configured_before):
+        return Applied(inputs.desired)
+    tree = inputs.desired.copy()
+    for uuid, configured in configured_before.items():
+        source = inputs.present if kept and inputs.present.exists(uuid) else inputs.base
+        if tree.exists(uuid) and source.exists(uuid):
+            _take_back(tree, source.provider(uuid), configured)
+    members = tree.get_provider_uuids(inputs.root)
+    own_classes = {
+        uuid: _own_classes(tree.provider(uuid), inputs)
         for uuid in members
-        if by.is_desired(uuid) and by.is_own(uuid)
+        if inputs.is_desired(uuid) and inputs.is_own(uuid)
     }
-    gone = frozenset(uuid for uuid in members if not by.is_desired(uuid))
+    gone = frozenset(uuid for uuid in members if not inputs.is_desired(uuid))
     last = {
-        uuid: _addition(by.present.provider(uuid), configured)
-        for uuid, configured in given.items()
-        if by.present.exists(uuid)
+        uuid: _addition(inputs.present.provider(uuid), configured)
+        for uuid, configured in configured_before.items()
+        if inputs.present.exists(uuid)
     }
-    return apply(config, ConfiguredNode(tree, by.root, made, gone, last), owner_trait)
+    return apply(config, ConfiguredNode(tree, inputs.root, own_classes, gone, last), owner_trait)
 
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
@@ -63,12 +67,12 @@ def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> No
     tree.remove_traits(base.uuid, *(configured.traits & base.traits))
 
 
-def _made(desired: Provider, by: MergeInputs) -> frozenset[str]:
+def _own_classes(desired: Provider, inputs: MergeInputs) -> frozenset[str]:
     """Return the classes that the node itself has: set in this pass, or in an earlier one and still
     there.
     """
-    base = by.base.provider(desired.uuid).inventory if by.base.exists(desired.uuid) else {}
-    own = by.journal.of(desired.uuid).classes
+    base = inputs.base.provider(desired.uuid).inventory if inputs.base.exists(desired.uuid) else {}
+    own = inputs.journal.of(desired.uuid).classes
     return frozenset(
         name
         for name, record in desired.inventory.items()

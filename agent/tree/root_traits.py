@@ -7,7 +7,7 @@ import os_traits
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal
 from agent.model.names import AGENT_MARK, custom_token
-from agent.model.provider_tree import ProviderTree
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
@@ -25,13 +25,12 @@ def agent_trait(agent: str) -> str:
 
 def other_marks(traits: Iterable[str], agent: str) -> frozenset[str]:
     """Return the traits by which agents other than ``agent`` have marked a root as theirs."""
-    return frozenset(one for one in traits if one.startswith(AGENT_MARK)) - {agent_trait(agent)}
+    marks = frozenset(trait for trait in traits if trait.startswith(AGENT_MARK))
+    return marks - {agent_trait(agent)}
 
 
 def put_root_traits(
-    tree: ProviderTree,
-    present: ProviderTree,
-    root: str,
+    trees: NodeTrees,
     journal: Journal,
     policy: Policy,
     agent: str,
@@ -45,21 +44,19 @@ def put_root_traits(
     unset, the trait stays as it was found; true removes it only if the journal says that the agent
     had set it.
     """
+    tree, root, last = trees.desired, trees.root, trees.present_root
     tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
     # Marks of the agent that had the node before: the audit does not get here while another agent
     # has it.
     tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
-    if not facts.complete("traits") and present.exists(root):
-        before = journal.of(root)
-        tree.add_traits(
-            root, *(present.provider(root).traits & before.traits - before.configured.traits - OWN)
-        )
+    own = journal.of(root)
+    if last is not None and not facts.complete("traits"):
+        tree.add_traits(root, *(last.traits & own.traits - own.configured.traits - OWN))
     known = {**(facts.traits or {}), **capabilities}
-    tree.add_traits(root, *(name for name, has in known.items() if has))
-    tree.remove_traits(root, *(name for name, has in known.items() if not has))
-    found = present.exists(root) and present.has_traits(root, [STATUS_DISABLED])
-    ours = STATUS_DISABLED in journal.of(root).traits
-    if policy.enabled is False or (policy.enabled is None and found):
+    tree.add_traits(root, *(trait for trait, has in known.items() if has))
+    tree.remove_traits(root, *(trait for trait, has in known.items() if not has))
+    was_disabled = last is not None and STATUS_DISABLED in last.traits
+    if policy.enabled is False or (policy.enabled is None and was_disabled):
         tree.add_traits(root, STATUS_DISABLED)
-    elif ours:
+    elif STATUS_DISABLED in own.traits:
         tree.remove_traits(root, STATUS_DISABLED)

@@ -12,6 +12,7 @@ from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.unit_record import AssignableUnit
 from agent.tree.cell_tree import is_cell_name
+from agent.tree.node_trees import NodeTrees, inventory_record
 
 # Classes of the other facts, though their records may look like a count of units.
 OF_OTHERS = frozenset(
@@ -19,22 +20,24 @@ OF_OTHERS = frozenset(
 )
 
 
-def put_units(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts) -> None:
-    """Give ``tree`` the inventories of the units of ``facts``; if these are not complete, what
-    ``present`` has of them.
+def put_units(trees: NodeTrees, facts: HostFacts) -> None:
+    """Give the desired tree the inventories of the units of ``facts``; if these are not complete,
+    what Placement has of them.
     """
     if not facts.complete("units"):
-        _keep_last(tree, present, root)
+        _keep_last(trees)
         return
-    for (provider, resource_class), total in Counter(
-        (counted_on(one, tree, root), one.resource_class) for one in facts.units or ()
-    ).items():
-        if not tree.exists(provider):
-            tree.new_child(provider, root)
-        _add(tree, provider, {resource_class: _counted(total)})
+    totals = Counter(
+        (provider_name(unit, trees.desired, trees.root), unit.resource_class)
+        for unit in facts.units or ()
+    )
+    for (provider, resource_class), total in totals.items():
+        if not trees.desired.exists(provider):
+            trees.desired.new_child(provider, trees.root)
+        trees.add_inventory(provider, {resource_class: inventory_record(total)})
 
 
-def counted_on(unit: AssignableUnit, tree: ProviderTree, root: str) -> str:
+def provider_name(unit: AssignableUnit, tree: ProviderTree, root: str) -> str:
     """Return the name of the provider that counts ``unit``: the root instead of a cell that has no
     provider, as in a flat layout.
     """
@@ -51,19 +54,8 @@ def provider_of(
     """
     if not present.exists(root):
         return root if unit.provider is None else child_uuid(root, unit.provider_name(node))
-    name = counted_on(unit, present, root)
+    name = provider_name(unit, present, root)
     return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
-
-
-def _counted(total: int) -> Record:
-    return {
-        "total": total,
-        "reserved": 0,
-        "min_unit": 1,
-        "max_unit": total,
-        "step_size": 1,
-        "allocation_ratio": 1.0,
-    }
 
 
 def _units(provider: Provider) -> dict[str, Record]:
@@ -73,35 +65,25 @@ def _units(provider: Provider) -> dict[str, Record]:
     return {
         name: record
         for name, record in provider.inventory.items()
-        if name not in OF_OTHERS and record == _counted(int(record["total"]))
+        if name not in OF_OTHERS and record == inventory_record(int(record["total"]))
     }
 
 
-def _keep_last(tree: ProviderTree, present: ProviderTree, root: str) -> None:
+def _keep_last(trees: NodeTrees) -> None:
     """Keep the units that Placement has, with the providers that have nothing else."""
-    for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
-        last = present.provider(uuid)
+    for last in trees.present_providers:
         units = _units(last)
         # The provider was created for other resources, unless it has nothing but units.
         if (
             units
-            and not tree.exists(last.name)
+            and not trees.desired.exists(last.name)
             and len(units) == len(last.inventory)
-            and last.parent_uuid == root
-            and not present.children(uuid)
+            and last.parent_uuid == trees.root
+            and not trees.present.children(last.uuid)
         ):
-            tree.new_child(last.name, root)
-        if tree.exists(last.name):
-            _add(
-                tree,
-                last.name,
-                {
-                    name: record
-                    for name, record in units.items()
-                    if name not in tree.provider(last.name).inventory
-                },
+            trees.desired.new_child(last.name, trees.root)
+        if trees.desired.exists(last.name):
+            known = trees.desired.provider(last.name).inventory
+            trees.add_inventory(
+                last.name, {name: record for name, record in units.items() if name not in known}
             )
-
-
-def _add(tree: ProviderTree, provider: str, inventory: dict[str, Record]) -> None:
-    tree.update_inventory(provider, {**tree.provider(provider).inventory, **inventory})

@@ -14,14 +14,15 @@ from agent.model.provider_tree import ProviderTree
 
 
 def check_room(
-    tree: ProviderTree, place: str, resource_class: str, consumer: str, share: int
+    tree: ProviderTree, provider: str, resource_class: str, consumer: str, share: int
 ) -> None:
-    """Check that ``place``, the name or uuid of a provider in ``tree``, can hold a consumer's
-    share.
+    """Check that ``provider``, a name or uuid in ``tree``, can hold a consumer's share.
 
-    :raises ReshapeFailed: it gives a consumer less, or not in such steps, or nothing of the class.
+    :raises ReshapeFailed: the provider gives a consumer less, or not in such steps, or nothing of
+        the class.
     """
-    record = tree.provider(place).inventory.get(resource_class, {}) if tree.exists(place) else {}
+    found = tree.provider(provider) if tree.exists(provider) else None
+    record = found.inventory.get(resource_class, {}) if found else {}
     # A driver may leave out max_unit: then it is the total.
     least, most, step = (
         record.get("min_unit", 1),
@@ -33,7 +34,7 @@ def check_room(
     offers = (
         f"gives a consumer {least} to {most} in steps of {step}" if record else "does not offer any"
     )
-    name = printable(tree.name_of(place) if tree.exists(place) else place)
+    name = printable(found.name if found else provider)
     what = f"consumer {consumer} would have {share} {resource_class} of {name}, which {offers}"
     raise ReshapeFailed(
         what,
@@ -45,7 +46,7 @@ def check_room(
 MAX_NAMED = 5
 
 
-def failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
+def reshape_failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
     """Return the error that ``what`` is wrong because of ``consumers``, of which the message names
     the first.
     """
@@ -79,12 +80,12 @@ class AllocationEditor:
         """Return consumer, provider and amount of everything of that class on these providers,
         sorted.
         """
-        wanted = frozenset(providers)
+        counting = frozenset(providers)
         return sorted(
             (ConsumerUuid(consumer), ProviderUuid(uuid), resources[resource_class])
             for consumer, record in self._allocations.items()
             for uuid, resources in _entries(record).items()
-            if uuid in wanted and resources.get(resource_class)
+            if uuid in counting and resources.get(resource_class)
         )
 
     def holds_outside(

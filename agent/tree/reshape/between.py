@@ -3,72 +3,68 @@ mediated devices, encryption techniques.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 
 import os_resource_classes as orc
 
 from agent.errors import ReshapeFailed
 from agent.model.names import ConsumerUuid, number_of, printable
-from agent.model.provider_tree import ProviderTree
 from agent.tree.children import CHILDREN
 from agent.tree.children import CLASS as CONTEXT
-from agent.tree.reshape.allocation_editor import AllocationEditor, check_room, failed
+from agent.tree.node_trees import NodeTrees
+from agent.tree.reshape.allocation_editor import AllocationEditor, check_room, reshape_failed
+from agent.tree.reshape.class_moves import ClassMove, counted_by_cells, shares_by_cell
 from agent.tree.reshape.context import ReshapeContext
-from agent.tree.reshape.places import Shift, counted_by_cells, shares
 
 LOG = logging.getLogger(__name__)
 
 
-def cross(
-    shift: Shift,
-    tree: ProviderTree,
-    root: str,
-    reshape_context: ReshapeContext,
-    editor: AllocationEditor,
+def move_between_root_and_children(
+    move: ClassMove, trees: NodeTrees, reshape_context: ReshapeContext, editor: AllocationEditor
 ) -> None:
     """Move the allocations of the class from where it is not counted any more.
 
     :raises ReshapeFailed: it is unknown where a share goes, or there is no room for it.
     """
-    name, resource_class = tree.name_of(root), shift.resource_class
-    homeless: list[str] = []
-    for consumer, provider, amount in editor.holders(resource_class, shift.left):
-        if root in shift.after:
-            found: Mapping[str, int] | None = {name: amount}
+    desired, node, resource_class = trees.desired, trees.name, move.resource_class
+    consumers_without_cells: list[str] = []
+    for consumer, provider, amount in editor.holders(resource_class, move.left):
+        if trees.root in move.after:
+            shares: Mapping[str, int] | None = {node: amount}
         elif counted_by_cells(resource_class):
-            found = shares(
-                resource_class, amount, reshape_context.places.cells.get(consumer, ()), name
-            )
+            cells = reshape_context.places.cells.get(consumer, ())
+            shares = shares_by_cell(resource_class, amount, cells, node)
         else:
-            found = _devices(resource_class, consumer, amount, name, reshape_context)
-        if found is None:
-            homeless.append(consumer)
+            shares = _shares_by_device(resource_class, consumer, amount, node, reshape_context)
+        if shares is None:
+            consumers_without_cells.append(consumer)
             continue
         editor.take(consumer, provider, resource_class, amount)
-        for place, share in found.items():
-            check_room(tree, place, resource_class, consumer, share)
-            editor.give(consumer, str(tree.provider(place).uuid), resource_class, share)
-    if homeless:
+        for target, share in shares.items():
+            check_room(desired, target, resource_class, consumer, share)
+            editor.give(consumer, desired.provider(target).uuid, resource_class, share)
+    if consumers_without_cells:
         what = (
-            f"{resource_class} of {printable(name)} would move from the root to its cells, but "
+            f"{resource_class} of {printable(node)} would move from the root to its cells, but "
             "nobody knows to which of them what is used"
         )
         remedy = (
             "set [compute] tree_layout and numa_mode back, or move them away first; guests that "
             "run here are made known by agent guests import"
         )
-        raise failed(what, homeless, remedy)
+        raise reshape_failed(what, consumers_without_cells, remedy)
 
 
-def _devices(
+def _shares_by_device(
     resource_class: str,
     consumer: ConsumerUuid,
     amount: int,
     root: str,
     reshape_context: ReshapeContext,
 ) -> Mapping[str, int]:
-    """Return by provider name where the first ``amount`` mediated devices of a consumer are, in the
-    order of their parents.
+    """Return, by provider name, how many of the first ``amount`` mediated devices of a consumer are
+    there, in the order of their parents.
 
     :raises ReshapeFailed: fewer devices of the consumer are known.
     """
@@ -76,19 +72,19 @@ def _devices(
         # Only SEV was on the root: the other techniques had children from the start.
         return {CHILDREN["sev"].name(root): amount}
     owner = reshape_context.places.moving.get(consumer, consumer)
-    places = [
+    providers = [
         parent.provider_name(root)
-        for parent in sorted(reshape_context.facts.mdev or (), key=lambda one: one.name)
+        for parent in sorted(reshape_context.facts.mdev or (), key=lambda parent: parent.name)
         for device in parent.mdevs
         if device.owner == owner
         and (kind := reshape_context.policy.mdev.type_of(parent.name)) is not None
         and kind.resource_class == orc.VGPU
         and kind.name == device.type
     ]
-    if len(places) < amount:
+    if len(providers) < amount:
         found = (
-            f"only {number_of(len(places), 'device')} of it found"
-            if places
+            f"only {number_of(len(providers), 'device')} of it found"
+            if providers
             else "no guest with devices is known by that name"
         )
         what = (
@@ -98,17 +94,14 @@ def _devices(
         raise ReshapeFailed(
             what, "end its move or delete its allocation, and reload the agent", consumer=consumer
         )
-    if len(places) > amount:
+    if len(providers) > amount:
         LOG.warning(
             (
                 "consumer %s has %d devices but only %d VGPU in Placement: those of the first "
                 "parents count"
             ),
             consumer,
-            len(places),
+            len(providers),
             amount,
         )
-    found_shares: dict[str, int] = {}
-    for place in places[:amount]:
-        found_shares[place] = found_shares.get(place, 0) + 1
-    return found_shares
+    return Counter(providers[:amount])

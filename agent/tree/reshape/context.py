@@ -26,7 +26,7 @@ class GuestPlaces:
         return {
             consumer: cells
             for consumer, cells in self.cells.items()
-            if any(one.pins for one in cells)
+            if any(cell.pins for cell in cells)
         }
 
 

@@ -1,4 +1,4 @@
-"""How many contexts each technique is given (drivers.md 2.1)."""
+"""How many contexts each technique is given."""
 
 import pytest
 

@@ -11,6 +11,7 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.cell_tree import Cpus
 from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy, Ratio
 from tests.unit.tree.nodes import (
     FACTS,
@@ -35,7 +36,7 @@ def cpus(shared=None, dedicated=None, **more) -> Policy:
 
 def shaped(host=FACTS, policy=None, present=None, tree=None):
     tree, present = tree or root_only(), root_only() if present is None else present
-    shape_host(tree, present, ROOT, host, policy or Policy())
+    shape_host(NodeTrees(tree, present, ROOT), host, policy or Policy())
     return tree
 
 

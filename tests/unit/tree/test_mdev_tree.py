@@ -1,8 +1,9 @@
-"""Where mediated devices are counted, and what is left of them (drivers.md 2.1)."""
+"""Where mediated devices are counted, and what is left of them."""
 
 from agent.model.mdev import Mdev, MdevParent
 from agent.tree.children import put_mdevs
 from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.node_trees import NodeTrees
 from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 T = MdevPolicy((MdevType("T"),))
@@ -11,7 +12,8 @@ GPU = MdevParent("0000:06:00.0", available={"T": 2})
 
 def put(*parents, policy=T, present=None, tree=None, **changes):
     tree = tree or root_only()
-    put_mdevs(tree, present or root_only(), ROOT, facts(mdev=parents, **changes), policy)
+    trees = NodeTrees(tree, present or root_only(), ROOT)
+    put_mdevs(trees, facts(mdev=parents, **changes), policy)
     return contents(tree)
 
 

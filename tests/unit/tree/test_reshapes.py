@@ -1,4 +1,4 @@
-"""What of the allocations moves with a tree (drivers.md 5); the moves as a whole are in
+"""What of the allocations moves with a tree; the moves as a whole are in
 tests/functional/placement.
 """
 
@@ -12,6 +12,7 @@ from agent.model.journal import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
 from agent.tree.desired_tree import DriverReport, desired_tree
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reshape.context import GuestPlaces, ReshapeContext, Sharing
 from agent.tree.reshape.moving import move_allocations
@@ -76,8 +77,8 @@ def reshape_context(policy=DEDICATED, start=True, sharing=None, facts=FACTS, **c
 
 def moved(after, before, known, allocations):
     with pytest.raises(ReshapeNeeded):
-        move_allocations(after, before, ROOT, known, None)
-    move_allocations(after, before, ROOT, known, allocations)
+        move_allocations(NodeTrees(after, before, ROOT), known, None)
+    move_allocations(NodeTrees(after, before, ROOT), known, allocations)
     return held(allocations)
 
 
@@ -89,8 +90,8 @@ def test_a_class_that_goes_between_the_root_and_its_cells_needs_a_reshape(before
     with pytest.raises(
         ReshapeNeeded, match="PCPU moves between the root and its children of node-a"
     ):
-        move_allocations(after, before, ROOT, reshape_context(start=False), None)
-    move_allocations(after, before, ROOT, reshape_context(), {})
+        move_allocations(NodeTrees(after, before, ROOT), reshape_context(start=False), None)
+    move_allocations(NodeTrees(after, before, ROOT), reshape_context(), {})
 
 
 @pytest.mark.parametrize(
@@ -105,10 +106,10 @@ def test_a_class_that_goes_between_the_root_and_its_cells_needs_a_reshape(before
     ],
 )
 def test_what_comes_goes_or_grows_in_its_place_does_not_move(before, after):
-    move_allocations(after, before, ROOT, reshape_context(), None)
+    move_allocations(NodeTrees(after, before, ROOT), reshape_context(), None)
 
 
-def test_r4_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu_with_them():
+def test_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu_with_them():
     known = reshape_context(
         A=(placed(0, (1, 2)), placed(8, (4,), reserved=(5,))), B=(placed(8, (6,)),)
     )
@@ -121,7 +122,7 @@ def test_r4_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu
     assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 2}}, B: {OTHER: {"PCPU": 1}}}
 
 
-def test_r4_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
+def test_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
     before = tree({"VCPU": 8, "MEMORY_MB": 8192, "CUSTOM_MEMORY_PAGE_2048": 4096, "DISK_GB": 100})
     each = {"VCPU": 4, "MEMORY_MB": 4096, "CUSTOM_MEMORY_PAGE_2048": 2048}
     known = reshape_context(
@@ -139,23 +140,21 @@ def test_r4_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
     }
 
 
-def test_s_25_guests_of_which_nobody_knows_the_cells_are_all_named():
+def test_guests_of_which_nobody_knows_the_cells_are_all_named():
     each = {"VCPU": 4, "MEMORY_MB": 4096}
     allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
     with pytest.raises(
         ReshapeFailed, match=rf"nobody knows to which of them what is used by {B}, {C} \("
     ) as refused:
         move_allocations(
-            tree(NUMA0=each, NUMA8=each),
-            tree({"VCPU": 8}),
-            ROOT,
+            NodeTrees(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT),
             reshape_context(A=(placed(0, shared=1),), B=()),
             allocations,
         )
     assert refused.value.data["consumers"] == (B, C)
 
 
-def test_r4_back_sums_what_the_cells_had():
+def test_back_sums_what_the_cells_had():
     before, after = (
         tree(NUMA0={"PCPU": 2, "VCPU": 2}, NUMA8={"PCPU": 2, "VCPU": 2}),
         tree({"PCPU": 4, "VCPU": 4}),
@@ -166,7 +165,7 @@ def test_r4_back_sums_what_the_cells_had():
     }
 
 
-def test_r2_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
+def test_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
     known = reshape_context(A=(placed(0, (1, 2)),), B=(placed(8, (4,), shared=2),), C=())
     allocations = holding(A={ROOT: {"VCPU": 2}}, B={ROOT: {"VCPU": 3}}, C={ROOT: {"VCPU": 1}})
     assert moved(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, allocations) == {
@@ -176,7 +175,7 @@ def test_r2_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
     }
 
 
-def test_r2_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wherever_the_cells_go():
+def test_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wherever_the_cells_go():
     known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,), shared=1)))
     flat, strict = tree({"VCPU": 8}), tree(NUMA0={"VCPU": 4}, NUMA8={"VCPU": 4})
     in_cells = {A: {CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}}}
@@ -193,7 +192,7 @@ def test_r2_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wh
 
 
 @pytest.mark.parametrize("vcpus", [4, 3])
-def test_r2_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
+def test_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
     known = reshape_context(A=(placed(0, (1, 2), shared=1, reserved=(5,)),))
     after = moved(
         tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": vcpus}})
@@ -201,7 +200,7 @@ def test_r2_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
     assert after == {A: {NAME: {"VCPU": 1, "PCPU": vcpus - 1}}}
 
 
-def test_r2_on_a_nested_node_goes_to_the_cells_at_once():
+def test_on_a_nested_node_goes_to_the_cells_at_once():
     known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,))))
     after = moved(
         tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}),
@@ -212,7 +211,7 @@ def test_r2_on_a_nested_node_goes_to_the_cells_at_once():
     assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 1}}}
 
 
-def test_s_22_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says_what_to_set():
+def test_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says_what_to_set():
     known = reshape_context(
         replace(DEDICATED, host=HostPolicy(None, frozenset(range(8)))), A=(placed(0, (1, 2)),)
     )
@@ -220,21 +219,17 @@ def test_s_22_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says
         ReshapeFailed, match=f"VCPU of node-a would vanish while it is used by {C}"
     ) as refused:
         move_allocations(
-            tree({"PCPU": 8}),
-            tree({"VCPU": 8}),
-            ROOT,
+            NodeTrees(tree({"PCPU": 8}), tree({"VCPU": 8}), ROOT),
             known,
             holding(A={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}}),
         )
     assert "set cpu_shared_set" in refused.value.remedy
 
 
-def test_r2_more_pins_than_vcpu_is_an_error():
+def test_more_pins_than_vcpu_is_an_error():
     with pytest.raises(ReshapeFailed, match=f"{A} is pinned to 3 CPUs but holds only 2 VCPU"):
         move_allocations(
-            tree({"VCPU": 1, "PCPU": 4}),
-            tree({"VCPU": 8}),
-            ROOT,
+            NodeTrees(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), ROOT),
             reshape_context(A=(placed(0, (1, 2, 3)),)),
             holding(A={ROOT: {"VCPU": 2}}),
         )
@@ -243,7 +238,7 @@ def test_r2_more_pins_than_vcpu_is_an_error():
 @pytest.mark.parametrize(
     "before", [{"root": {"VCPU": 2, "PCPU": 4}}, {"root": {"VCPU": 2}, "NUMA0": {"PCPU": 4}}]
 )
-def test_r2_back_gives_vcpu_of_the_root_for_pcpu_of_wherever_it_was(before):
+def test_back_gives_vcpu_of_the_root_for_pcpu_of_wherever_it_was(before):
     place = CELL if "NUMA0" in before else ROOT
     known = reshape_context(Policy(), A=(placed(0, (1, 2)),))
     assert moved(tree({"VCPU": 8}), tree(**before), known, holding(A={place: {"PCPU": 2}})) == {
@@ -252,29 +247,31 @@ def test_r2_back_gives_vcpu_of_the_root_for_pcpu_of_wherever_it_was(before):
 
 
 def test_dedicated_cpus_that_only_went_offline_do_not_become_shared():
-    move_allocations(tree({"VCPU": 8}), tree({"VCPU": 2, "PCPU": 4}), ROOT, reshape_context(), None)
+    move_allocations(
+        NodeTrees(tree({"VCPU": 8}), tree({"VCPU": 2, "PCPU": 4}), ROOT), reshape_context(), None
+    )
 
 
-def test_r2_pcpu_that_goes_moves_at_a_start_where_a_guest_is_pinned_or_if_somebody_holds_some():
+def test_pcpu_that_goes_moves_at_a_start_where_a_guest_is_pinned_or_if_somebody_holds_some():
     before, after = tree({"VCPU": 4, "PCPU": 4}), tree({"VCPU": 8})
     for known in (
         reshape_context(Policy(), start=False),
         reshape_context(Policy(), start=False, A=(placed(0, (1,)),)),
     ):
-        move_allocations(after, before, ROOT, known, None)
+        move_allocations(NodeTrees(after, before, ROOT), known, None)
     for known, only_if_held in (
         (reshape_context(Policy()), True),
         (reshape_context(Policy(), A=(placed(0, (1,)),)), False),
     ):
         with pytest.raises(ReshapeNeeded) as needed:
-            move_allocations(after, before, ROOT, known, None)
+            move_allocations(NodeTrees(after, before, ROOT), known, None)
         assert needed.value.data["only_if_held"] is only_if_held
     assert moved(after, before, reshape_context(Policy()), holding(A={ROOT: {"PCPU": 1}})) == {
         A: {NAME: {"VCPU": 1}}
     }
 
 
-def test_r6_disk_goes_to_the_storage_that_shares_it_and_comes_back():
+def test_disk_goes_to_the_storage_that_shares_it_and_comes_back():
     shared, local = with_storage(), root_only()
     shared.update_inventory(ROOT, {"VCPU": amount(8)})
     before = with_storage()
@@ -296,15 +293,15 @@ def test_r6_disk_goes_to_the_storage_that_shares_it_and_comes_back():
     }
 
 
-def test_r6_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves_no_disk():
+def test_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves_no_disk():
     shared, before = with_storage(), with_storage()
     before.update_inventory(ROOT, {"DISK_GB": amount(100)})
     known = reshape_context(sharing=Sharing(free={STORAGE: 20}))
     with pytest.raises(
         ReshapeFailed, match="would move to storage, but 30 are used and 20 are free there"
     ):
-        move_allocations(shared, before, ROOT, known, holding(A={ROOT: {"DISK_GB": 30}}))
-    move_allocations(shared, before, ROOT, replace(known, start=False), None)
+        move_allocations(NodeTrees(shared, before, ROOT), known, holding(A={ROOT: {"DISK_GB": 30}}))
+    move_allocations(NodeTrees(shared, before, ROOT), replace(known, start=False), None)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +309,7 @@ def test_r6_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves
     [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}],
     ids=lambda one: next(iter(one)),
 )
-def test_r6_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
+def test_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
     shared, before = with_storage(**bounds), with_storage(**bounds)
     before.update_inventory(ROOT, {"DISK_GB": amount(100)})
     with pytest.raises(
@@ -320,9 +317,7 @@ def test_r6_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_
         match=f"consumer {A} would have 30 DISK_GB of storage, which gives a consumer",
     ):
         move_allocations(
-            shared,
-            before,
-            ROOT,
+            NodeTrees(shared, before, ROOT),
             reshape_context(sharing=Sharing(free={STORAGE: 50})),
             holding(A={ROOT: {"DISK_GB": 30}}),
         )
@@ -352,9 +347,7 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
 
 def test_a_running_agent_that_builds_its_tree_anew_does_not_wait_for_a_start_to_have_dedicated_cpus():
     move_allocations(
-        tree({"VCPU": 1, "PCPU": 4}),
-        tree({"VCPU": 1}),
-        ROOT,
+        NodeTrees(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 1}), ROOT),
         reshape_context(start=False, A=(placed(0, (1, 2)),)),
         None,
     )

@@ -1,4 +1,4 @@
-"""The agent's own traits on the root (placement.md 2.4)."""
+"""The agent's own traits on the root."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from agent.model.facts import HostFacts
 from agent.model.journal import Journal, Ownership
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
 from tests.unit.tree.nodes import ROOT, root_only
@@ -21,9 +22,7 @@ FACTS = HostFacts("cn1", 0, "fake")
 def traits(tree=None, present=None, journal=None, policy=None, capabilities=None, facts=FACTS):
     tree = tree or root_only()
     put_root_traits(
-        tree,
-        root_only() if present is None else present,
-        ROOT,
+        NodeTrees(tree, root_only() if present is None else present, ROOT),
         journal or Journal(),
         policy or Policy(),
         AGENT,

@@ -1,4 +1,4 @@
-"""Inventories of assignable units (resource-tracker.md 1.8)."""
+"""Inventories of assignable units."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import pytest
 
 from agent.model.provider_tree import ProviderTree
 from agent.model.unit_record import AssignableUnit
-from agent.tree.units import counted_on, put_units
+from agent.tree.node_trees import NodeTrees
+from agent.tree.units import provider_name, put_units
 from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 PMEM, OTHER = "CUSTOM_PMEM_NAMESPACE_4GB", "CUSTOM_PMEM_NAMESPACE_16GB"
@@ -31,7 +32,7 @@ def with_cell() -> ProviderTree:
 def counted(
     tree: ProviderTree, present: ProviderTree | None = None, **changes: Any
 ) -> dict[str, dict[str, Any]]:
-    put_units(tree, present or root_only(), ROOT, facts(**changes))
+    put_units(NodeTrees(tree, present or root_only(), ROOT), facts(**changes))
     return contents(tree)
 
 
@@ -56,8 +57,8 @@ def test_the_root_counts_for_a_cell_that_has_no_provider():
 
 
 def test_where_a_unit_is_counted_is_told():
-    assert [counted_on(one, with_cell(), ROOT) for one in SEEN] == [NAME, NAME, NAME, CELL, CARD]
-    assert counted_on(SEEN[3], root_only(), ROOT) == NAME
+    assert [provider_name(one, with_cell(), ROOT) for one in SEEN] == [NAME, NAME, NAME, CELL, CARD]
+    assert provider_name(SEEN[3], root_only(), ROOT) == NAME
 
 
 def test_what_could_not_be_read_stays_as_it_was():

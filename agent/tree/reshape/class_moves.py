@@ -13,26 +13,28 @@ from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import OF_CELLS, cell_name, is_cell_name, page_size
 from agent.tree.children import CLASS as CONTEXT
+from agent.tree.node_trees import NodeTrees
 
-Count = Callable[[PlacedCell], int]
+CellShare = Callable[[PlacedCell], int]
+"""Computes how much of a class a guest cell holds."""
 
 
-def counts(resource_class: str) -> Iterator[Count]:
+def cell_shares(resource_class: str) -> Iterator[CellShare]:
     """Yield the ways in which a guest cell's share of the class may have been counted.
 
     The host CPU of an emulator is in PCPU or not; where there is no PCPU, pinned CPUs are in VCPU.
     """
     if resource_class == orc.PCPU:
-        yield lambda one: len(one.pins) + len(one.reserved)
-        yield lambda one: len(one.pins)
+        yield lambda cell: len(cell.pins) + len(cell.reserved)
+        yield lambda cell: len(cell.pins)
     elif resource_class == orc.VCPU:
-        yield lambda one: len(one.cell.shared)
-        yield lambda one: len(one.cell.cpus)
-        yield lambda one: len(one.cell.cpus) + len(one.reserved)
+        yield lambda cell: len(cell.cell.shared)
+        yield lambda cell: len(cell.cell.cpus)
+        yield lambda cell: len(cell.cell.cpus) + len(cell.reserved)
     elif resource_class == orc.MEMORY_MB:
-        yield lambda one: one.cell.memory_mib
+        yield lambda cell: cell.cell.memory_mib
     elif (size := page_size(resource_class)) is not None:
-        yield lambda one: one.cell.memory_mib if one.page_size_kib == size else 0
+        yield lambda cell: cell.cell.memory_mib if cell.page_size_kib == size else 0
 
 
 def counted_by_cells(resource_class: str) -> bool:
@@ -40,18 +42,18 @@ def counted_by_cells(resource_class: str) -> bool:
     return resource_class in OF_CELLS or page_size(resource_class) is not None
 
 
-def shares(
+def shares_by_cell(
     resource_class: str, amount: int, cells: Sequence[PlacedCell], root: str
 ) -> Mapping[str, int] | None:
     """Return ``amount`` by the names of the cells of the node called ``root``; None if the guest's
     cells add up to another amount.
     """
-    for count in counts(resource_class):
-        found = Counter[str]()
-        for one in cells:
-            found[cell_name(root, one.host_cell)] += count(one)
-        if sum(found.values()) == amount:
-            return {name: share for name, share in found.items() if share}
+    for share_of in cell_shares(resource_class):
+        shares = Counter[str]()
+        for cell in cells:
+            shares[cell_name(root, cell.host_cell)] += share_of(cell)
+        if sum(shares.values()) == amount:
+            return {name: share for name, share in shares.items() if share}
     return None
 
 
@@ -62,8 +64,8 @@ ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, *OF_CHILDREN
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """A class, and the providers that count it before and after a change."""
+class ClassMove:
+    """A resource class, and the providers that count it before and after a change of the tree."""
 
     resource_class: str
     before: frozenset[ProviderUuid]
@@ -74,7 +76,7 @@ class Shift:
         """The providers that do not count it any more."""
         return self.before - self.after
 
-    def crosses(self, root: str) -> bool:
+    def crosses(self, root: ProviderUuid) -> bool:
         """Whether the class goes from the root to its children or back; a class that only loses a
         child does not.
         """
@@ -83,22 +85,24 @@ class Shift:
         )
 
 
-Shifts = Mapping[str, Shift]
+ClassMoves = Mapping[str, ClassMove]
+"""By resource class."""
 
 
-def shifts(present: ProviderTree, tree: ProviderTree, root: str) -> Shifts:
-    """Return the shift of each class, ordered by class: of all that may always move, and of pages
-    where there are some.
+def class_moves(trees: NodeTrees) -> ClassMoves:
+    """Return the move of each class from the tree in Placement to the desired one, ordered by
+    class: of all that may always move, and of pages where there are some.
     """
-    before, after = _places(present, root), _places(tree, root)
+    before = _counting_providers(trees.present, trees.root)
+    after = _counting_providers(trees.desired, trees.root)
     names = sorted(ALWAYS | before.keys() | after.keys())
     return {
-        name: Shift(name, frozenset(before.get(name, ())), frozenset(after.get(name, ())))
+        name: ClassMove(name, frozenset(before.get(name, ())), frozenset(after.get(name, ())))
         for name in names
     }
 
 
-def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
+def _counting_providers(tree: ProviderTree, root: ProviderUuid) -> dict[str, set[ProviderUuid]]:
     """Return the node's providers by the classes that they count, as far as the core counts them:
     other inventories are moved by their drivers.
     """
@@ -106,12 +110,12 @@ def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
     name = tree.name_of(root) if tree.exists(root) else ""
     # In one walk, because every pass needs it.
     for uuid in tree.get_provider_uuids_in_tree(root) if name else ():
-        one = tree.provider(uuid)
-        is_place = uuid == root or is_cell_name(one.name, name)
-        for resource_class in one.inventory:
+        provider = tree.provider(uuid)
+        is_root_or_cell = uuid == root or is_cell_name(provider.name, name)
+        for resource_class in provider.inventory:
             if (
                 resource_class in OF_CHILDREN
-                or (is_place and counted_by_cells(resource_class))
+                or (is_root_or_cell and counted_by_cells(resource_class))
                 or (uuid == root and resource_class == orc.DISK_GB)
             ):
                 found.setdefault(resource_class, set()).add(uuid)

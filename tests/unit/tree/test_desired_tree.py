@@ -10,7 +10,7 @@ from tests.unit.tree.nodes import FACTS, NAME, ROOT, amount, contents, facts, ro
 CAPABILITIES = {"COMPUTE_NODE_X": True}
 
 
-def wished(driver_report, allocations=None, base=None):
+def desired(driver_report, allocations=None, base=None):
     return desired_tree(
         base or root_only().freeze(),
         root_only(),
@@ -32,7 +32,7 @@ def test_facts_then_the_drivers_shape_then_the_agents_traits():
         tree.remove_traits(ROOT, "COMPUTE_NODE")
         tree.new_child("gpu", ROOT)
 
-    tree = wished(DriverReport(FACTS, CAPABILITIES, shape), allocations := {})
+    tree = desired(DriverReport(FACTS, CAPABILITIES, shape), allocations := {})
     assert seen == [({NAME, f"{NAME}_NUMA0", f"{NAME}_NUMA8"}, allocations)]
     assert seen[0][1] is allocations
     assert tree.exists("gpu")
@@ -40,7 +40,7 @@ def test_facts_then_the_drivers_shape_then_the_agents_traits():
 
 
 def test_a_driver_that_shapes_all_gets_nothing_from_the_facts():
-    tree = wished(
+    tree = desired(
         DriverReport(
             FACTS,
             {},
@@ -53,7 +53,7 @@ def test_a_driver_that_shapes_all_gets_nothing_from_the_facts():
 
 
 def test_a_driver_need_not_shape_anything():
-    assert set(contents(wished(DriverReport(FACTS, {})))[NAME]) == {"VCPU", "MEMORY_MB", "DISK_GB"}
+    assert set(contents(desired(DriverReport(FACTS, {})))[NAME]) == {"VCPU", "MEMORY_MB", "DISK_GB"}
 
 
 def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
@@ -64,7 +64,7 @@ def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
         raise ReshapeNeeded
 
     with pytest.raises(ReshapeNeeded):
-        wished(DriverReport(FACTS, {}, shape), base=base)
+        desired(DriverReport(FACTS, {}, shape), base=base)
     assert contents(base) == {NAME: {}}
     assert base.data(ROOT).traits == set()
 
@@ -74,14 +74,14 @@ def test_units_are_counted_on_a_provider_that_the_driver_makes():
         tree.new_child(f"{NAME}-card", ROOT)
         tree.add_traits(f"{NAME}-card", "CUSTOM_CARD")
 
-    tree = wished(
+    tree = desired(
         DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape)
     )
     assert contents(tree)[f"{NAME}-card"] == {"CUSTOM_PORT": amount(1)}
 
 
 def test_a_driver_that_shapes_all_counts_its_units_itself():
-    tree = wished(
+    tree = desired(
         DriverReport(
             facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)),
             {},

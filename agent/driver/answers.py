@@ -56,15 +56,15 @@ def chosen_nodes(
     chosen = {
         uuid: name
         for uuid, name in found.items()
-        if not wanted or any(_is_called(one, uuid, name) for one in wanted)
+        if not wanted or any(_is_called(selection, uuid, name) for selection in wanted)
     }
     errors = [
         ConfigError(
-            f"--node {one}: the driver {called} has no such node",
+            f"--node {selection}: the driver {called} has no such node",
             f"it has {', '.join(sorted(found.values())[:SHOWN]) or 'none'}",
         )
-        for one in wanted
-        if not any(_is_called(one, uuid, name) for uuid, name in found.items())
+        for selection in wanted
+        if not any(_is_called(selection, uuid, name) for uuid, name in found.items())
     ]
     return chosen, errors
 
@@ -151,18 +151,18 @@ def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, 
     outer: Any = get_origin(kind) or kind
     inner = get_args(kind)
     if _is_record(outer) and isinstance(value, outer):
-        for name, one in _fields(outer):
-            yield from _faults(getattr(value, name), one, f"{path}.{name}" if path else name)
+        for name, hint in _fields(outer):
+            yield from _faults(getattr(value, name), hint, f"{path}.{name}" if path else name)
     elif outer is tuple and isinstance(value, tuple):
-        for number, one in enumerate(value):
-            yield from _faults(one, inner[0], f"{path}[{number}]")
+        for number, item in enumerate(value):
+            yield from _faults(item, inner[0], f"{path}[{number}]")
     elif _is_set(outer) and isinstance(value, AbstractSet):
-        for one in value:
-            yield from _faults(one, inner[0], path)
+        for item in value:
+            yield from _faults(item, inner[0], path)
     elif outer is _MAPPING and isinstance(value, Mapping):
-        for key, one in value.items():
+        for key, item in value.items():
             yield from _faults(key, inner[0], path)
-            yield from _faults(one, inner[1], f"{path}[{key!r}]" if path else str(key))
+            yield from _faults(item, inner[1], f"{path}[{key!r}]" if path else str(key))
     else:
         yield path, value, _wrong_type(outer, inner)
 
@@ -182,13 +182,17 @@ def _plain(kind: Any, value: object) -> Any:
     kind = getattr(kind, "__supertype__", kind)
     if get_origin(kind) not in (Union, UnionType):
         return kind
-    meant = [getattr(one, "__supertype__", one) for one in get_args(kind) if one is not NoneType]
+    meant = [
+        getattr(member, "__supertype__", member)
+        for member in get_args(kind)
+        if member is not NoneType
+    ]
     return next(
         (
-            one
-            for one in meant
-            if isinstance(get_origin(one) or one, type)
-            and isinstance(value, get_origin(one) or one)
+            member
+            for member in meant
+            if isinstance(get_origin(member) or member, type)
+            and isinstance(value, get_origin(member) or member)
         ),
         meant[0],
     )
@@ -203,7 +207,7 @@ def _check(kind: Any) -> Callable[[Any], bool]:
     outer: Any = get_origin(kind) or kind
     inner = get_args(kind)
     if outer in (Union, UnionType):
-        return _any_of([_check(one) for one in inner])
+        return _any_of([_check(member) for member in inner])
     if outer is Literal:
         return lambda value: isinstance(value, str) and value in inner
     if _is_record(outer):
@@ -215,7 +219,7 @@ def _check(kind: Any) -> Callable[[Any], bool]:
 
 def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
     # None first, because most optional values are None.
-    checks = sorted(checks, key=lambda one: one is not _SIMPLE[NoneType])
+    checks = sorted(checks, key=lambda check: check is not _SIMPLE[NoneType])
     return lambda value: any(check(value) for check in checks)
 
 
@@ -225,7 +229,11 @@ def _dataclass(kind: type) -> Callable[[Any], bool]:
     # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
     rules = [
         (
-            frozenset(one for one in _alternatives(hint) if one in (NoneType, str, bool)),
+            frozenset(
+                alternative
+                for alternative in _alternatives(hint)
+                if alternative in (NoneType, str, bool)
+            ),
             _check(hint),
         )
         for _name, hint in found
@@ -238,8 +246,8 @@ def _dataclass(kind: type) -> Callable[[Any], bool]:
         if not isinstance(value, kind):
             return False
         return all(
-            type(one) in types or check(one)
-            for one, (types, check) in zip(values(value), rules, strict=True)
+            type(attribute) in types or check(attribute)
+            for attribute, (types, check) in zip(values(value), rules, strict=True)
         )
 
     return checked
@@ -255,7 +263,7 @@ def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
         key_is, value_is = _check(inner[0]), _check(inner[1])
         return lambda value: (
             isinstance(value, Mapping)
-            and all(key_is(key) and value_is(one) for key, one in value.items())
+            and all(key_is(key) and value_is(item) for key, item in value.items())
         )
     is_one, kind = _check(inner[0]), tuple if outer is tuple else AbstractSet
     return lambda value: isinstance(value, kind) and all(map(is_one, value))
@@ -267,7 +275,11 @@ def _fields(kind: type) -> Sequence[tuple[str, Any]]:
     creator wrote and the driver only passes on.
     """
     hints = get_type_hints(kind)
-    return [(one.name, hints[one.name]) for one in fields(kind) if hints[one.name] != Origin | None]
+    return [
+        (field.name, hints[field.name])
+        for field in fields(kind)
+        if hints[field.name] != Origin | None
+    ]
 
 
 def _is_record(kind: Any) -> bool:

@@ -54,16 +54,18 @@ class AllocationRepair:
 def counted(part: DeviceProviders, tree: ProviderTree, uses: DeviceUses) -> Counted:
     """Return the counts of ``part`` for the providers that ``tree`` has."""
     there = {
-        tree.provider(one.name).uuid: one
-        for one in part.providers.values()
-        if tree.exists(one.name)
+        tree.provider(provider.name).uuid: provider
+        for provider in part.providers.values()
+        if tree.exists(provider.name)
     }
     amounts = {
-        uuid: Counter(use.owner for use in one.uses if use.owner in uses.settled)
-        for uuid, one in there.items()
+        uuid: Counter(use.owner for use in provider.uses if use.owner in uses.settled)
+        for uuid, provider in there.items()
     }
     known = uses.known.union(uses.settled, (use.owner for use in uses.uses))
-    return Counted({uuid: one.resource_class for uuid, one in there.items()}, amounts, known)
+    return Counted(
+        {uuid: provider.resource_class for uuid, provider in there.items()}, amounts, known
+    )
 
 
 def wrong_owners(count: Counted, consumers: Consumers) -> list[ConsumerUuid]:
@@ -75,7 +77,9 @@ def wrong_owners(count: Counted, consumers: Consumers) -> list[ConsumerUuid]:
 
 def surpluses(count: Counted, consumers: Consumers) -> frozenset[Surplus]:
     """Return the guests that hold more than they have."""
-    return frozenset(one for one in _differences(count, consumers) if _is_surplus(one))
+    return frozenset(
+        difference for difference in _differences(count, consumers) if _is_surplus(difference)
+    )
 
 
 def to_correct(
@@ -86,9 +90,13 @@ def to_correct(
     """
     return sorted(
         {
-            one[0]
-            for one in _differences(count, consumers)
-            if (one in lowered if _is_surplus(one) else not _strangers(count, consumers, one[1]))
+            difference[0]
+            for difference in _differences(count, consumers)
+            if (
+                difference in lowered
+                if _is_surplus(difference)
+                else not _strangers(count, consumers, difference[1])
+            )
         }
     )
 
@@ -98,10 +106,10 @@ def strangers(count: Counted, consumers: Consumers) -> frozenset[ConsumerUuid]:
     less than it has.
     """
     return frozenset(
-        who
-        for one in _differences(count, consumers)
-        if not _is_surplus(one)
-        for who in _strangers(count, consumers, one[1])
+        stranger
+        for difference in _differences(count, consumers)
+        if not _is_surplus(difference)
+        for stranger in _strangers(count, consumers, difference[1])
     )
 
 
@@ -129,9 +137,9 @@ def plan_repair(
         for uuid, name in count.classes.items()
         if name in target.provider(uuid).inventory
     }
-    for one in _differences(count, consumers):
-        owner, uuid, amount, has = one
-        if _is_surplus(one) and one not in lowered:
+    for difference in _differences(count, consumers):
+        owner, uuid, amount, has = difference
+        if _is_surplus(difference) and difference not in lowered:
             why = (
                 "it is lowered if that stays so and no task of it is open; else correct its "
                 "allocation with agent allocation"
@@ -140,7 +148,7 @@ def plan_repair(
                 mismatch(owner, target.name_of(uuid), count.classes[uuid], has, amount, why)
             )
             continue
-        if not _is_surplus(one) and (holding := _strangers(count, consumers, uuid)):
+        if not _is_surplus(difference) and (holding := _strangers(count, consumers, uuid)):
             why = (
                 f"it is corrected once consumer {holding[0]}, which may hold it for a move of "
                 "that instance, is on record or holds nothing of it any more"
@@ -150,7 +158,7 @@ def plan_repair(
             )
             continue
         whole = after.get(owner) or allocations.get(owner)
-        if whole is None or not any(one in node for one in whole.resources):
+        if whole is None or not any(held_provider in node for held_provider in whole.resources):
             continue
         name = count.classes[uuid]
         more = amount - whole.resources.get(uuid, {}).get(name, 0)
@@ -255,8 +263,8 @@ def _strangers(count: Counted, consumers: Consumers, uuid: ProviderUuid) -> list
     )
 
 
-def _is_surplus(one: Surplus) -> bool:
-    _, _, amount, has = one
+def _is_surplus(difference: Surplus) -> bool:
+    _, _, amount, has = difference
     return has > amount
 
 

@@ -30,9 +30,9 @@ def card_of(name: str, root: str) -> PciAddress | None:
     return card if name == device_provider_name(root, card) else None
 
 
-def is_device_provider(one: Provider, root: str) -> bool:
+def is_device_provider(provider: Provider, root: str) -> bool:
     """Whether the provider counts devices of a card of the node called ``root``."""
-    return MARKER in one.traits and card_of(one.name, root) is not None
+    return MARKER in provider.traits and card_of(provider.name, root) is not None
 
 
 def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:
@@ -40,14 +40,14 @@ def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provide
     if tree.exists(root):
         name = tree.name_of(root)
         yield from (
-            one
-            for one in map(tree.provider, tree.get_provider_uuids(root))
-            if is_device_provider(one, name)
+            provider
+            for provider in map(tree.provider, tree.get_provider_uuids(root))
+            if is_device_provider(provider, name)
         )
 
 
-def device_class(one: Provider) -> str | None:
+def device_class(provider: Provider) -> str | None:
     """Return the class that counts the devices; None if operators' files added classes, so that it
     is ambiguous.
     """
-    return next(iter(one.inventory)) if len(one.inventory) == 1 else None
+    return next(iter(provider.inventory)) if len(provider.inventory) == 1 else None

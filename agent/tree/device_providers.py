@@ -58,7 +58,7 @@ class DeviceProviders:
 
     def without(self, name: str, error: ConfigError) -> "DeviceProviders":
         """Return a copy in which that provider stays as Placement has it."""
-        others = {other: one for other, one in self.providers.items() if other != name}
+        others = {other: provider for other, provider in self.providers.items() if other != name}
         return replace(
             self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error)
         )
@@ -87,14 +87,14 @@ class Reported:
         ``desired`` (it was derived from ``base``): the driver manages these itself.
         """
         made = {
-            one.name
-            for one in device_providers(desired, root)
-            if not (base.exists(one.uuid) and base.provider(one.uuid) is one)
+            provider.name
+            for provider in device_providers(desired, root)
+            if not (base.exists(provider.uuid) and base.provider(provider.uuid) is provider)
         }
         there = {
-            one.name: _of_devices(one, journal)
-            for one in device_providers(present, root)
-            if one.name not in made
+            provider.name: _of_devices(provider, journal)
+            for provider in device_providers(present, root)
+            if provider.name not in made
         }
         return cls(desired.name_of(root), there)
 
@@ -110,21 +110,23 @@ def reserved_of_cards(
     has several classes, or one that the agent reserved as a whole.
     """
     found: dict[PciAddress, ReservedOfCard | None] = {}
-    for one in device_providers(present, root):
-        card = card_of(one.name, present.name_of(root))
+    for provider in device_providers(present, root):
+        card = card_of(provider.name, present.name_of(root))
         # A card that was found without a journal, as after the loss of a store, has no known owner
         # of its classes.
         inventory = (
-            _of_devices(one, journal).inventory if journal.of(one.uuid).classes else one.inventory
+            _of_devices(provider, journal).inventory
+            if journal.of(provider.uuid).classes
+            else provider.inventory
         )
         if card is not None and inventory:
             ((name, record),) = inventory.items() if len(inventory) == 1 else (("", None),)
-            unclear = record is None or name in journal.held.get(one.uuid, ())
+            unclear = record is None or name in journal.held.get(provider.uuid, ())
             found[card] = (
                 None
                 if record is None or unclear
                 else ReservedOfCard(
-                    int(record["reserved"]), int(record["total"]), one.generation or 0
+                    int(record["reserved"]), int(record["total"]), provider.generation or 0
                 )
             )
     return found
@@ -139,13 +141,13 @@ def device_providers_of(
     matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported
 ) -> DeviceProviders:
     """Return the providers of the cards that are offered, and of those that guests still have."""
-    offered, held = {one.address: one for one in cards(matched)}, _by_card(uses)
+    offered, held = {card.address: card for card in cards(matched)}, _by_card(uses)
     part = DeviceProviders()
     for address in sorted({*offered, *held}):
         name = device_provider_name(reported.root, address)
         if address not in offered:
             part = _only_held(
-                part, name, tuple(one for one in held[address] if not one.of_network), reported
+                part, name, tuple(use for use in held[address] if not use.of_network), reported
             )
         elif wrong := list(problems(offered[address], reported.root)):
             part = replace(part, kept=part.kept | {name}, errors=(*part.errors, *wrong))
@@ -159,12 +161,12 @@ def shrinking(part: DeviceProviders, reported: Reported) -> list[ProviderUuid]:
     first.
     """
     return [
-        one.uuid
-        for one in reported.by_name.values()
-        if (wanted := part.providers.get(one.name)) is not None
+        provider.uuid
+        for provider in reported.by_name.values()
+        if (wanted := part.providers.get(provider.name)) is not None
         and any(
             name != wanted.resource_class or wanted.total < record["total"]
-            for name, record in one.inventory.items()
+            for name, record in provider.inventory.items()
         )
     ]
 
@@ -173,28 +175,30 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
     """Return ``part`` with nothing removed that ``consumers`` use: a total is at least what is
     used, and a class in use does not change.
     """
-    for one in reported.by_name.values():
-        if one.uuid not in consumers or one.name not in part.providers:
+    for provider in reported.by_name.values():
+        if provider.uuid not in consumers or provider.name not in part.providers:
             continue
         wanted, used, users = (
-            part.providers[one.name],
+            part.providers[provider.name],
             Counter[str](),
             dict[str, set[ConsumerUuid]](),
         )
-        for consumer, resources in consumers[one.uuid].items():
+        for consumer, resources in consumers[provider.uuid].items():
             used.update(resources)
             for name in resources:
                 users.setdefault(name, set()).add(consumer)
         if users:
             wanted = replace(wanted, allocated=True)
-            part = replace(part, providers={**part.providers, one.name: wanted})
+            part = replace(part, providers={**part.providers, provider.name: wanted})
         others = [
-            name for name in sorted(one.inventory) if name != wanted.resource_class and used[name]
+            name
+            for name in sorted(provider.inventory)
+            if name != wanted.resource_class and used[name]
         ]
         if others:
-            part = part.without(one.name, _in_use(wanted, others[0], users[others[0]]))
+            part = part.without(provider.name, _in_use(wanted, others[0], users[others[0]]))
         elif used[wanted.resource_class] > wanted.total:
-            part = _raised(part, wanted, used[wanted.resource_class], one.uuid)
+            part = _raised(part, wanted, used[wanted.resource_class], provider.uuid)
     return part
 
 
@@ -208,10 +212,10 @@ def _offered(
     """Add the provider of an offered card, with devices counted that guests have and that are not
     offered any more.
     """
-    offered = {one.device.address for one in card.devices}
+    offered = {offer.device.address for offer in card.devices}
     mine, lost = (
-        [one for one in uses if one.address in offered],
-        [one for one in uses if one.address not in offered and not one.of_network],
+        [use for use in uses if use.address in offered],
+        [use for use in uses if use.address not in offered and not use.of_network],
     )
     counted = lost if card.resource_class in reported.classes(name) else []
     provider = CardProvider(
@@ -221,13 +225,13 @@ def _offered(
         card.traits,
         mine[0].numa_node if mine else card.numa_node,
         (*mine, *counted),
-        tuple(dict.fromkeys(one.spec.place for one in card.devices)),
+        tuple(dict.fromkeys(offer.spec.place for offer in card.devices)),
     )
     if lost and not counted and reported.classes(name):
         return part.without(
-            name, _in_use(provider, min(reported.classes(name)), {one.owner for one in lost})
+            name, _in_use(provider, min(reported.classes(name)), {use.owner for use in lost})
         )
-    drift = [_held(name, one, reported) for one in counted]
+    drift = [_held(name, use, reported) for use in counted]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
 
@@ -250,30 +254,30 @@ def _only_held(
         uses[0].numa_node,
         uses,
     )
-    drift = [_held(name, one, reported) for one in uses]
+    drift = [_held(name, use, reported) for use in uses]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
 
 def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...]]:
     """Group the uses by card, sorted by device."""
     found: dict[PciAddress, tuple[DeviceUse, ...]] = {}
-    for one in sorted(uses, key=lambda use: use.address):
-        found[one.card] = (*found.get(one.card, ()), one)
+    for use in sorted(uses, key=lambda use: use.address):
+        found[use.card] = (*found.get(use.card, ()), use)
     return found
 
 
-def _of_devices(one: Provider, journal: Journal) -> Provider:
+def _of_devices(provider: Provider, journal: Journal) -> Provider:
     """Return the provider without what operators' files added, and without the classes that others
     put on a provider of ours.
     """
-    own, owned = journal.of(one.uuid), journal.owns(one.uuid)
+    own, owned = journal.of(provider.uuid), journal.owns(provider.uuid)
     added = {
         name
-        for name in one.inventory
+        for name in provider.inventory
         if name in own.configured.classes or (owned and is_custom(name) and name not in own.classes)
     }
-    inventory = {name: record for name, record in one.inventory.items() if name not in added}
-    return replace(one, inventory=inventory, traits=one.traits - own.configured.traits)
+    inventory = {name: record for name, record in provider.inventory.items() if name not in added}
+    return replace(provider, inventory=inventory, traits=provider.traits - own.configured.traits)
 
 
 def _raised(
@@ -338,7 +342,7 @@ def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> 
     host, asked for all its devices, does not show. None if it shows them all.
     """
     missing = sorted(
-        (one.address, one.owner) for one in uses if one.address not in shown and not one.of_network
+        (use.address, use.owner) for use in uses if use.address not in shown and not use.of_network
     )
     if not missing:
         return None

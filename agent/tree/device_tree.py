@@ -78,14 +78,14 @@ def misplaced(
 ) -> list[ProviderUuid]:
     """Return the providers of ``part`` that have another parent in Placement than in ``tree``."""
     there = [
-        (one, place.present.provider(one.name))
-        for one in part.providers.values()
-        if place.present.exists(one.name)
+        (wanted, place.present.provider(wanted.name))
+        for wanted in part.providers.values()
+        if place.present.exists(wanted.name)
     ]
     return [
         last.uuid
-        for one, last in there
-        if last.parent_uuid not in (None, _wanted_parent(tree, one, place))
+        for wanted, last in there
+        if last.parent_uuid not in (None, _wanted_parent(tree, wanted, place))
     ]
 
 
@@ -97,14 +97,14 @@ def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) ->
     would be counted beside the class that replaces it.
     """
     taken = {
-        one.uuid: Ownership(
-            frozenset(one.inventory),
-            frozenset(one.traits) & _traits(part.providers[one.name], place)
-            if one.name in part.providers
+        provider.uuid: Ownership(
+            frozenset(provider.inventory),
+            frozenset(provider.traits) & _traits(part.providers[provider.name], place)
+            if provider.name in part.providers
             else frozenset({MARKER}),
         )
-        for one in device_providers(place.present, place.root)
-        if not journal.owns(one.uuid)
+        for provider in device_providers(place.present, place.root)
+        if not journal.owns(provider.uuid)
     }
     return replace(journal, providers={**journal.providers, **taken}) if taken else journal
 
@@ -113,24 +113,27 @@ def _take_out(
     tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> None:
     """Remove the providers of ours that are neither wanted nor kept."""
-    for one in list(device_providers(tree, place.root)):
+    for provider in list(device_providers(tree, place.root)):
         ours = (
-            (place.take_over or place.journal.owns(one.uuid))
-            and base.exists(one.uuid)
-            and base.provider(one.uuid) is one
+            (place.take_over or place.journal.owns(provider.uuid))
+            and base.exists(provider.uuid)
+            and base.provider(provider.uuid) is provider
         )
         if (
             ours
-            and one.name not in part.providers
-            and one.name not in part.kept
-            and not _is_emptied(one, place)
+            and provider.name not in part.providers
+            and provider.name not in part.kept
+            and not _is_emptied(provider, place)
         ):
-            tree.remove(one.uuid)
+            tree.remove(provider.uuid)
 
 
-def _is_emptied(one: Provider, place: ProviderPlace) -> bool:
+def _is_emptied(provider: Provider, place: ProviderPlace) -> bool:
     """Whether the provider is only there because others hang from it."""
-    return place.present.exists(one.uuid) and place.present.provider(one.uuid) is not one
+    return (
+        place.present.exists(provider.uuid)
+        and place.present.provider(provider.uuid) is not provider
+    )
 
 
 def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> ProviderUuid:

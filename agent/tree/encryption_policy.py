@@ -39,4 +39,4 @@ class EncryptionPolicy:
             self.guests if technique in LIMITED else None,
             self.tdx_guests if technique == "tdx" else None,
         )
-        return min((one for one in (found, *limits) if one is not None), default=0)
+        return min((limit for limit in (found, *limits) if limit is not None), default=0)

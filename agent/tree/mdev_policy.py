@@ -61,24 +61,24 @@ class MdevPolicy:
         errors += _claimed_twice(found)
         if errors:
             raise ConfigErrors(errors)
-        without = [one for one in found if not one.parents]
-        for one in without[1:]:
+        without = [kind for kind in found if not kind.parents]
+        for kind in without[1:]:
             LOG.warning(
                 (
                     "%s: %s is ignored, because it has no [%s] device_addresses, and %s has all "
                     "parents that no type names"
                 ),
                 OPTION,
-                printable(one.name),
-                printable(devices.type_group(one.name)),
+                printable(kind.name),
+                printable(devices.type_group(kind.name)),
                 printable(without[0].name),
             )
-        return cls(tuple(one for one in found if one not in without[1:]))
+        return cls(tuple(kind for kind in found if kind not in without[1:]))
 
     def type_of(self, parent: str) -> MdevType | None:
         """Return the type of the parent of that name; None if it has none."""
-        named = next((one for one in self.types if parent in one.parents), None)
-        return named or next((one for one in self.types if not one.parents), None)
+        named = next((kind for kind in self.types if parent in kind.parents), None)
+        return named or next((kind for kind in self.types if not kind.parents), None)
 
     def offered(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
         """Yield the parents that have a type, ordered by name, each with its type and the number of
@@ -87,8 +87,8 @@ class MdevPolicy:
         A type with ``max_instances`` offers that many in all: the last parents get the remainder,
         and a parent for which nothing remains is left out.
         """
-        left = {one.name: one.max_instances for one in self.types}
-        for parent in sorted(parents, key=lambda one: one.name):
+        left = {kind.name: kind.max_instances for kind in self.types}
+        for parent in sorted(parents, key=lambda parent: parent.name):
             kind = self.type_of(parent.name)
             if kind is None:
                 continue
@@ -102,7 +102,7 @@ class MdevPolicy:
     @property
     def classes(self) -> frozenset[str]:
         """The resource classes of all types."""
-        return frozenset(one.resource_class for one in self.types)
+        return frozenset(kind.resource_class for kind in self.types)
 
 
 def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevType:
@@ -142,12 +142,14 @@ def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -
 
 def _claimed_twice(types: Sequence[MdevType]) -> Iterator[ConfigError]:
     """Yield an error for each parent that several types name."""
-    for parent, count in sorted(Counter(parent for one in types for parent in one.parents).items()):
+    for parent, count in sorted(
+        Counter(parent for kind in types for parent in kind.parents).items()
+    ):
         if count > 1:
             claimants = " and ".join(
-                f"[{printable(devices.type_group(one.name))}]"
-                for one in types
-                if parent in one.parents
+                f"[{printable(devices.type_group(kind.name))}]"
+                for kind in types
+                if parent in kind.parents
             )
             yield ConfigError(
                 f"{claimants} device_addresses: each has {printable(parent)}",

@@ -45,12 +45,13 @@ def option_warnings(
     yield from _cpu_sets(conf, policy)
     yield from _provider_config(conf)
     yield from pci.warnings
-    for one in nova.UNUSED:
-        value = conf[one.group][one.option.dest] if one.group else conf[one.option.dest]
-        if one.matters(value) and one.driver in (None, driver):
+    for unused in nova.UNUSED:
+        section, name = unused.group, unused.option.dest
+        value = conf[section][name] if section else conf[name]
+        if unused.matters(value) and unused.driver in (None, driver):
             yield (
-                f"[{one.group or 'DEFAULT'}] {one.option.dest} = {_text(value)} has no effect "
-                f"here: {one.instead}"
+                f"[{section or 'DEFAULT'}] {name} = {_text(value)} has no effect here: "
+                f"{unused.instead}"
             )
 
 
@@ -90,7 +91,7 @@ def _provider_config(conf: cfg.ConfigOpts) -> Iterator[str]:
         and where.location is cfg.Locations.opt_default
         and (files := sorted(NOVA_PROVIDER_CONFIG.glob("*.yaml")))
     ):
-        names = printable(", ".join(one.name for one in files[:5]))
+        names = printable(", ".join(file.name for file in files[:5]))
         yield (
             f"{NOVA_PROVIDER_CONFIG}/ has {names}, which nova reads and the agent does not: set "
             "[compute] provider_config_location"

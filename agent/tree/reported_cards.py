@@ -41,9 +41,11 @@ def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
     networking counts them itself.
     """
     found: dict[PciAddress, list[Matched]] = {}
-    for one in matched:
-        if not one.spec.physical_network:
-            found.setdefault(one.device.physical_function or one.device.address, []).append(one)
+    for match in matched:
+        if not match.spec.physical_network:
+            found.setdefault(match.device.physical_function or match.device.address, []).append(
+                match
+            )
     return tuple(
         ReportedCard(address, tuple(devices)) for address, devices in sorted(found.items())
     )
@@ -52,8 +54,8 @@ def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
 def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
     """Yield the reasons why one provider cannot count the card. ``root``: the node's name."""
     name = printable(device_provider_name(root, card.address))
-    whole = [one for one in card.devices if one.device.type not in VIRTUAL]
-    virtual = [one for one in card.devices if one.device.type in VIRTUAL]
+    whole = [match for match in card.devices if match.device.type not in VIRTUAL]
+    virtual = [match for match in card.devices if match.device.type in VIRTUAL]
     if whole and virtual:
         yield _error(
             name,
@@ -66,21 +68,21 @@ def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
             "let device_spec match either the one (by its product_id) or the others",
         )
     if len(virtual) == len(card.devices):
-        yield from _differences(name, virtual, "resource_class", lambda one: one.resource_class)
+        yield from _differences(name, virtual, "resource_class", lambda match: match.resource_class)
         yield from _differences(
-            name, virtual, "traits", lambda one: ", ".join(sorted(one.traits)) or "none"
+            name, virtual, "traits", lambda match: ", ".join(sorted(match.traits)) or "none"
         )
-    for one in virtual:
-        if one.spec.one_time_use is not None:
+    for match in virtual:
+        if match.spec.one_time_use is not None:
             what = (
-                f"provider {name}: {one.device.address} is a virtual function, of which "
-                f"one_time_use = {str(one.spec.one_time_use).lower()} cannot be said"
+                f"provider {name}: {match.device.address} is a virtual function, of which "
+                f"one_time_use = {str(match.spec.one_time_use).lower()} cannot be said"
             )
             yield ConfigError(
-                f"{OPTION} {one.spec.place}: {what}",
+                f"{OPTION} {match.spec.place}: {what}",
                 "remove the key",
                 option=OPTION,
-                place=one.spec.place,
+                place=match.spec.place,
                 key="one_time_use",
             )
             break
@@ -93,19 +95,23 @@ def _differences(
     counted together, so they have to be alike.
     """
     first, told = devices[0], {value(devices[0])}
-    for one in devices[1:]:
-        if value(one) not in told:
-            told.add(value(one))
+    for match in devices[1:]:
+        if value(match) not in told:
+            told.add(value(match))
             what = (
-                f"{key} is {value(first)} of the first and {value(one)} of the second, but they "
+                f"{key} is {value(first)} of the first and {value(match)} of the second, but they "
                 "are virtual functions of one card"
             )
-            yield _error(name, first, one, what, "say the same of all virtual functions of a card")
+            yield _error(
+                name, first, match, what, "say the same of all virtual functions of a card"
+            )
 
 
 def _error(name: str, first: Matched, second: Matched, what: str, remedy: str) -> ConfigError:
     places = list(dict.fromkeys((first.spec.place, second.spec.place)))
-    devices = " and ".join(f"{one.device.address} ({one.spec.place})" for one in (first, second))
+    devices = " and ".join(
+        f"{match.device.address} ({match.spec.place})" for match in (first, second)
+    )
     return ConfigError(
         f"{OPTION} {', '.join(places)}: provider {name}: {devices}: {what}",
         remedy,

@@ -17,10 +17,10 @@ def _socket(cell: int) -> int:
     return cell // 2
 
 
-def _distance(one: int, other: int) -> int:
-    if one == other:
+def _distance(cell: int, other: int) -> int:
+    if cell == other:
         return LOCAL
-    return SAME_SOCKET if _socket(one) == _socket(other) else OTHER_SOCKET
+    return SAME_SOCKET if _socket(cell) == _socket(other) else OTHER_SOCKET
 
 
 def _cell(number: int) -> Cell:

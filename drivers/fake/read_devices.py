@@ -62,11 +62,11 @@ def _parent(part: Part) -> MdevParent:
     name = parent_name(data["parent"])
     mdevs = tuple(
         Mdev(
-            normal_uuid(one["uuid"]),
-            one["type"],
-            ConsumerUuid(normal_uuid(one["owner"])) if "owner" in one else None,
+            normal_uuid(mdev["uuid"]),
+            mdev["type"],
+            ConsumerUuid(normal_uuid(mdev["owner"])) if "owner" in mdev else None,
         )
-        for one in data.get("mdevs", ())
+        for mdev in data.get("mdevs", ())
     )
     # A virtual parent is the only device on its bus, which has its name.
     return MdevParent(
@@ -174,7 +174,7 @@ def _families(
     that cannot have any.
     """
     families: dict[PciAddress, tuple[PciAddress, ...]] = {}
-    for device in sorted(devices.values(), key=lambda one: one.address):
+    for device in sorted(devices.values(), key=lambda device: device.address):
         above = device.physical_function
         if above is None:
             continue

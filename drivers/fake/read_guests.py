@@ -22,7 +22,7 @@ def read_guest_cells(part: Part, topology: Topology | None) -> tuple[PlacedCell,
     placed: list[PlacedCell] = []
     for item in part.items():
         cell = _cell(item)
-        owned = frozenset[int]().union(*(one.cell.cpus for one in placed))
+        owned = frozenset[int]().union(*(other.cell.cpus for other in placed))
         if twice := cell.cell.cpus & owned:
             item.wrong(
                 (),
@@ -113,7 +113,7 @@ def with_owners(
     lists all parents, so an unknown device is an error.
     """
     owners: dict[str, ConsumerUuid | None] = {
-        one.uuid: one.owner for parent in parents for one in parent.mdevs
+        mdev.uuid: mdev.owner for parent in parents for mdev in parent.mdevs
     }
     for item in guests.items():
         guest = _uuid(item)
@@ -134,7 +134,9 @@ def with_owners(
                 )
             owners[device] = guest
     return tuple(
-        replace(parent, mdevs=tuple(replace(one, owner=owners[one.uuid]) for one in parent.mdevs))
+        replace(
+            parent, mdevs=tuple(replace(mdev, owner=owners[mdev.uuid]) for mdev in parent.mdevs)
+        )
         for parent in parents
     )
 
@@ -147,10 +149,10 @@ def _guest(part: Part, around: Around) -> Domain:
         uuid=_uuid(part),
         name=data.get("name", _uuid(part)),
         memory_mib=_total(
-            part, "memory_mib", sum(one.cell.memory_mib for one in cells) if cells else None
+            part, "memory_mib", sum(cell.cell.memory_mib for cell in cells) if cells else None
         )
         or 0,
-        vcpus=_total(part, "vcpus", sum(len(one.cell.cpus) for one in cells) if cells else None),
+        vcpus=_total(part, "vcpus", sum(len(cell.cell.cpus) for cell in cells) if cells else None),
         state=data.get("state", "running"),
         cells=cells,
         devices=_devices(part, around.devices),

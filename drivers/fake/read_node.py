@@ -197,7 +197,7 @@ class NodeReader:
         guests = self._list("guests")
         around = Around(
             (cells or NO_CELLS) if whole else None,
-            {one.address for one in devices or ()} if self._whole("pci", pci) else None,
+            {device.address for device in devices or ()} if self._whole("pci", pci) else None,
         )
         return Machine(
             hypervisor_type=hypervisor.get("type", "fake"),
@@ -295,6 +295,6 @@ class NodeReader:
         names = {
             node,
             *(f"{node}_NUMA{cell}" for cell in cells or ()),
-            *(named(one.name, node) for one in providers),
+            *(named(provider.name, node) for provider in providers),
         }
         return read_units(part, node, names if known else None)

@@ -51,10 +51,10 @@ def _parent(sysfs: Sysfs, name: str) -> MdevParent:
         name=usual,
         bus=bus,
         available={
-            one: sysfs.integer(f"{folder}/mdev_supported_types/{one}/available_instances")
-            for one in types
+            kind: sysfs.integer(f"{folder}/mdev_supported_types/{kind}/available_instances")
+            for kind in types
         },
-        mdevs=tuple(device for one in types for device in _devices(sysfs, folder, one)),
+        mdevs=tuple(device for kind in types for device in _devices(sysfs, folder, kind)),
         # -1 is the kernel's word for "the firmware does not say".
         numa_node=None if cell is None or cell < 0 else cell,
     )

@@ -105,15 +105,15 @@ class Api:
             what = "GET /v1/nodes" + (f" after {query['marker']}" if "marker" in query else "")
             answer = self._get(f"/nodes?{urlencode(query)}", version)
             page, last = self._page(answer, what)
-            for one in page:
-                uuid = one.get("uuid") if isinstance(one, Mapping) else None
+            for node in page:
+                uuid = node.get("uuid") if isinstance(node, Mapping) else None
                 if uuid in seen:
                     raise NotReady(
                         f"ironic {what}: it tells of node {uuid} a second time",
                         "the list is asked for again",
                     )
                 seen.add(uuid)
-                yield one
+                yield node
             if last:
                 return
             query["marker"] = str(page[-1]["uuid"])

@@ -166,7 +166,8 @@ class IronicDriver:
         found = self._asked(
             patient(self._stopped),
             lambda: [
-                BareMetalNode.of(one) for one in api.nodes(self._scope.version, self._scope.filters)
+                BareMetalNode.of(node)
+                for node in api.nodes(self._scope.version, self._scope.filters)
             ],
         )
         taken_at = time.time()

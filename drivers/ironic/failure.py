@@ -77,7 +77,7 @@ _MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
 
 def not_ready(error: Exception, url: str) -> NotReady:
     """Return the error for a keystoneauth exception on the way to ``url``."""
-    _, what, remedy, kind = next(one for one in _MEANINGS if isinstance(error, one[0]))
+    _, what, remedy, kind = next(meaning for meaning in _MEANINGS if isinstance(error, meaning[0]))
     return NotReady(f"ironic at {url}: {what}: {_line(str(error))}", remedy, kind=kind)
 
 

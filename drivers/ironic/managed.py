@@ -89,7 +89,7 @@ class NodeList:
     @classmethod
     def of(cls, nodes: Collection[BareMetalNode], taken_at: float) -> Self:
         """Return the list of these nodes."""
-        return cls({one.uuid: one for one in nodes}, taken_at)
+        return cls({node.uuid: node for node in nodes}, taken_at)
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -102,12 +102,12 @@ class NodeList:
 
     def tell_doubts(self, before: "NodeList") -> None:
         """Log the properties that could not be read, once for each change."""
-        for uuid, one in self.nodes.items():
+        for uuid, node in self.nodes.items():
             known = before.nodes.get(uuid)
-            if one.properties.doubts and (
-                known is None or known.properties.doubts != one.properties.doubts
+            if node.properties.doubts and (
+                known is None or known.properties.doubts != node.properties.doubts
             ):
-                LOG.warning("node %s: %s", uuid, "; ".join(one.properties.doubts))
+                LOG.warning("node %s: %s", uuid, "; ".join(node.properties.doubts))
 
 
 def managed(
@@ -121,14 +121,14 @@ def managed(
     """
     if instances is None:
         return [*listed]
-    foreign = instances.elsewhere([one.instance for one in listed if one.instance is not None])
-    own = [one for one in listed if one.instance is None or one.instance not in foreign]
-    missing = instances.nodes() - {one.uuid for one in listed}
+    foreign = instances.elsewhere([node.instance for node in listed if node.instance is not None])
+    own = [node for node in listed if node.instance is None or node.instance not in foreign]
+    missing = instances.nodes() - {node.uuid for node in listed}
     return [
         *own,
         *(
-            one
+            node
             for uuid in sorted(missing)
-            if (one := ask(uuid)) is not None and one.instance is not None
+            if (node := ask(uuid)) is not None and node.instance is not None
         ),
     ]

@@ -80,15 +80,15 @@ def _capabilities(value: Any, doubts: list[str]) -> Iterator[tuple[str, str]]:
     if value is None or value == "":
         return
     if isinstance(value, Mapping):
-        yield from ((intern(str(key)), intern(str(one))) for key, one in value.items())
+        yield from ((intern(str(key)), intern(str(item))) for key, item in value.items())
         return
     if not isinstance(value, str):
         doubts.append(f"capabilities = {_brief(value)} is no list of key:value")
         return
     for item in value.split(","):
-        key, colon, one = item.strip().partition(":")
-        if key and colon and one:
-            yield intern(key), intern(one)
+        key, colon, setting = item.strip().partition(":")
+        if key and colon and setting:
+            yield intern(key), intern(setting)
         else:
             doubts.append(f"capability {_brief(item)} is not key:value; it is left out")
 
@@ -182,7 +182,7 @@ def _word(value: Any) -> str | None:
 
 def _traits(value: Any) -> frozenset[str]:
     return (
-        frozenset(intern(one) for one in value if isinstance(one, str))
+        frozenset(intern(trait) for trait in value if isinstance(trait, str))
         if isinstance(value, list)
         else frozenset()
     )

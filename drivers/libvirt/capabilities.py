@@ -53,7 +53,8 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
         architecture=architecture,
         model=text_of(host, "cpu/model"),
         vendor=text_of(host, "cpu/vendor"),
-        features=frozenset(one.get("name", "") for one in host.findall("cpu/feature")) - {""},
+        features=frozenset(feature.get("name", "") for feature in host.findall("cpu/feature"))
+        - {""},
         topology=_topology(cells, running),
         online=running,
     )
@@ -62,12 +63,14 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
 def _placed(cells: Iterable[Element]) -> frozenset[int]:
     """Return the CPUs whose socket is listed: those that are online."""
     ids = (
-        one.get("id", "")
+        cpu.get("id", "")
         for cell in cells
-        for one in cell.findall("cpus/cpu")
-        if one.get("socket_id") is not None
+        for cpu in cell.findall("cpus/cpu")
+        if cpu.get("socket_id") is not None
     )
-    return frozenset(int(one) for one in ids if one.isascii() and one.isdecimal() and len(one) <= 5)
+    return frozenset(
+        int(text) for text in ids if text.isascii() and text.isdecimal() and len(text) <= 5
+    )
 
 
 def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[Topology | None]:
@@ -98,7 +101,7 @@ def _cell(element: Element, what: str, online: frozenset[int], lists: NumberList
     listed = element.findall("cpus/cpu")
     if len(listed) > MOST_CPUS:
         raise fault(what, f"it has {len(listed)} CPUs")
-    by_id = {natural(one.get("id"), f"{what}: a CPU"): one for one in listed}
+    by_id = {natural(cpu.get("id"), f"{what}: a CPU"): cpu for cpu in listed}
     if len(by_id) < len(listed):
         raise fault(what, "a CPU is listed twice")
     running = {cpu: by_id[cpu] for cpu in sorted(by_id) if cpu in online}
@@ -125,8 +128,8 @@ def _memory_mib(element: Element, what: str) -> int:
 
 def _distances(element: Element, what: str) -> dict[int, int]:
     return {
-        natural(one.get("id"), what): natural(one.get("value"), what)
-        for one in element.findall("distances/sibling")
+        natural(sibling.get("id"), what): natural(sibling.get("value"), what)
+        for sibling in element.findall("distances/sibling")
     }
 
 
@@ -136,8 +139,8 @@ def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
     """
     pools = dict(
         sorted(
-            (natural(one.get("size"), f"{what}: pages"), natural(one.text, f"{what}: pages"))
-            for one in element.findall("pages")
+            (natural(pages.get("size"), f"{what}: pages"), natural(pages.text, f"{what}: pages"))
+            for pages in element.findall("pages")
         )
     )
     ordinary = min(pools, default=0)

@@ -171,13 +171,13 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     if not known:
         # For an architecture without such a list any model may be right.
         return settings.cpu_models
-    names = {one.lower(): one for one in known}
-    if unknown := [one for one in settings.cpu_models if one.lower() not in names]:
+    names = {model.lower(): model for model in known}
+    if unknown := [model for model in settings.cpu_models if model.lower() not in names]:
         what = printable(
             f"[libvirt] cpu_models: libvirt knows no {', '.join(unknown)} on {architecture}"
         )
         raise ConfigError(what, f"it knows {', '.join(sorted(known))}")
-    return tuple(names[one.lower()] for one in settings.cpu_models)
+    return tuple(names[model.lower()] for model in settings.cpu_models)
 
 
 def _ask_abilities(session: Session, capabilities: str, settings: LibvirtSettings) -> Abilities:
@@ -270,7 +270,7 @@ def ask_basics(handle: Handle) -> Basics:
         hypervisor_version=handle.getVersion(),
         hypervisor_type=handle.getType(),
         hostname=handle.getHostname(),
-        info=None if info is None else (str(info[0]), *(int(one) for one in info[1:8])),  # type: ignore[arg-type]
+        info=None if info is None else (str(info[0]), *(int(number) for number in info[1:8])),  # type: ignore[arg-type]
         present=frozenset() if running is None else frozenset(range(running[0])),
         online=None
         if running is None
@@ -308,7 +308,7 @@ def list_devices(handle: Handle) -> Listed:
     return _each(
         devices,
         "device",
-        lambda one: DeviceAnswer(one.name(), one.parent(), one.XMLDesc(0)),
+        lambda device: DeviceAnswer(device.name(), device.parent(), device.XMLDesc(0)),
         libvirt.VIR_ERR_NO_NODE_DEVICE,
     )
 
@@ -349,11 +349,11 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
     :raises libvirtError: the connection is broken.
     """
     found, faults = [], []
-    for one in objects:
+    for item in objects:
         try:
-            found.append(answer(one))
+            found.append(answer(item))
         except binding().libvirtError as error:
-            failure = translated(f"{kind} {one.name()}", error)
+            failure = translated(f"{kind} {item.name()}", error)
             if isinstance(failure, NotReady):
                 raise
             if error.get_error_code() != gone:
@@ -362,7 +362,7 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
             # The binding takes only UTF-8, and the vital product data of a card may be any bytes.
             faults.append(
                 printable(
-                    f"{kind} {one.name()}: its XML is not UTF-8: {error.reason} at {error.start}"
+                    f"{kind} {item.name()}: its XML is not UTF-8: {error.reason} at {error.start}"
                 )
             )
     return tuple(found), tuple(faults)

@@ -73,7 +73,7 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
             return 0
         with os.scandir(cache) as entries:
             # Their allocated size, because they do not grow to their virtual size.
-            taken = sum(_occupied(one) for one in entries)
+            taken = sum(_occupied(entry) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return 0
     except OSError as error:
@@ -110,7 +110,7 @@ def _pool(settings: DiskSettings) -> int:
     text = output_of(command)
     try:
         pools = json.loads(text)["pools"]
-        (found,) = [one["stats"] for one in pools if one["name"] == settings.pool]
+        (found,) = [pool["stats"] for pool in pools if pool["name"] == settings.pool]
         return _bytes(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "see [libvirt] images_rbd_pool, and whether rbd_user may see it"

@@ -24,9 +24,9 @@ def origin_of(domain: Element, what: str) -> Origin | None:
     """
     instance = next(
         (
-            one
-            for one in domain.iterfind("metadata/*")
-            if one.tag.startswith(_NAMESPACE) and one.tag.endswith("}instance")
+            element
+            for element in domain.iterfind("metadata/*")
+            if element.tag.startswith(_NAMESPACE) and element.tag.endswith("}instance")
         ),
         None,
     )
@@ -58,8 +58,8 @@ def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:
     if not name:
         raise fault(what, "it has no name")
     specs = (
-        (one.get("name", ""), (one.text or "").strip())
-        for one in element.findall("nova:extraSpecs/nova:extraSpec", space)
+        (spec.get("name", ""), (spec.text or "").strip())
+        for spec in element.findall("nova:extraSpecs/nova:extraSpec", space)
     )
 
     def amount(field: str) -> int:
@@ -102,15 +102,15 @@ def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology
     faults: list[str] = []
     for answer in answers:
         try:
-            one = _domain(answer, ways, topology)
-            if one[0].uuid in found:
+            guest = _domain(answer, ways, topology)
+            if guest[0].uuid in found:
                 raise fault(f"guest {answer.name}", f"another has its uuid {answer.uuid}")
-            found[one[0].uuid] = one
+            found[guest[0].uuid] = guest
         except DriverError as error:
             faults.append(error.message)
     in_order = [found[uuid] for uuid in sorted(found)]
     # Stopped guests first, because a stopped guest may name a device that another guest has now.
-    by_claim = sorted(in_order, key=lambda one: one[0].state != "stopped")
+    by_claim = sorted(in_order, key=lambda guest: guest[0].state != "stopped")
     owners = {mdev: domain.uuid for domain, mdevs in by_claim for mdev in mdevs}
     return Domains(tuple(domain for domain, _ in in_order), owners, tuple(faults))
 

@@ -70,7 +70,7 @@ class LibvirtDriver:
     @property
     def hanging(self) -> int:
         """See :class:`agent.driver.interface.CountsHangingCalls`."""
-        return sum(one.stuck for one in self._workers)
+        return sum(worker.stuck for worker in self._workers)
 
     def start(self, host: HostContext) -> None:
         """Connect, and check that the host has what the options describe; see
@@ -241,7 +241,7 @@ def _verify_versions(session: Session) -> None:
     for name, found, oldest in checked:
         has = (found // 1_000_000, found // 1_000 % 1_000, found % 1_000)
         if has < oldest:
-            shown, needed = (".".join(map(str, one)) for one in (has, oldest))
+            shown, needed = (".".join(map(str, numbers)) for numbers in (has, oldest))
             raise ConfigError(
                 f"{name} {shown} is too old for the driver libvirt",
                 f"install {name} {needed} or newer",

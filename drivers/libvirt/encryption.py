@@ -63,9 +63,9 @@ def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:
     if not emulators:
         return True
     return any(
-        (technique == "tdx" or one.sev is not None)
-        and (one.launch_security is None or _LAUNCH[technique] in one.launch_security)
-        for one in emulators
+        (technique == "tdx" or emulator.sev is not None)
+        and (emulator.launch_security is None or _LAUNCH[technique] in emulator.launch_security)
+        for emulator in emulators
     )
 
 
@@ -74,8 +74,8 @@ def _contexts(
 ) -> int | None:
     said = [
         count
-        for one in emulators
-        if one.sev is not None and (count := _of(technique, one.sev)) is not None
+        for emulator in emulators
+        if emulator.sev is not None and (count := _of(technique, emulator.sev)) is not None
     ]
     return max(said) if said else contexts(technique, capacities)
 

@@ -90,8 +90,8 @@ def placed_cells(
 def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
     what = f"{guest.what}: vcpupin"
     return {
-        natural(one.get("vcpu"), what): guest.lists.read(one.get("cpuset", ""), what)
-        for one in guest.domain.findall("cputune/vcpupin")
+        natural(pin.get("vcpu"), what): guest.lists.read(pin.get("cpuset", ""), what)
+        for pin in guest.domain.findall("cputune/vcpupin")
     }
 
 
@@ -143,8 +143,8 @@ def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
     """
     what = f"{guest.what}: numatune"
     nodes = {
-        natural(one.get("cellid"), what): guest.lists.one(one.get("nodeset"), what)
-        for one in guest.domain.findall("numatune/memnode")
+        natural(node.get("cellid"), what): guest.lists.one(node.get("nodeset"), what)
+        for node in guest.domain.findall("numatune/memnode")
     }
     memory = guest.domain.find("numatune/memory")
     everywhere = None if memory is None else guest.lists.one(memory.get("nodeset"), what)
@@ -196,15 +196,15 @@ def _with_emulator(
     there.
     """
     emulator = guest.domain.find("cputune/emulatorpin")
-    if emulator is None or policy == SHARE or not any(one.pins for one in cells):
+    if emulator is None or policy == SHARE or not any(cell.pins for cell in cells):
         return cells
     cpu = only_one(guest.lists.read(emulator.get("cpuset", ""), f"{guest.what}: emulatorpin"))
     if cpu is None or any(cpu in cpus for cpus in placement.ranges.values()):
         return cells
     place = next(
-        (index for index, one in enumerate(cells) if placement.cells.get(cpu) == one.host_cell), 0
+        (index for index, cell in enumerate(cells) if placement.cells.get(cpu) == cell.host_cell), 0
     )
     return tuple(
-        replace(one, reserved=frozenset({cpu})) if index == place else one
-        for index, one in enumerate(cells)
+        replace(cell, reserved=frozenset({cpu})) if index == place else cell
+        for index, cell in enumerate(cells)
     )

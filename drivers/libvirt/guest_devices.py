@@ -40,10 +40,10 @@ def ways_to(devices: NodeDeviceList) -> Ways:
     }
 
     def below(kind: str, element: str) -> Iterator[tuple[str, PciAddress]]:
-        for one in devices.of_kind(kind):
-            name = text_of(one.capability, element)
-            if name and one.parent in addresses:
-                yield name, addresses[one.parent]
+        for device in devices.of_kind(kind):
+            name = text_of(device.capability, element)
+            if name and device.parent in addresses:
+                yield name, addresses[device.parent]
 
     return Ways(dict(below("net", "interface")), dict(below("vdpa", "chardev")))
 
@@ -66,9 +66,9 @@ def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, 
     if devices is None:
         return ()
     named = {
-        from_attributes(one, f"{what}: host device")
+        from_attributes(address, f"{what}: host device")
         for path in _BY_ADDRESS
-        for one in devices.findall(path)
+        for address in devices.findall(path)
     }
     return tuple(sorted(named | set(_behind_interfaces(devices.findall("interface"), ways))))
 
@@ -94,8 +94,8 @@ def mediated_devices_of(domain: Element, what: str) -> tuple[str, ...]:
     :raises DriverError: one is no uuid.
     """
     uuids = [
-        one.get("uuid", "")
-        for one in domain.findall("devices/hostdev[@type='mdev']/source/address")
+        address.get("uuid", "")
+        for address in domain.findall("devices/hostdev[@type='mdev']/source/address")
     ]
     for uuid in uuids:
         if not is_uuid(uuid):

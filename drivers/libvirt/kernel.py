@@ -49,15 +49,15 @@ def _numbered(folder: Path, name: str) -> list[tuple[int, Path]]:
     """Return the entries of ``folder`` named ``name`` and a number, with that number."""
     try:
         found = [
-            (one.name.removeprefix(name), one)
-            for one in folder.iterdir()
-            if one.name.startswith(name)
+            (entry.name.removeprefix(name), entry)
+            for entry in folder.iterdir()
+            if entry.name.startswith(name)
         ]
     except OSError:
         return []
     return sorted(
-        (int(number), one)
-        for number, one in found
+        (int(number), entry)
+        for number, entry in found
         if number.isascii() and number.isdecimal() and len(number) <= 5
     )
 

@@ -37,10 +37,10 @@ def read_mdevs(
         if types is None:
             continue
         try:
-            one = _parent(device, types, tuple(below.pop(device.name, ())))
-            if one.name in parents:
-                raise fault(device.what, f"another is {one.name} as well")
-            parents[one.name] = one
+            parent = _parent(device, types, tuple(below.pop(device.name, ())))
+            if parent.name in parents:
+                raise fault(device.what, f"another is {parent.name} as well")
+            parents[parent.name] = parent
         except DriverError as error:
             faults.append(error.message)
     for device, mdev in (pair for pairs in below.values() for pair in pairs):
@@ -98,11 +98,11 @@ def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> Mdev
     """
     bus, name = _place(device)
     available: dict[str, int] = {}
-    for one in types.findall("type"):
-        if not one.get("id"):
+    for kind in types.findall("type"):
+        if not kind.get("id"):
             raise fault(device.what, "one of its types has no id")
-        available[one.get("id", "")] = natural(
-            one.findtext("availableInstances"), f"{device.what}: availableInstances"
+        available[kind.get("id", "")] = natural(
+            kind.findtext("availableInstances"), f"{device.what}: availableInstances"
         )
     return MdevParent(
         name,

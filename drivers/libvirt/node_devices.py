@@ -81,11 +81,11 @@ class NodeDeviceList:
 
     def of_kind(self, kind: str) -> Iterable[NodeDevice]:
         """Return the devices whose first capability is of that kind."""
-        return (one for one in self.by_name.values() if one.kind == kind)
+        return (device for device in self.by_name.values() if device.kind == kind)
 
     def children_of(self, name: str, kind: str) -> list[NodeDevice]:
         """Return the devices of a kind below another device."""
-        return [one for one in self.children.get(name, ()) if one.kind == kind]
+        return [child for child in self.children.get(name, ()) if child.kind == kind]
 
 
 def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:

@@ -43,10 +43,10 @@ def own_interface(devices: Sequence[NodeDevice]) -> Interface | None:
     """Return the function's own interface among those below it; None if it has none, for example
     while a guest has it.
     """
-    found = sorted((_interface(one) for one in devices), key=lambda one: one.name)
-    named = [one for one in found if one.name]
+    found = sorted((_interface(device) for device in devices), key=lambda interface: interface.name)
+    named = [interface for interface in found if interface.name]
     if len(named) > 1:
-        named = [one for one in named if _REPRESENTATIVE.search(one.name) is None]
+        named = [interface for interface in named if _REPRESENTATIVE.search(interface.name) is None]
     return next(iter(named), None)
 
 
@@ -56,7 +56,9 @@ def _interface(device: NodeDevice) -> Interface:
         name=text_of(device.capability, "interface"),
         mac_address=text_of(device.capability, "address") or None,
         features=tuple(
-            sorted({one.get("name", "") for one in device.capability.findall("feature")} - {""})
+            sorted(
+                {feature.get("name", "") for feature in device.capability.findall("feature")} - {""}
+            )
         ),
         up=link is not None and link.get("state", "") not in _OFF,
     )
@@ -74,10 +76,10 @@ def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
     faults = list(devices.faults.get("pci", ()))
     for device in devices.of_kind("pci"):
         try:
-            one = _function(device, devices)
-            if one.address in found:
-                raise fault(device.what, f"another has its address {one.address}")
-            found[one.address] = one
+            function = _function(device, devices)
+            if function.address in found:
+                raise fault(device.what, f"another has its address {function.address}")
+            found[function.address] = function
         except DriverError as error:
             faults.append(error.message)
     return PartialRead(tuple(found[address] for address in sorted(found)), tuple(faults))
@@ -120,7 +122,8 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
         ()
         if virtual is None
         else tuple(
-            from_attributes(one, f"{what}: virt_functions") for one in virtual.findall("address")
+            from_attributes(address, f"{what}: virt_functions")
+            for address in virtual.findall("address")
         )
     )
     most = 0 if virtual is None else _most(virtual, len(addresses), what)

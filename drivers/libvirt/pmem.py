@@ -60,7 +60,7 @@ def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
         for label, count in labels.items()
         if count > 1
     ]
-    names_given = Counter(one.name for one in found)
+    names_given = Counter(namespace.name for namespace in found)
     errors += [
         ConfigError(
             printable(f"{OPTION}: the namespace {name} is given {count} times"), "give it one label"
@@ -80,7 +80,7 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
     :raises DriverError: the host cannot be asked.
     """
     present = _present(output_of(["ndctl", "list", "--namespaces"]))
-    absent = [one.name for one in namespaces if one.name not in present]
+    absent = [namespace.name for namespace in namespaces if namespace.name not in present]
     if absent:
         what = f"the host has {', '.join(sorted(present)) or 'none'} (ndctl list --namespaces)"
         raise ConfigErrors(
@@ -93,9 +93,11 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
         )
     return tuple(
         AssignableUnit(
-            PREFIX + one.label.upper(), one.name, metadata={"label": one.label, **present[one.name]}
+            PREFIX + namespace.label.upper(),
+            namespace.name,
+            metadata={"label": namespace.label, **present[namespace.name]},
         )
-        for one in namespaces
+        for namespace in namespaces
     )
 
 
@@ -109,16 +111,16 @@ def _present(text: str) -> Mapping[str, Mapping[str, str]]:
         # A single namespace may come without the list around it.
         entries = [listed] if isinstance(listed, dict) else listed
         found = {}
-        for one in entries:
+        for entry in entries:
             device = (
-                one.get("daxregion", {}).get("devices", [{}])[0].get("chardev")
-                or one.get("chardev")
-                or one.get("blockdev")
-                or one["dev"]
+                entry.get("daxregion", {}).get("devices", [{}])[0].get("chardev")
+                or entry.get("chardev")
+                or entry.get("blockdev")
+                or entry["dev"]
             )
             # A namespace without a name of its own has the kernel's.
-            found[str(one.get("name") or one["dev"])] = {
-                "size": str(one["size"]),
+            found[str(entry.get("name") or entry["dev"])] = {
+                "size": str(entry["size"]),
                 "device": str(device),
             }
         return found

@@ -89,14 +89,14 @@ def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMac
     if (
         arch is None
         or text_of(guest, "os_type") != "hvm"
-        or settings.virt_type not in [one.get("type") for one in arch.findall("domain")]
+        or settings.virt_type not in [domain.get("type") for domain in arch.findall("domain")]
     ):
         return
     architecture, emulator = arch.get("name", ""), text_of(arch, "emulator")
     if not architecture or not emulator:
         return
     yield EmulatedMachine(architecture, emulator, None)
-    names = {(one.text or "").strip() for one in arch.findall("machine")}
+    names = {(machine.text or "").strip() for machine in arch.findall("machine")}
     wanted_here = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
     yield from (
         EmulatedMachine(architecture, emulator, name) for name in wanted_here if name in names

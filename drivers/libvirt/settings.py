@@ -100,12 +100,12 @@ class LibvirtSettings:
             file_backed_memory=options.file_backed_memory,
             vtpm=options.swtpm_enabled,
             tpm_secrets=frozenset(
-                one.strip().upper()
-                for one in options.supported_tpm_secret_security
+                place.strip().upper()
+                for place in options.supported_tpm_secret_security
                 if options.swtpm_enabled
             ),
             sysfs=Path(conf.host.sysfs_root),
-            machines=tuple(_machine(one) for one in options.hw_machine_type),
+            machines=tuple(_machine(text) for text in options.hw_machine_type),
             sleepers=_sleepers(conf),
             raw_images_only=options.images_type in ("lvm", "rbd") and not conf.force_raw_images,
         )
@@ -148,7 +148,7 @@ def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
         )
         yield f"[workarounds] reserve_disk_resource_for_image_cache {what}"
     if unknown := [
-        one for one in options.supported_tpm_secret_security if one.strip() not in TPM_SECRETS
+        place for place in options.supported_tpm_secret_security if place.strip() not in TPM_SECRETS
     ]:
         yield (
             f"[libvirt] supported_tpm_secret_security: {printable(', '.join(unknown))} is none of "

@@ -64,7 +64,7 @@ def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: froz
         if core & sleeping and _agrees(core, cell, online, sleeping)
     ]
     whole = [*remembered]
-    whole += [core for core in cell.siblings if not any(core <= one for one in remembered)]
+    whole += [core for core in cell.siblings if not any(core <= known for known in remembered)]
     lone = sleeping.difference(*whole)
     cores = sorted([*whole, *(frozenset({cpu}) for cpu in lone)], key=min)
     return replace(
@@ -85,7 +85,7 @@ def _agrees(
     return core - awake <= sleeping and (not awake or awake in cell.siblings)
 
 
-def same_cores(one: Topology, other: Topology) -> bool:
+def same_cores(topology: Topology, other: Topology) -> bool:
     """Whether both have the same CPUs on the same cells and cores."""
 
     def cores(
@@ -93,7 +93,7 @@ def same_cores(one: Topology, other: Topology) -> bool:
     ) -> list[tuple[int, frozenset[int], tuple[frozenset[int], ...], frozenset[int]]]:
         return [(cell.id, cell.cpus, cell.siblings, cell.sockets) for cell in topology.cells]
 
-    return cores(one) == cores(other)
+    return cores(topology) == cores(other)
 
 
 # --- over restarts --------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def remembered(folder: Path) -> Topology | None:
     """
     try:
         document: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Topology(tuple(_cell(one) for one in document["cells"]))
+        return Topology(tuple(_cell(cell) for cell in document["cells"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -128,7 +128,7 @@ def _cell(said: Mapping[str, Any]) -> Cell:
 
 
 def _cpus(said: Iterable[Any]) -> frozenset[int]:
-    return frozenset(int(one) for one in said)
+    return frozenset(int(cpu) for cpu in said)
 
 
 def remember(folder: Path, topology: Topology) -> None:
@@ -137,12 +137,12 @@ def remember(folder: Path, topology: Topology) -> None:
     """
     cells = [
         {
-            "id": one.id,
-            "cpus": sorted(one.cpus),
-            "siblings": [sorted(core) for core in one.siblings],
-            "sockets": sorted(one.sockets),
+            "id": cell.id,
+            "cpus": sorted(cell.cpus),
+            "siblings": [sorted(core) for core in cell.siblings],
+            "sockets": sorted(cell.sockets),
         }
-        for one in topology.cells
+        for cell in topology.cells
     ]
     new = folder / f"{FILE}.new"
     try:

@@ -54,7 +54,7 @@ def offered(
     ``file_backed_memory``: files back the memory of guests; ``raw_images_only``: disks cannot be
     made from QCOW2.
     """
-    excluded = {one.strip().upper() for one in excluded_images}
+    excluded = {image_type.strip().upper() for image_type in excluded_images}
     types = {trait.removeprefix(_IMAGES) for trait in os_traits.get_traits(_IMAGES)}
     return {
         **dict.fromkeys(_OFFERED_ALWAYS, True),
@@ -62,9 +62,9 @@ def offered(
         os_traits.COMPUTE_MEM_BACKING_FILE: file_backed_memory,
         **{trait: answers.libvirt_version >= since for trait, since in _SINCE.items()},
         **{
-            _IMAGES + one: one
+            _IMAGES + image_type: image_type
             in _IMAGE_TYPES - excluded - ({"QCOW2"} if raw_images_only else set())
-            for one in sorted(types)
+            for image_type in sorted(types)
         },
         **_secure_boot(answers),
     }
@@ -162,7 +162,7 @@ _STANDARD = frozenset(os_traits.get_traits("HW_CPU_"))
 
 
 def _of_x86(name: str) -> set[str]:
-    return {f"HW_CPU_X86_{one}" for one in _X86.get(name, ())} & _STANDARD
+    return {f"HW_CPU_X86_{trait}" for trait in _X86.get(name, ())} & _STANDARD
 
 
 def _of_arm(name: str) -> set[str]:
@@ -183,8 +183,10 @@ def expanded_features(answers: Sequence[str]) -> frozenset[str]:
 
     :raises DriverError: one of the answers is malformed.
     """
-    found = (one for xml in answers for one in parse(xml, WHAT, "cpu").findall("feature"))
-    return frozenset(one.get("name", "") for one in found if one.get("policy") not in _OFF) - {""}
+    found = (feature for xml in answers for feature in parse(xml, WHAT, "cpu").findall("feature"))
+    return frozenset(
+        feature.get("name", "") for feature in found if feature.get("policy") not in _OFF
+    ) - {""}
 
 
 def with_flags(features: frozenset[str], flags: Iterable[str]) -> frozenset[str]:
@@ -262,7 +264,7 @@ def emulator_traits(
 
     What neither libvirt lists nor its version implies has no trait, neither true nor false.
     """
-    traits = _chosen("COMPUTE_ARCH_", {one.architecture for one in emulators})
+    traits = _chosen("COMPUTE_ARCH_", {emulator.architecture for emulator in emulators})
     for prefix in _LISTED_ONLY:
         listed = _listed(emulators, prefix)
         traits |= _chosen(prefix, listed) if listed is not None else {}
@@ -291,7 +293,7 @@ def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
 
 def _listed(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
     """Return the words that some emulator lists; None if none lists any."""
-    said = [one.offers[prefix] for one in emulators if prefix in one.offers]
+    said = [emulator.offers[prefix] for emulator in emulators if prefix in emulator.offers]
     return set().union(*said) if said else None
 
 
@@ -299,15 +301,17 @@ def _viommu(emulators: Sequence[Emulator], libvirt_version: int) -> dict[str, bo
     models = _listed(emulators, "COMPUTE_VIOMMU_MODEL_")
     if models is None:
         models = {
-            model for one in emulators if (model := _VIOMMU_OF_ARCHITECTURE.get(one.architecture))
+            model
+            for emulator in emulators
+            if (model := _VIOMMU_OF_ARCHITECTURE.get(emulator.architecture))
         }
         models |= {"VIRTIO"} if libvirt_version >= _VIOMMU_VIRTIO else set()
     return _chosen("COMPUTE_VIOMMU_MODEL_", models | ({"AUTO"} if models else set()))
 
 
 def _tpm(emulators: Sequence[Emulator], vtpm: bool) -> dict[str, bool]:
-    models = {word for one in emulators for word in one.tpm_models} if vtpm else set()
-    versions = {word for one in emulators for word in one.tpm_versions} if vtpm else set()
+    models = {word for emulator in emulators for word in emulator.tpm_models} if vtpm else set()
+    versions = {word for emulator in emulators for word in emulator.tpm_versions} if vtpm else set()
     return {
         os_traits.COMPUTE_SECURITY_TPM_TIS: "tpm-tis" in models,
         os_traits.COMPUTE_SECURITY_TPM_CRB: "tpm-crb" in models,

@@ -61,7 +61,7 @@ def parse(text: str, what: str, root: str) -> Element:
 def _check_depth(root: Element, what: str) -> None:
     level = [root]
     for _ in range(DEEPEST):
-        level = [child for one in level for child in one]
+        level = [child for element in level for child in element]
         if not level:
             return
     raise fault(what, f"its XML is more than {DEEPEST} elements deep")

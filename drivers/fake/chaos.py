@@ -111,13 +111,13 @@ def _partial(facts: HostFacts, dice: Random) -> HostFacts:
     damaged: dict[str, Any] = {}
     for section in chosen:
         missing = dice.random() < 0.5
-        damaged.update(_damaged(facts, section, missing))
+        damaged.update(_damage(facts, section, missing))
     return replace(
         facts, incomplete=dict.fromkeys(chosen, "fake.chaos: left out on purpose"), **damaged
     )
 
 
-def _damaged(facts: HostFacts, section: Section, missing: bool) -> dict[str, Any]:
+def _damage(facts: HostFacts, section: Section, missing: bool) -> dict[str, Any]:
     if section == "cpu":
         short = facts.cpu and replace(facts.cpu, online=frozenset(sorted(facts.cpu.online)[::2]))
         return {"cpu": None if missing else short}

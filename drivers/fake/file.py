@@ -39,7 +39,7 @@ class FileDriver(ShapesOutright, BaseDriver):
 
         :raises ConfigErrors: everything that is wrong with it.
         """
-        path = self._configured()
+        path = self._configured_path()
         read_host_file(_content(path), printable(str(path)), host)
 
     def start(self, host: HostContext) -> None:
@@ -48,7 +48,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         :raises ConfigErrors: everything that is wrong with it.
         """
         super().start(host)
-        self._path = self._configured()
+        self._path = self._configured_path()
         content = _content(self._path)
         self._reading = _FileRead(content, self._read(content))
 
@@ -71,7 +71,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         :raises ConfigErrors: what is wrong with the file.
         :raises DriverError: there is no such node in it.
         """
-        file = self._right()
+        file = self._require_valid()
         if name not in file.machines:
             raise unknown_node(name)
         return file.machines[name].facts(name)
@@ -81,13 +81,13 @@ class FileDriver(ShapesOutright, BaseDriver):
 
         :raises ConfigErrors: the file has errors, so this is unknown.
         """
-        return name not in self._right().machines
+        return name not in self._require_valid().machines
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         """Return the capabilities of the file."""
         return self._latest().good.capabilities
 
-    def _configured(self) -> Path:
+    def _configured_path(self) -> Path:
         if not self.conf.fake.host_file:
             raise ConfigError(
                 "[fake] host_file is not set, and fake.file needs it",
@@ -116,7 +116,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         self._reading = now
         return now
 
-    def _right(self) -> HostFile:
+    def _require_valid(self) -> HostFile:
         """Return the file as it is now.
 
         :raises ConfigErrors: what is wrong with it.

@@ -10,7 +10,7 @@ from agent.model.names import normal_uuid
 from agent.yaml_files.document import Document, Where, shown
 from agent.yaml_files.parsing import parse
 from agent.yaml_files.schema import DocumentSchema
-from drivers.fake.machine import NODE, Machine, named
+from drivers.fake.machine import NODE, Machine, name_on_node
 from drivers.fake.part import Part
 from drivers.fake.read_node import NodeReader
 
@@ -95,7 +95,7 @@ def _check_names(machines: Collection[tuple[NodeReader, Machine]]) -> None:
             )
     for node, machine in machines:
         for entry in machine.providers if node.name is not None else ():
-            name = named(entry.name, str(node.name))
+            name = name_on_node(entry.name, str(node.name))
             other = owners.setdefault(name, node)
             if other is not node and name != node.name:
                 remedy = f"use {NODE} in the provider's name"

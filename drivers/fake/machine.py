@@ -87,7 +87,7 @@ def full_record(record: Record) -> dict[str, Number]:
     return completed(record, {"max_unit": record["total"]})
 
 
-def named(text: str, node: str) -> str:
+def name_on_node(text: str, node: str) -> str:
     """Return ``text`` with ``$NODE`` replaced by the node's name."""
     return text.replace(NODE, node)
 
@@ -98,7 +98,7 @@ def add_entries(tree: ProviderTree, node: str, entries: Iterable[ProviderEntry])
     :raises DriverError: an entry does not fit the tree.
     """
     for entry in entries:
-        name, parent = named(entry.name, node), named(entry.parent, node)
+        name, parent = name_on_node(entry.name, node), name_on_node(entry.parent, node)
         try:
             _place(tree, name, None if name == node else parent)
             _fill(tree, name, entry)

@@ -14,7 +14,7 @@ from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
 from agent.model.topology import Topology
 from agent.model.unit_record import AssignableUnit
 from agent.yaml_files.document import Where, shown
-from drivers.fake.machine import NODE, Machine, ProviderEntry, full_record, named, processor
+from drivers.fake.machine import NODE, Machine, ProviderEntry, full_record, name_on_node, processor
 from drivers.fake.part import Part
 from drivers.fake.read_cells import read_cells
 from drivers.fake.read_devices import read_devices, read_encryption, read_mdevs
@@ -30,7 +30,7 @@ def read_providers(
     """
     entries: dict[str, ProviderEntry] = {}
     for item in part.items():
-        name = named(item.data["name"], node)
+        name = name_on_node(item.data["name"], node)
         if len(name) > MAX_PROVIDER_NAME:
             item.wrong(
                 ("name",),
@@ -71,7 +71,7 @@ def _entry(part: Part) -> ProviderEntry:
 def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
     """Note an error for each parent that is not ``known``."""
     for item in part.items():
-        parent = named(item.data.get("parent", NODE), node)
+        parent = name_on_node(item.data.get("parent", NODE), node)
         if parent not in known:
             close = difflib.get_close_matches(parent, known, 1)
             remedy = f"did you mean {close[0]}?" if close else "describe it as a provider too"
@@ -85,7 +85,7 @@ def _parents_first(
     entry is returned.
     """
     graph = {
-        name: {named(entry.parent, node)} - {node}
+        name: {name_on_node(entry.parent, node)} - {node}
         for name, entry in entries.items()
         if name != node
     }
@@ -96,7 +96,9 @@ def _parents_first(
         )
     except CycleError as error:
         names = [str(name) for name in error.args[1]]
-        first = next(item for item in part.items() if named(item.data["name"], node) in names)
+        first = next(
+            item for item in part.items() if name_on_node(item.data["name"], node) in names
+        )
         first.wrong(
             ("parent",),
             f"the providers {', '.join(names[1:])} are each other's parents",
@@ -131,7 +133,7 @@ def read_units(
                 f"{resource_class} is no class of units: the agent counts it by itself",
                 "name another class, such as CUSTOM_X",
             )
-        if providers is not None and (name := named(provider, node)) not in providers:
+        if providers is not None and (name := name_on_node(provider, node)) not in providers:
             item.wrong(
                 ("provider",),
                 f"there is no provider {shown(name)}",
@@ -295,6 +297,6 @@ class NodeReader:
         names = {
             node,
             *(f"{node}_NUMA{cell}" for cell in cells or ()),
-            *(named(provider.name, node) for provider in providers),
+            *(name_on_node(provider.name, node) for provider in providers),
         }
         return read_units(part, node, names if known else None)

@@ -36,11 +36,11 @@ class HostDriver:
         """Check that there is a sysfs to read; see
         :class:`agent.driver.interface.ChecksConfiguration`.
         """
-        _opened(self._root)
+        _open_sysfs(self._root)
 
     def start(self, host: HostContext) -> None:
         """Check the sysfs and read the kind of CPU; see :class:`agent.driver.interface.Driver`."""
-        sysfs = _opened(self._root)
+        sysfs = _open_sysfs(self._root)
         if sysfs.is_live:
             # Read once, because the kind of CPU stays until the machine restarts, and some kernels
             # take long to report it.
@@ -53,19 +53,19 @@ class HostDriver:
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
         """Return the host itself."""
-        host = self._started()
+        host = self._require_start()
         return {host.identity: host.name}
 
     def facts(self, name: str) -> HostFacts:
         """Return the host's facts as of now; see :class:`agent.driver.interface.Driver`."""
-        host = self._started()
+        host = self._require_start()
         if name != host.name:
             raise DriverError(
                 f"driver host: no node '{printable(name)}'",
                 f"the only node is {host.name!r}, named by [DEFAULT] host",
             )
         try:
-            sysfs = _opened(self._root)
+            sysfs = _open_sysfs(self._root)
         except ConfigError as error:
             raise NotReady(error.message, error.remedy) from error
         online = cpu.read_online(sysfs)
@@ -108,7 +108,7 @@ class HostDriver:
         """Return False: the host that could answer exists, and it knows of no other host."""
         return False
 
-    def _started(self) -> HostContext:
+    def _require_start(self) -> HostContext:
         if self._host is None:
             raise NotReady("driver host: not started")
         return self._host
@@ -120,7 +120,7 @@ class HostDriver:
             return PartialRead(None, (f"[DEFAULT] instances_path = {error.message}",))
 
 
-def _opened(root: Path) -> Sysfs:
+def _open_sysfs(root: Path) -> Sysfs:
     """Return the sysfs below ``root``.
 
     :raises ConfigError: there is none, or it is no sysfs.

@@ -17,7 +17,7 @@ from agent.model.provider_tree import ProviderTree
 from drivers.ironic.api import Api, ApiVersion, build_api
 from drivers.ironic.facts import BareMetalFacts, facts_of, put_node, reserved
 from drivers.ironic.failure import CREDENTIALS, patient, persistent
-from drivers.ironic.managed import NodeList, Scope, managed
+from drivers.ironic.managed import NodeList, Scope, managed_nodes
 from drivers.ironic.node import BareMetalNode
 
 LOG = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class IronicDriver:
             self._conf.compute.start_deadline,
         )
         try:
-            highest = self._asked(policy, lambda: self._greeted(api))
+            highest = self._retry(policy, lambda: self._check_api(api))
         except NotReady as error:
             if error.data.get("kind") == CREDENTIALS:
                 raise ConfigError(error.message, error.remedy) from error
@@ -146,7 +146,7 @@ class IronicDriver:
 
     # --- helpers ----------------------------------------------------------------------------------
 
-    def _greeted(self, api: Api) -> ApiVersion:
+    def _check_api(self, api: Api) -> ApiVersion:
         """Return ironic's highest version, after checking that it is high enough and that the
         account may list nodes.
         """
@@ -161,9 +161,9 @@ class IronicDriver:
 
         :raises NotReady: ironic does not answer.
         """
-        api, begun = self._connected(), time.monotonic()
+        api, begun = self._require_api(), time.monotonic()
         # An incomplete list is no list: it is read to its end before any of it is used.
-        found = self._asked(
+        found = self._retry(
             patient(self._stopped),
             lambda: [
                 BareMetalNode.of(node)
@@ -173,7 +173,7 @@ class IronicDriver:
         taken_at = time.time()
         # The instances are read after the nodes, because an instance that came in between would
         # otherwise look like another host's.
-        now = NodeList.of(managed(found, self._instances, self._ask), taken_at)
+        now = NodeList.of(managed_nodes(found, self._instances, self._ask), taken_at)
         now.tell_doubts(self._list)
         seconds, age = time.monotonic() - begun, now.after(self._list)
         LOG.debug(
@@ -196,16 +196,16 @@ class IronicDriver:
                 f"{printable(uuid)} is no uuid of a bare-metal node",
                 "ask for one of ironic's nodes",
             )
-        api = self._connected()
-        document = self._asked(patient(self._stopped), lambda: api.node(uuid, self._scope.version))
+        api = self._require_api()
+        document = self._retry(patient(self._stopped), lambda: api.node(uuid, self._scope.version))
         return None if document is None else BareMetalNode.of(document)
 
-    def _connected(self) -> Api:
+    def _require_api(self) -> Api:
         if self._api is None:
             raise NotReady("the ironic driver has not been started", "start it first")
         return self._api
 
     @staticmethod
-    def _asked(policy: Retrying, question: Callable[[], Result]) -> Result:
+    def _retry(policy: Retrying, question: Callable[[], Result]) -> Result:
         answer: Result = policy.call(question)
         return answer

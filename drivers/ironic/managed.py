@@ -110,7 +110,7 @@ class NodeList:
                 LOG.warning("node %s: %s", uuid, "; ".join(node.properties.doubts))
 
 
-def managed(
+def managed_nodes(
     listed: Collection[BareMetalNode], instances: Instances | None, ask: Ask
 ) -> list[BareMetalNode]:
     """Return the nodes that this agent manages: those ``listed`` without an instance of another

@@ -53,7 +53,7 @@ def binding() -> ModuleType:
     return module
 
 
-def translated(what: str, error: Any) -> DriverError:
+def as_driver_error(what: str, error: Any) -> DriverError:
     """Return an error of libvirt as a :class:`DriverError`. ``what``: describes the call."""
     libvirt = binding()
     number, domain = error.get_error_code(), error.get_error_domain()
@@ -97,14 +97,14 @@ def ensure_event_loop() -> None:
 
 
 def _run() -> None:
-    libvirt, told = binding(), ""
+    libvirt, logged = binding(), ""
     while True:
         try:
             libvirt.virEventRunDefaultImpl()
         except Exception as error:
             # Without the loop, neither a broken connection nor a change of a guest would be
             # noticed.
-            if (now := repr(error)) != told:
+            if (now := repr(error)) != logged:
                 LOG.exception("libvirt's event loop")
-                told = now
+                logged = now
             time.sleep(PAUSE)

@@ -48,7 +48,7 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
     if not architecture:
         raise fault(WHAT, "the host's CPU has no architecture")
     cells = host.findall("topology/cells/cell")
-    running = _placed(cells) if online is None else online
+    running = _cpus_with_socket(cells) if online is None else online
     return Capabilities(
         architecture=architecture,
         model=text_of(host, "cpu/model"),
@@ -60,7 +60,7 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
     )
 
 
-def _placed(cells: Iterable[Element]) -> frozenset[int]:
+def _cpus_with_socket(cells: Iterable[Element]) -> frozenset[int]:
     """Return the CPUs whose socket is listed: those that are online."""
     ids = (
         cpu.get("id", "")

@@ -11,7 +11,7 @@ from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
 from agent.model.domain import DomainState
 from agent.model.facts import Section
 from agent.model.names import printable
-from drivers.libvirt.binding import LibvirtRefused, binding, translated
+from drivers.libvirt.binding import LibvirtRefused, as_driver_error, binding
 from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
 from drivers.libvirt.kernel import ask_cpus, ask_kernel
 from drivers.libvirt.queries import EmulatedMachine, capability_queries, host_architecture
@@ -34,7 +34,6 @@ class Basics:
     libvirt_version: int
     hypervisor_version: int
     hypervisor_type: str
-    hostname: str
     info: tuple[str, int, int, int, int, int, int, int] | None
     """None if libvirt cannot find this out on this kernel."""
     online: frozenset[int] | None
@@ -43,7 +42,7 @@ class Basics:
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class HypervisorAbilities:
     """Answers that change only with libvirt, QEMU or the CPU."""
 
     expanded: tuple[str, ...] = ()
@@ -65,7 +64,7 @@ class Collector:
     def __init__(self, settings: LibvirtSettings, disk: DriverWorker) -> None:
         self._settings, self._disk = settings, disk
         self._lock = Lock()
-        self._known: tuple[Session, Key, Abilities] | None = None
+        self._known: tuple[Session, Key, HypervisorAbilities] | None = None
 
     def ask(self, session: Session) -> RawCapabilities:
         """Return all answers. What cannot be asked is among the faults.
@@ -79,18 +78,18 @@ class Collector:
             "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
         )
         abilities = self._abilities(session, basics, capabilities, faults)
-        devices = _listed(
+        devices = _list_or_fault(
             faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING)
         )
-        domains = _listed(
+        domains = _list_or_fault(
             faults, ("domains",), lambda: session.ask("listing the guests", list_domains, LISTING)
         )
         place = self._settings.disk
-        disk = _tried(
+        disk = _answer_or_fault(
             faults, "disk", lambda: self._disk.call(read_disk_gib, place, deadline=CAPABILITIES)
         )
         cache = (
-            _tried(
+            _answer_or_fault(
                 faults,
                 "disk",
                 lambda: self._disk.call(read_image_cache_gib, place, deadline=CAPABILITIES),
@@ -98,19 +97,18 @@ class Collector:
             if disk is not None
             else None
         )
-        kernel = _tried(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
+        kernel = _answer_or_fault(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
         # libvirt writes this text itself, always in this form.
         without_cells = "<cell id=" not in capabilities
         cpus = (
             ask_cpus(self._settings.sysfs)
-            if self._settings.sleepers or without_cells
+            if self._settings.power_managed_cpus or without_cells
             else KernelCpus()
         )
         return RawCapabilities(
             libvirt_version=basics.libvirt_version,
             hypervisor_version=basics.hypervisor_version,
             hypervisor_type=basics.hypervisor_type,
-            hostname=basics.hostname,
             info=basics.info,
             online=basics.online,
             present=basics.present,
@@ -129,7 +127,7 @@ class Collector:
 
     def _abilities(
         self, session: Session, basics: Basics, capabilities: str, faults: Faults
-    ) -> Abilities:
+    ) -> HypervisorAbilities:
         """Return the abilities; without queries if nothing has changed since this connection last
         gave them.
         """
@@ -141,11 +139,11 @@ class Collector:
         with self._lock:
             if self._known is not None and self._known[:2] == (session, key):
                 return self._known[2]
-        found = _tried(
+        found = _answer_or_fault(
             faults, "traits", lambda: _ask_abilities(session, capabilities, self._settings)
         )
         if found is None:
-            return Abilities()
+            return HypervisorAbilities()
         with self._lock:
             self._known = (session, key, found)
         return found
@@ -163,7 +161,7 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
         "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
     )
     architecture = host_architecture(capabilities)
-    known = _supported(
+    known = _answer_if_supported(
         "getCPUModelNames",
         session,
         lambda handle: tuple(map(str, handle.getCPUModelNames(architecture))),
@@ -180,23 +178,26 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     return tuple(names[model.lower()] for model in settings.cpu_models)
 
 
-def _ask_abilities(session: Session, capabilities: str, settings: LibvirtSettings) -> Abilities:
+def _ask_abilities(
+    session: Session, capabilities: str, settings: LibvirtSettings
+) -> HypervisorAbilities:
     """Query the expanded CPUs and the domain capabilities."""
-    want = capability_queries(
+    queries = capability_queries(
         capabilities, replace(settings, cpu_models=ask_models(session, settings))
     )
 
     def expand(handle: Handle) -> tuple[str, ...]:
         return tuple(
             handle.baselineCPU([cpu], binding().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES)
-            for cpu in want.cpus
+            for cpu in queries.cpus
         )
 
-    expanded = _supported("baselineCPU", session, expand)
+    expanded = _answer_if_supported("baselineCPU", session, expand)
     described = (
-        (machine, _description(session, machine, settings.virt_type)) for machine in want.machines
+        (machine, _description(session, machine, settings.virt_type))
+        for machine in queries.machines
     )
-    return Abilities(
+    return HypervisorAbilities(
         expanded or (),
         {(machine.architecture, machine.name or ""): xml for machine, xml in described if xml},
     )
@@ -210,14 +211,14 @@ def _description(session: Session, machine: EmulatedMachine, virt_type: str) -> 
             )
         )
 
-    return _supported(
+    return _answer_if_supported(
         f"getDomainCapabilities of {machine.architecture} {machine.name or 'by default'}",
         session,
         describe,
     )
 
 
-def _supported(what: str, session: Session, question: Callable[[Handle], T]) -> T | None:
+def _answer_if_supported(what: str, session: Session, question: Callable[[Handle], T]) -> T | None:
     """Return the answer; None from a backend that does not support the query."""
     try:
         return session.ask(what, question, CAPABILITIES)
@@ -227,7 +228,7 @@ def _supported(what: str, session: Session, question: Callable[[Handle], T]) -> 
         return None
 
 
-def _tried(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
+def _answer_or_fault(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
     """Return the answer; None if there is none, with the reason as a fault of the section.
 
     :raises NotReady: libvirtd is gone, so further queries are useless.
@@ -241,21 +242,21 @@ def _tried(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _listed(
+def _list_or_fault(
     faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Listed]
 ) -> tuple[Any, ...] | None:
     """Return what was listed; None if the listing failed, or the backend has no such objects."""
     try:
-        found, set_aside = ask()
+        found, unreadable = ask()
     except NotReady:
         raise
     except LibvirtRefused as error:
         if error.number == binding().VIR_ERR_NO_SUPPORT:
             return None
-        found, set_aside = None, (error.message,)
+        found, unreadable = None, (error.message,)
     except DriverTimeout as error:
-        found, set_aside = None, (error.message,)
-    faults.update(dict.fromkeys(sections, set_aside) if set_aside else {})
+        found, unreadable = None, (error.message,)
+    faults.update(dict.fromkeys(sections, unreadable) if unreadable else {})
     return found
 
 
@@ -264,12 +265,11 @@ def _listed(
 
 def ask_basics(handle: Handle) -> Basics:
     """Return versions, name, memory and which CPUs are online."""
-    info, running = _if_it_can(handle.getInfo), _if_it_can(handle.getCPUMap)
+    info, running = _answer_or_none(handle.getInfo), _answer_or_none(handle.getCPUMap)
     return Basics(
         libvirt_version=handle.getLibVersion(),
         hypervisor_version=handle.getVersion(),
         hypervisor_type=handle.getType(),
-        hostname=handle.getHostname(),
         info=None if info is None else (str(info[0]), *(int(number) for number in info[1:8])),  # type: ignore[arg-type]
         present=frozenset() if running is None else frozenset(range(running[0])),
         online=None
@@ -278,11 +278,11 @@ def ask_basics(handle: Handle) -> Basics:
     )
 
 
-def _if_it_can(question: Callable[[], T]) -> T | None:
+def _answer_or_none(question: Callable[[], T]) -> T | None:
     try:
         return question()
     except binding().libvirtError as error:
-        if isinstance(translated("", error), NotReady):
+        if isinstance(as_driver_error("", error), NotReady):
             raise
         return None
 
@@ -305,7 +305,7 @@ def list_devices(handle: Handle) -> Listed:
             raise
         # libvirt's test backend does not know this flag.
         devices = handle.listAllDevices(kinds)
-    return _each(
+    return _read_all(
         devices,
         "device",
         lambda device: DeviceAnswer(device.name(), device.parent(), device.XMLDesc(0)),
@@ -326,7 +326,7 @@ def list_domains(handle: Handle) -> Listed:
             domain.XMLDesc(0),
         )
 
-    return _each(handle.listAllDomains(0), "guest", answer, libvirt.VIR_ERR_NO_DOMAIN)
+    return _read_all(handle.listAllDomains(0), "guest", answer, libvirt.VIR_ERR_NO_DOMAIN)
 
 
 def _states() -> Mapping[int, DomainState]:
@@ -342,7 +342,7 @@ def _states() -> Mapping[int, DomainState]:
     }
 
 
-def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: int) -> Listed:
+def _read_all(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: int) -> Listed:
     """Return the answer for each object. An object that has gone since the listing is left out; any
     other that cannot be read is a fault that names it.
 
@@ -353,7 +353,7 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
         try:
             found.append(answer(item))
         except binding().libvirtError as error:
-            failure = translated(f"{kind} {item.name()}", error)
+            failure = as_driver_error(f"{kind} {item.name()}", error)
             if isinstance(failure, NotReady):
                 raise
             if error.get_error_code() != gone:

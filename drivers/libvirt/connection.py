@@ -12,7 +12,7 @@ from oslo_log import log as logging
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, DriverTimeout, NotReady
 from agent.model.names import printable
-from drivers.libvirt.binding import LibvirtRefused, binding, ensure_event_loop, translated
+from drivers.libvirt.binding import LibvirtRefused, as_driver_error, binding, ensure_event_loop
 from drivers.libvirt.session import CHEAP, Session, Subscribe
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class LibvirtConnection:
         self._session: Session | None = None
         # ``_not_before``: when to connect again at the earliest, in seconds of the monotonic
         # clock. ``_why``: the message of the last failure.
-        self._failures, self._not_before, self._why = 0, 0.0, ""
+        self._failures, self._not_before, self._last_failure = 0, 0.0, ""
         self._closed = False
 
     def session(self) -> Session:
@@ -72,19 +72,19 @@ class LibvirtConnection:
             # notification of it.
             session, self._session = self._session, None
             if session is not None and self._alive(session):
-                return self._shared(session)
+                return self._share(session)
             if (left := self._not_before - time.monotonic()) > 0:
                 raise NotReady(
-                    self._why, f"the agent connects again in {left:.0f} s at the earliest"
+                    self._last_failure, f"the agent connects again in {left:.0f} s at the earliest"
                 )
             try:
-                session = self._opened()
+                session = self._open()
             except AgentError as error:
-                self._failed(error)
+                self._note_failure(error)
                 raise
             self._failures = 0
             LOG.info("connected to %s", self.uri)
-            return self._shared(session)
+            return self._share(session)
 
     def close(self) -> None:
         """Close the connection for good, without waiting for libvirtd or for callers that do."""
@@ -94,7 +94,7 @@ class LibvirtConnection:
         if session is not None:
             session.give_up()
 
-    def _shared(self, session: Session) -> Session:
+    def _share(self, session: Session) -> Session:
         """Make the session the shared one, unless the connection was closed meanwhile."""
         with self._lock:
             closed = self._closed
@@ -120,25 +120,25 @@ class LibvirtConnection:
             # An error is an answer.
             return True
         except DriverTimeout as error:
-            self._failed(error)
+            self._note_failure(error)
             raise NotReady(error.message, error.remedy) from error
         return True
 
-    def _opened(self) -> Session:
+    def _open(self) -> Session:
         """Open and check a new session."""
         late = Event()
 
         def open_connection() -> Session:
             ensure_event_loop()
             try:
-                session = Session(self._uri, self._worker, self._subscribe, self._lost)
+                session = Session(self._uri, self._worker, self._subscribe, self._report_loss)
             except binding().libvirtError as error:
                 raise NotReady(
-                    translated(f"cannot connect to {self.uri}", error).message, _remedy(error)
+                    as_driver_error(f"cannot connect to {self.uri}", error).message, _remedy(error)
                 ) from error
             finally:
                 if late.is_set():
-                    self._answers_again()
+                    self._forget_failures()
             if late.is_set():
                 session.give_up()
             return session
@@ -155,17 +155,17 @@ class LibvirtConnection:
             raise
         return session
 
-    def _failed(self, error: AgentError) -> None:
-        self._why = error.message
+    def _note_failure(self, error: AgentError) -> None:
+        self._last_failure = error.message
         self._not_before = time.monotonic() + min(LONGEST_PAUSE, 2.0 ** min(self._failures, 16))
         self._failures += 1
 
-    def _lost(self, session: Session) -> None:
+    def _report_loss(self, session: Session) -> None:
         if not self._closed and session is self._session:
             LOG.warning("the connection to %s is lost", self.uri)
             self._changed()
 
-    def _answers_again(self) -> None:
+    def _forget_failures(self) -> None:
         """Drop the pause, because an abandoned call has ended and libvirtd answers again."""
         self._failures, self._not_before = 0, 0.0
         if not self._closed:

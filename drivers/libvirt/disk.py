@@ -73,7 +73,7 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
             return 0
         with os.scandir(cache) as entries:
             # Their allocated size, because they do not grow to their virtual size.
-            taken = sum(_occupied(entry) for entry in entries)
+            taken = sum(_allocated_bytes(entry) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return 0
     except OSError as error:
@@ -84,7 +84,7 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
     return -(-taken // GIB)
 
 
-def _occupied(entry: "os.DirEntry[str]") -> int:
+def _allocated_bytes(entry: "os.DirEntry[str]") -> int:
     """Return the allocated bytes of a file, 0 of one that was removed since the listing."""
     try:
         return entry.stat().st_blocks * SECTOR if entry.is_file() else 0

@@ -9,7 +9,7 @@ from agent.model.flavor import Flavor
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from agent.model.topology import Topology
 from drivers.libvirt.guest_cells import placed_cells
-from drivers.libvirt.guest_devices import Ways, mediated_devices_of, pci_devices_of
+from drivers.libvirt.guest_devices import FunctionAliases, mediated_devices_of, pci_devices_of
 from drivers.libvirt.raw_capabilities import DomainAnswer
 from drivers.libvirt.xml import Element, child, fault, kib_of, mib_up, natural, parse
 
@@ -96,13 +96,15 @@ class Domains:
     faults: tuple[str, ...] = ()
 
 
-def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology | None) -> Domains:
+def read_domains(
+    answers: Iterable[DomainAnswer], aliases: FunctionAliases, topology: Topology | None
+) -> Domains:
     """Parse all guests. A guest that cannot be parsed becomes a fault; the others stay."""
     found: dict[str, tuple[Domain, tuple[str, ...]]] = {}
     faults: list[str] = []
     for answer in answers:
         try:
-            guest = _domain(answer, ways, topology)
+            guest = _domain(answer, aliases, topology)
             if guest[0].uuid in found:
                 raise fault(f"guest {answer.name}", f"another has its uuid {answer.uuid}")
             found[guest[0].uuid] = guest
@@ -116,7 +118,7 @@ def read_domains(answers: Iterable[DomainAnswer], ways: Ways, topology: Topology
 
 
 def _domain(
-    answer: DomainAnswer, ways: Ways, topology: Topology | None
+    answer: DomainAnswer, aliases: FunctionAliases, topology: Topology | None
 ) -> tuple[Domain, tuple[str, ...]]:
     """Parse one guest, and the uuids of its mediated devices.
 
@@ -136,7 +138,7 @@ def _domain(
         vcpus=None if vcpu is None else natural(vcpu.text, f"{what}: vcpu"),
         state=answer.state,
         cells=placed_cells(root, topology, policy, what),
-        devices=pci_devices_of(root, ways, what),
+        devices=pci_devices_of(root, aliases, what),
         origin=origin,
     )
     return domain, mediated_devices_of(root, what)

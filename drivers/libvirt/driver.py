@@ -19,11 +19,11 @@ from drivers.libvirt.collector import Collector, ask_models
 from drivers.libvirt.connection import LibvirtConnection
 from drivers.libvirt.events import Events
 from drivers.libvirt.facts import QEMU, facts_of
-from drivers.libvirt.pmem import Namespace, configured, read_units
+from drivers.libvirt.pmem import Namespace, configured_namespaces, read_units
 from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
 from drivers.libvirt.settings import LibvirtSettings, option_warnings
-from drivers.libvirt.sleeping import remember, remembered, same_cores
-from drivers.libvirt.traits import offered
+from drivers.libvirt.sleeping import has_same_cores, read_topology, write_topology
+from drivers.libvirt.traits import compute_capabilities
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
 # How long a guest that stopped may stay away before it is reported, in seconds; see
@@ -60,7 +60,7 @@ class LibvirtDriver:
         self._libvirt, self._disk, self._ndctl = self._workers = tuple(
             DriverWorker("libvirt", late=LATE) for _ in range(3)
         )
-        self._asking = Collector(self._settings, self._disk)
+        self._collector = Collector(self._settings, self._disk)
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
         self._started: _Started | None = None
@@ -76,9 +76,9 @@ class LibvirtDriver:
         """Connect, and check that the host has what the options describe; see
         :class:`agent.driver.interface.Driver`.
         """
-        events = Events(self._tell, REBOOT)
+        events = Events(self._notify, REBOOT)
         connection = LibvirtConnection(
-            self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell
+            self._settings.uri, self._libvirt, events.subscribe, self._verify, self._notify
         )
         try:
             node = connection.session().ask(
@@ -90,8 +90,8 @@ class LibvirtDriver:
             events.close()
             raise
         self._started = _Started(host, node, connection, events)
-        if self._settings.sleepers:
-            self._topology = remembered(host.state_path)
+        if self._settings.power_managed_cpus:
+            self._topology = read_topology(host.state_path)
 
     def stop(self) -> None:
         """Close the connection, without waiting for libvirtd."""
@@ -110,12 +110,12 @@ class LibvirtDriver:
         """Return the hypervisor, also while libvirt does not answer: an outage does not remove the
         node.
         """
-        started = self._running()
+        started = self._require_start()
         return {started.host.identity: started.node}
 
     def facts(self, name: str) -> HostFacts:
         """Return the hypervisor's facts as of now; see :class:`agent.driver.interface.Driver`."""
-        started = self._running()
+        started = self._require_start()
         if name != started.node:
             raise DriverError(
                 f"driver libvirt: no node '{printable(name)}'",
@@ -123,13 +123,13 @@ class LibvirtDriver:
             )
         taken_at = time.time()
         try:
-            answers = self._asking.ask(started.connection.session())
+            answers = self._collector.ask(started.connection.session())
         except (DriverError, ConfigError) as error:
             return HostFacts(
                 name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message)
             )
         settings = self._settings
-        self._capabilities = offered(
+        self._capabilities = compute_capabilities(
             answers,
             self._excluded_images,
             file_backed_memory=settings.file_backed_memory > 0,
@@ -144,7 +144,7 @@ class LibvirtDriver:
                 vtpm=settings.vtpm,
                 tpm_secrets=settings.tpm_secrets,
                 file_backed_memory_mib=settings.file_backed_memory,
-                sleepers=settings.sleepers,
+                power_managed_cpus=settings.power_managed_cpus,
                 before=self._topology,
             )
         )
@@ -167,7 +167,7 @@ class LibvirtDriver:
         """
         return False
 
-    def _running(self) -> _Started:
+    def _require_start(self) -> _Started:
         if self._started is None:
             raise NotReady("driver libvirt: not started")
         return self._started
@@ -178,11 +178,11 @@ class LibvirtDriver:
             return
         before, self._topology = self._topology, facts.numa
         if (
-            self._settings.sleepers
+            self._settings.power_managed_cpus
             and not host.read_only
-            and not (before is not None and same_cores(before, facts.numa))
+            and not (before is not None and has_same_cores(before, facts.numa))
         ):
-            remember(host.state_path, facts.numa)
+            write_topology(host.state_path, facts.numa)
 
     def _verify(self, session: Session) -> None:
         """Check a new connection.
@@ -192,7 +192,7 @@ class LibvirtDriver:
         _verify_versions(session)
         ask_models(session, self._settings)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._started is not None:
             self._changed(self._started.node)
 
@@ -217,7 +217,7 @@ def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespac
     except ConfigErrors as several:
         errors += several.errors
     try:
-        namespaces = configured(conf.libvirt.pmem_namespaces)
+        namespaces = configured_namespaces(conf.libvirt.pmem_namespaces)
     except ConfigErrors as several:
         errors += several.errors
     if errors:

@@ -19,12 +19,12 @@ from drivers.libvirt.capabilities import Capabilities, read_capabilities
 from drivers.libvirt.domain import Domains, read_domains
 from drivers.libvirt.domain_capabilities import Emulator, read_emulators
 from drivers.libvirt.encryption import read_encryption
-from drivers.libvirt.guest_devices import ways_to
+from drivers.libvirt.guest_devices import function_aliases
 from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import NodeDeviceList, read_node_devices
 from drivers.libvirt.pci import read_pci
 from drivers.libvirt.raw_capabilities import RawCapabilities
-from drivers.libvirt.sleeping import with_sleeping
+from drivers.libvirt.sleeping import add_sleeping_cpus
 from drivers.libvirt.traits import (
     architecture_traits,
     emulator_traits,
@@ -72,7 +72,7 @@ def facts_of(
     vtpm: bool,
     tpm_secrets: Collection[str],
     file_backed_memory_mib: int,
-    sleepers: frozenset[int] = frozenset(),
+    power_managed_cpus: frozenset[int] = frozenset(),
     before: Topology | None = None,
 ) -> HostFacts:
     """Return the facts of the host, under the name of its node. An object that cannot be
@@ -83,16 +83,16 @@ def facts_of(
     - ``tpm_secrets``: where the secrets of TPMs may be kept.
     - ``file_backed_memory_mib``: what guests may have instead of the host's memory, in MiB; 0 for
       the host's memory.
-    - ``sleepers``: CPUs that are counted even while they are offline.
+    - ``power_managed_cpus``: CPUs that are counted even while they are offline.
     - ``before``: the topology as last seen.
     """
     faults = Faults()
     for section, told in answers.faults.items():
         faults.add(section, told)
     capabilities = _capabilities(answers, before, faults)
-    sleeping = sleepers & answers.present - capabilities.online
+    sleeping = power_managed_cpus & answers.present - capabilities.online
     if (awake := capabilities.topology.value) is not None:
-        whole = with_sleeping(
+        whole = add_sleeping_cpus(
             awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before
         )
         capabilities = replace(
@@ -127,13 +127,13 @@ def facts_of(
         disk_shared=answers.disk_shared,
         image_cache_gib=answers.image_cache_gib,
         numa=topology,
-        pci=None if answers.devices is None else _told(read_pci(devices), "pci", faults),
+        pci=None if answers.devices is None else _value_of(read_pci(devices), "pci", faults),
         mdev=None
         if answers.devices is None
-        else _told(read_mdevs(devices, domains.owners), "mdev", faults),
+        else _value_of(read_mdevs(devices, domains.owners), "mdev", faults),
         encryption=encryption.value,
         domains=None if answers.domains is None else domains.value,
-        traits=_known(
+        traits=_certain_traits(
             tpm_secret_traits(tpm_secrets)
             | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm),
             complete="traits" not in faults.incomplete(),
@@ -142,7 +142,7 @@ def facts_of(
     )
 
 
-def _told(read: PartialRead[T], section: Section, faults: Faults) -> T:
+def _value_of(read: PartialRead[T], section: Section, faults: Faults) -> T:
     """Return the value that was read, and note its faults."""
     faults.add(section, read.faults)
     return read.value
@@ -222,7 +222,7 @@ def _known_memory_mib(answers: RawCapabilities) -> int:
 def _domains(
     answers: RawCapabilities, devices: NodeDeviceList, topology: Topology | None, faults: Faults
 ) -> Domains:
-    found = read_domains(answers.domains or (), ways_to(devices), topology)
+    found = read_domains(answers.domains or (), function_aliases(devices), topology)
     faults.add("domains", found.faults)
     return found
 
@@ -267,7 +267,7 @@ def _traits(
     vtpm: bool,
 ) -> dict[str, bool]:
     """Return the traits of CPUs, architecture and emulators."""
-    traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
+    traits = feature_traits(capabilities.architecture, features, is_complete=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)
     if capabilities.topology.value is not None:
         traits |= hyperthreading_trait(capabilities.topology.value.smt)
@@ -278,7 +278,7 @@ def _traits(
     return traits
 
 
-def _known(traits: Mapping[str, bool], *, complete: bool) -> Mapping[str, bool]:
+def _certain_traits(traits: Mapping[str, bool], *, complete: bool) -> Mapping[str, bool]:
     """Return the traits; if they are not complete, only the true ones, because a missing one may be
     unknown.
     """

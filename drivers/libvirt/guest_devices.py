@@ -20,7 +20,7 @@ _BY_ADDRESS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class FunctionAliases:
     """Virtual functions by the other names under which guests use them."""
 
     interfaces: Mapping[str, PciAddress] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Ways:
     """By the path of the vDPA device."""
 
 
-def ways_to(devices: NodeDeviceList) -> Ways:
+def function_aliases(devices: NodeDeviceList) -> FunctionAliases:
     """Return which interface or vDPA device leads to which virtual function. A function that cannot
     be parsed is left out: it is a fault of the PCI section.
     """
@@ -45,7 +45,7 @@ def ways_to(devices: NodeDeviceList) -> Ways:
             if name and device.parent in addresses:
                 yield name, addresses[device.parent]
 
-    return Ways(dict(below("net", "interface")), dict(below("vdpa", "chardev")))
+    return FunctionAliases(dict(below("net", "interface")), dict(below("vdpa", "chardev")))
 
 
 def _virtual_function(device: NodeDevice) -> PciAddress | None:
@@ -57,7 +57,7 @@ def _virtual_function(device: NodeDevice) -> PciAddress | None:
         return None
 
 
-def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, ...]:
+def pci_devices_of(domain: Element, aliases: FunctionAliases, what: str) -> tuple[PciAddress, ...]:
     """Return the PCI functions of a guest, ordered by address.
 
     :raises DriverError: an address is garbled.
@@ -70,10 +70,12 @@ def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, 
         for path in _BY_ADDRESS
         for address in devices.findall(path)
     }
-    return tuple(sorted(named | set(_behind_interfaces(devices.findall("interface"), ways))))
+    return tuple(sorted(named | set(_behind_interfaces(devices.findall("interface"), aliases))))
 
 
-def _behind_interfaces(interfaces: Iterable[Element], ways: Ways) -> Iterator[PciAddress]:
+def _behind_interfaces(
+    interfaces: Iterable[Element], aliases: FunctionAliases
+) -> Iterator[PciAddress]:
     """Yield the functions behind interfaces. An interface that is passed through as a whole takes
     its function with it; a shared one does not.
     """
@@ -82,10 +84,10 @@ def _behind_interfaces(interfaces: Iterable[Element], ways: Ways) -> Iterator[Pc
         if source is None:
             continue
         kind, name = interface.get("type"), source.get("dev", "")
-        if kind == "direct" and source.get("mode") == "passthrough" and name in ways.interfaces:
-            yield ways.interfaces[name]
-        elif kind == "vdpa" and name in ways.vdpa:
-            yield ways.vdpa[name]
+        if kind == "direct" and source.get("mode") == "passthrough" and name in aliases.interfaces:
+            yield aliases.interfaces[name]
+        elif kind == "vdpa" and name in aliases.vdpa:
+            yield aliases.vdpa[name]
 
 
 def mediated_devices_of(domain: Element, what: str) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
     cells: dict[int, int] = {}
     siblings: dict[int, str] = {}
     packages: dict[int, str] = {}
-    for cpu, folder in _numbered(sysfs / "devices/system/cpu", "cpu"):
+    for cpu, folder in _numbered_entries(sysfs / "devices/system/cpu", "cpu"):
         # These links stay when a CPU goes offline, whereas the cell's own list drops it.
-        for cell, _ in _numbered(folder, "node"):
+        for cell, _ in _numbered_entries(folder, "node"):
             cells[cpu] = cell
         for found, name in ((siblings, "thread_siblings_list"), (packages, "physical_package_id")):
             with suppress(DriverError):
@@ -45,7 +45,7 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
     return KernelCpus(cells, siblings, packages, psutil.virtual_memory().total // 1024**2)
 
 
-def _numbered(folder: Path, name: str) -> list[tuple[int, Path]]:
+def _numbered_entries(folder: Path, name: str) -> list[tuple[int, Path]]:
     """Return the entries of ``folder`` named ``name`` and a number, with that number."""
     try:
         found = [

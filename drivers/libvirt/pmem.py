@@ -32,7 +32,7 @@ class Namespace:
     """The operator's label, which becomes the resource class."""
 
 
-def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
+def configured_namespaces(entries: Sequence[str]) -> tuple[Namespace, ...]:
     """Return the namespaces of the option.
 
     :raises ConfigErrors: an entry is malformed, or a label or namespace is given twice.
@@ -79,7 +79,7 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
     :raises ConfigErrors: the host does not have them all.
     :raises DriverError: the host cannot be asked.
     """
-    present = _present(output_of(["ndctl", "list", "--namespaces"]))
+    present = _present_namespaces(output_of(["ndctl", "list", "--namespaces"]))
     absent = [namespace.name for namespace in namespaces if namespace.name not in present]
     if absent:
         what = f"the host has {', '.join(sorted(present)) or 'none'} (ndctl list --namespaces)"
@@ -101,7 +101,7 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
     )
 
 
-def _present(text: str) -> Mapping[str, Mapping[str, str]]:
+def _present_namespaces(text: str) -> Mapping[str, Mapping[str, str]]:
     """Return what ``ndctl`` lists: by name, the size in bytes and the device of each.
 
     :raises DriverError: the list cannot be parsed.

@@ -97,7 +97,7 @@ def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMac
         return
     yield EmulatedMachine(architecture, emulator, None)
     names = {(machine.text or "").strip() for machine in arch.findall("machine")}
-    wanted_here = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
+    names_to_ask = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
     yield from (
-        EmulatedMachine(architecture, emulator, name) for name in wanted_here if name in names
+        EmulatedMachine(architecture, emulator, name) for name in names_to_ask if name in names
     )

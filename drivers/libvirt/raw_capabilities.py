@@ -69,7 +69,6 @@ class RawCapabilities:
     hypervisor_version: int
     """major * 1 000 000 + minor * 1 000 + release."""
     hypervisor_type: str
-    hostname: str
     info: tuple[str, int, int, int, int, int, int, int] | None
     """``getInfo``: model, memory in MiB, CPUs, MHz, nodes, sockets, cores, threads."""
     online: frozenset[int] | None

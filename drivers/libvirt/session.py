@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from agent.driver.worker import DriverWorker
 from agent.errors import DriverTimeout
-from drivers.libvirt.binding import ConnectionLost, binding, translated
+from drivers.libvirt.binding import ConnectionLost, as_driver_error, binding
 
 # A hanging libvirtd is noticed after COUNT intervals (in seconds) without a sign of life.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
@@ -59,7 +59,7 @@ class Session:
 
     def _prepare(self, subscribe: Subscribe) -> None:
         handle, libvirt = self._handle, binding()
-        handle.registerCloseCallback(self._closed, None)
+        handle.registerCloseCallback(self._note_close, None)
         self._undo.append(handle.unregisterCloseCallback)
         try:
             handle.setKeepAlive(KEEPALIVE_INTERVAL, KEEPALIVE_COUNT)
@@ -120,7 +120,7 @@ class Session:
         try:
             return question(self._handle)
         except binding().libvirtError as error:
-            failure = translated(what, error)
+            failure = as_driver_error(what, error)
         finally:
             with self._lock:
                 self._users -= 1
@@ -131,7 +131,7 @@ class Session:
         # to the connection in its traceback.
         raise failure
 
-    def _closed(self, _handle: Handle, reason: int, _nothing: None) -> None:
+    def _note_close(self, _handle: Handle, reason: int, _nothing: None) -> None:
         """Note a break that libvirt itself reports, in the thread of the event loop."""
         if reason != binding().VIR_CONNECT_CLOSE_REASON_CLIENT:
             self._break()

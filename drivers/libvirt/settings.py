@@ -61,7 +61,7 @@ class LibvirtSettings:
     """Architecture and default machine type of guests."""
     raw_images_only: bool = False
     """Disks cannot be made from other images."""
-    sleepers: frozenset[int] = frozenset()
+    power_managed_cpus: frozenset[int] = frozenset()
     """CPUs that are counted even while they are offline."""
 
     @classmethod
@@ -106,7 +106,7 @@ class LibvirtSettings:
             ),
             sysfs=Path(conf.host.sysfs_root),
             machines=tuple(_machine(text) for text in options.hw_machine_type),
-            sleepers=_sleepers(conf),
+            power_managed_cpus=_power_managed_cpus(conf),
             raw_images_only=options.images_type in ("lvm", "rbd") and not conf.force_raw_images,
         )
 
@@ -179,7 +179,7 @@ def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
     )
 
 
-def _sleepers(conf: cfg.ConfigOpts) -> frozenset[int]:
+def _power_managed_cpus(conf: cfg.ConfigOpts) -> frozenset[int]:
     """Return the dedicated CPUs without CPU 0, which nova never takes offline; empty unless nova's
     power management takes CPUs offline.
     """

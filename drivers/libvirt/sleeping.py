@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 FILE = "libvirt-cores.json"
 
 
-def with_sleeping(
+def add_sleeping_cpus(
     topology: Topology,
     online: frozenset[int],
     sleeping: frozenset[int],
@@ -43,7 +43,7 @@ def with_sleeping(
     last = {cell.id: cell for cell in (before.cells if before is not None else ())}
     return Topology(
         tuple(
-            _awake(
+            _add_to_cell(
                 cell,
                 last.get(cell.id),
                 online,
@@ -54,14 +54,16 @@ def with_sleeping(
     )
 
 
-def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: frozenset[int]) -> Cell:
+def _add_to_cell(
+    cell: Cell, last: Cell | None, online: frozenset[int], sleeping: frozenset[int]
+) -> Cell:
     """Return the cell as it would be with these CPUs online."""
     if not sleeping:
         return cell
     remembered = [
         core
         for core in (last.siblings if last is not None else ())
-        if core & sleeping and _agrees(core, cell, online, sleeping)
+        if core & sleeping and _is_possible_core(core, cell, online, sleeping)
     ]
     whole = [*remembered]
     whole += [core for core in cell.siblings if not any(core <= known for known in remembered)]
@@ -75,7 +77,7 @@ def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: froz
     )
 
 
-def _agrees(
+def _is_possible_core(
     core: frozenset[int], cell: Cell, online: frozenset[int], sleeping: frozenset[int]
 ) -> bool:
     """Whether a remembered core is still possible: its online CPUs are one core now, and the others
@@ -85,7 +87,7 @@ def _agrees(
     return core - awake <= sleeping and (not awake or awake in cell.siblings)
 
 
-def same_cores(topology: Topology, other: Topology) -> bool:
+def has_same_cores(first: Topology, second: Topology) -> bool:
     """Whether both have the same CPUs on the same cells and cores."""
 
     def cores(
@@ -93,19 +95,19 @@ def same_cores(topology: Topology, other: Topology) -> bool:
     ) -> list[tuple[int, frozenset[int], tuple[frozenset[int], ...], frozenset[int]]]:
         return [(cell.id, cell.cpus, cell.siblings, cell.sockets) for cell in topology.cells]
 
-    return cores(topology) == cores(other)
+    return cores(first) == cores(second)
 
 
 # --- over restarts --------------------------------------------------------------------------------
 
 
-def remembered(folder: Path) -> Topology | None:
+def read_topology(folder: Path) -> Topology | None:
     """Return the topology written to ``folder``; None if there is none that can be used, because
     all CPUs are online again sooner or later.
     """
     try:
         document: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Topology(tuple(_cell(cell) for cell in document["cells"]))
+        return Topology(tuple(_parse_cell(cell) for cell in document["cells"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -120,18 +122,22 @@ def remembered(folder: Path) -> Topology | None:
         return None
 
 
-def _cell(said: Mapping[str, Any]) -> Cell:
-    cores = tuple(_cpus(core) for core in said["siblings"])
+def _parse_cell(document: Mapping[str, Any]) -> Cell:
+    cores = tuple(_parse_cpus(core) for core in document["siblings"])
     return Cell(
-        int(said["id"]), _cpus(said["cpus"]), 0, siblings=cores, sockets=_cpus(said["sockets"])
+        int(document["id"]),
+        _parse_cpus(document["cpus"]),
+        0,
+        siblings=cores,
+        sockets=_parse_cpus(document["sockets"]),
     )
 
 
-def _cpus(said: Iterable[Any]) -> frozenset[int]:
-    return frozenset(int(cpu) for cpu in said)
+def _parse_cpus(numbers: Iterable[Any]) -> frozenset[int]:
+    return frozenset(int(cpu) for cpu in numbers)
 
 
-def remember(folder: Path, topology: Topology) -> None:
+def write_topology(folder: Path, topology: Topology) -> None:
     """Write down which CPUs are on which cells and cores. A failure is logged; the topology is then
     lost at the next restart only.
     """

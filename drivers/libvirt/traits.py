@@ -41,7 +41,7 @@ _IMAGES = "COMPUTE_IMAGE_TYPE_"
 _IMAGE_TYPES = frozenset({"AKI", "AMI", "ARI", "ISO", "QCOW2", "RAW"})
 
 
-def offered(
+def compute_capabilities(
     answers: RawCapabilities,
     excluded_images: Collection[str],
     *,
@@ -199,15 +199,15 @@ def with_flags(features: frozenset[str], flags: Iterable[str]) -> frozenset[str]
 
 
 def feature_traits(
-    architecture: str, features: frozenset[str], *, all_told: bool
+    architecture: str, features: frozenset[str], *, is_complete: bool
 ) -> dict[str, bool]:
-    """Return the standard traits of ``features``. ``all_told``: the list of features is complete,
-    so a missing feature makes its trait false.
+    """Return the standard traits of ``features``. ``is_complete``: the list of features is
+    complete, so a missing feature makes its trait false.
     """
     known = _ALL.get(architecture, frozenset())
     of_one = _of_arm if architecture == "aarch64" else _of_x86
     found = {trait for name in features for trait in of_one(name)} & known
-    return {trait: trait in found for trait in sorted(known) if all_told or trait in found}
+    return {trait: trait in found for trait in sorted(known) if is_complete or trait in found}
 
 
 # What QEMU offers, in the words of the traits, where libvirt does not list it; with the versions of
@@ -248,7 +248,7 @@ _ARCHITECTURES = {"armv6l": "ARMV6", "armv7l": "ARMV7", "armv7b": "ARMV7B"}
 
 def architecture_traits(architecture: str) -> dict[str, bool]:
     """Return which of the standard architectures the host has."""
-    return _chosen("HW_ARCH_", {_ARCHITECTURES.get(architecture, architecture)})
+    return _choices("HW_ARCH_", {_ARCHITECTURES.get(architecture, architecture)})
 
 
 def hyperthreading_trait(smt: bool) -> dict[str, bool]:
@@ -264,18 +264,18 @@ def emulator_traits(
 
     What neither libvirt lists nor its version implies has no trait, neither true nor false.
     """
-    traits = _chosen("COMPUTE_ARCH_", {emulator.architecture for emulator in emulators})
+    traits = _choices("COMPUTE_ARCH_", {emulator.architecture for emulator in emulators})
     for prefix in _LISTED_ONLY:
-        listed = _listed(emulators, prefix)
-        traits |= _chosen(prefix, listed) if listed is not None else {}
+        listed = _listed_words(emulators, prefix)
+        traits |= _choices(prefix, listed) if listed is not None else {}
     for prefix, since in _BY_VERSION.items():
-        listed = _listed(emulators, prefix)
+        listed = _listed_words(emulators, prefix)
         has = {
             name
             for name, (libvirt, qemu) in since.items()
             if libvirt_version >= libvirt and qemu_version >= qemu
         }
-        traits |= _chosen(prefix, has if listed is None else listed)
+        traits |= _choices(prefix, has if listed is None else listed)
     return (
         traits
         | _viommu(emulators, libvirt_version)
@@ -288,17 +288,17 @@ def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
     """Return where the secret of a guest's emulated TPM may be kept; from the option alone, because
     no emulator reports it.
     """
-    return _chosen("COMPUTE_SECURITY_TPM_SECRET_SECURITY_", allowed)
+    return _choices("COMPUTE_SECURITY_TPM_SECRET_SECURITY_", allowed)
 
 
-def _listed(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
+def _listed_words(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
     """Return the words that some emulator lists; None if none lists any."""
     said = [emulator.offers[prefix] for emulator in emulators if prefix in emulator.offers]
     return set().union(*said) if said else None
 
 
 def _viommu(emulators: Sequence[Emulator], libvirt_version: int) -> dict[str, bool]:
-    models = _listed(emulators, "COMPUTE_VIOMMU_MODEL_")
+    models = _listed_words(emulators, "COMPUTE_VIOMMU_MODEL_")
     if models is None:
         models = {
             model
@@ -306,7 +306,7 @@ def _viommu(emulators: Sequence[Emulator], libvirt_version: int) -> dict[str, bo
             if (model := _VIOMMU_OF_ARCHITECTURE.get(emulator.architecture))
         }
         models |= {"VIRTIO"} if libvirt_version >= _VIOMMU_VIRTIO else set()
-    return _chosen("COMPUTE_VIOMMU_MODEL_", models | ({"AUTO"} if models else set()))
+    return _choices("COMPUTE_VIOMMU_MODEL_", models | ({"AUTO"} if models else set()))
 
 
 def _tpm(emulators: Sequence[Emulator], vtpm: bool) -> dict[str, bool]:
@@ -320,7 +320,7 @@ def _tpm(emulators: Sequence[Emulator], vtpm: bool) -> dict[str, bool]:
     }
 
 
-def _chosen(prefix: str, words: Iterable[str]) -> dict[str, bool]:
+def _choices(prefix: str, words: Iterable[str]) -> dict[str, bool]:
     """Return all standard traits that begin with ``prefix``: true for those that ``words`` name; a
     word without a trait is dropped.
     """

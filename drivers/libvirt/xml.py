@@ -214,7 +214,7 @@ class NumberLists:
         """
         if text not in self._known:
             try:
-                self._known[text] = self._parsed(text.strip())
+                self._known[text] = self._parse_list(text.strip())
             except ValueError as error:
                 raise fault(what, str(error)) from error
         return self._known[text]
@@ -225,7 +225,7 @@ class NumberLists:
         """
         return only_one(self.read(text, what)) if text else None
 
-    def _parsed(self, text: str) -> frozenset[int]:
+    def _parse_list(self, text: str) -> frozenset[int]:
         if len(text) > LONGEST:
             raise ValueError(f"a list of {len(text)} characters is too long")
         spans = _SPAN.findall(text)

@@ -197,7 +197,6 @@ def answers(**changes: Any) -> RawCapabilities:
         libvirt_version=10_000_000,
         hypervisor_version=8_002_000,
         hypervisor_type="QEMU",
-        hostname="compute-1",
         info=("x86_64", 31913, 7, 2500, 1, 1, 4, 2),
         online=ONLINE,
         capabilities=fixture("capabilities.xml"),

@@ -192,10 +192,10 @@ def test_what_is_asked_once_is_asked_again_on_a_new_connection_only(libvirtd):
     with started(libvirtd.uri) as driver:
         node = node_of(driver)
         driver.facts(node)
-        known = driver._asking._known
+        known = driver._collector._known
         driver.facts(node)
-        assert driver._asking._known is known
+        assert driver._collector._known is known
         libvirtd.stop()
         libvirtd.start()
         until(lambda: not driver.facts(node).incomplete, seconds=5)
-        assert driver._asking._known is not known
+        assert driver._collector._known is not known

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from drivers.ironic.managed import NodeList, managed
+from drivers.ironic.managed import NodeList, managed_nodes
 from drivers.ironic.node import BareMetalNode
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, OTHER, node
 
@@ -30,32 +30,32 @@ def never(uuid: str) -> BareMetalNode | None:
 
 def test_s_36_a_node_with_an_instance_of_another_agent_is_not_managed_until_it_is_free():
     mine = node(uuid=OTHER, instance_uuid=INSTANCE)
-    assert managed([node(instance_uuid=THEIRS), mine], Instances(), never) == [mine]
-    assert managed([node(), mine], Instances(), never) == [node(), mine]
+    assert managed_nodes([node(instance_uuid=THEIRS), mine], Instances(), never) == [mine]
+    assert managed_nodes([node(), mine], Instances(), never) == [node(), mine]
 
 
 def test_an_instance_that_no_record_knows_makes_the_node_nobody_elses():
     mine, unknown = node(uuid=OTHER, instance_uuid=INSTANCE), node(instance_uuid=UNKNOWN)
-    assert managed([unknown, mine], Instances(), never) == [unknown, mine]
+    assert managed_nodes([unknown, mine], Instances(), never) == [unknown, mine]
 
 
 def test_a_node_with_our_instance_stays_ours_when_it_leaves_group_and_shard():
     moved = node(uuid=OTHER, instance_uuid=INSTANCE)
-    assert managed([node()], Instances(), {OTHER: moved}.get) == [node(), moved]
+    assert managed_nodes([node()], Instances(), {OTHER: moved}.get) == [node(), moved]
 
 
 def test_once_that_instance_is_gone_or_the_node_is_it_is_not():
-    assert managed([node()], Instances(), {OTHER: node(uuid=OTHER)}.get) == [node()]
-    assert managed([node()], Instances(), lambda _uuid: None) == [node()]
+    assert managed_nodes([node()], Instances(), {OTHER: node(uuid=OTHER)}.get) == [node()]
+    assert managed_nodes([node()], Instances(), lambda _uuid: None) == [node()]
 
 
 def test_without_records_everything_listed_is_ours():
-    assert managed([node(instance_uuid=THEIRS)], None, never) == [node(instance_uuid=THEIRS)]
+    assert managed_nodes([node(instance_uuid=THEIRS)], None, never) == [node(instance_uuid=THEIRS)]
 
 
 def test_the_records_are_asked_once_and_only_for_nodes_with_instances():
     records = Instances()
-    managed([node(), node(uuid=OTHER, instance_uuid=INSTANCE)], records, never)
+    managed_nodes([node(), node(uuid=OTHER, instance_uuid=INSTANCE)], records, never)
     assert records.asked == [[INSTANCE]]
 
 

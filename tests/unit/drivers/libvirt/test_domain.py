@@ -10,7 +10,7 @@ from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.domain import read_domains
-from drivers.libvirt.guest_devices import Ways, ways_to
+from drivers.libvirt.guest_devices import FunctionAliases, function_aliases
 from drivers.libvirt.node_devices import read_node_devices
 from tests.support.libvirt_answers import (
     DEVICES,
@@ -40,7 +40,7 @@ def guest(inside: str, **more) -> Domain:
                 uuid=UUID,
             )
         ],
-        more.get("ways", Ways()),
+        more.get("aliases", FunctionAliases()),
         HOST,
     )
     assert read.faults == ()
@@ -52,7 +52,9 @@ def pins(*of: str) -> str:
 
 
 def test_pinned_guest_with_its_cells_devices_and_origin():
-    read = read_domains([domain("pinned_guest")], ways_to(read_node_devices(DEVICES)), HOST)
+    read = read_domains(
+        [domain("pinned_guest")], function_aliases(read_node_devices(DEVICES)), HOST
+    )
     assert read.faults == ()
     uuid = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
     assert read.value == (
@@ -95,7 +97,7 @@ def test_pinned_guest_with_its_cells_devices_and_origin():
 
 def test_floating_guest_of_an_older_nova():
     [one] = read_domains(
-        [domain("floating_guest", "paused")], ways_to(read_node_devices(DEVICES)), HOST
+        [domain("floating_guest", "paused")], function_aliases(read_node_devices(DEVICES)), HOST
     ).value
     assert (one.state, one.memory_mib, one.vcpus, one.cells) == ("paused", 512, 2, ())
     assert one.devices == (PciAddress.parse(VF_1),)
@@ -108,7 +110,7 @@ def test_floating_guest_of_an_older_nova():
 
 
 def test_s_24_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_memory_are():
-    [one] = read_domains([domain("pinned_guest")], Ways(), HOST).value
+    [one] = read_domains([domain("pinned_guest")], FunctionAliases(), HOST).value
     assert [(cell.host_cell, len(cell.pins)) for cell in one.cells] == [(0, 2), (8, 2)]
 
 
@@ -217,12 +219,12 @@ def test_devices_by_address_interface_and_disk():
 
 
 def test_interface_of_a_physical_function_leads_nowhere():
-    ways = ways_to(
+    aliases = function_aliases(
         read_node_devices(
             [physical(PF, 4), virtual(VF_0, PF), net("ens4f0", PF), net("ens4f0v0", VF_0)]
         )
     )
-    assert ways == Ways({"ens4f0v0": PciAddress.parse(VF_0)})
+    assert aliases == FunctionAliases({"ens4f0v0": PciAddress.parse(VF_0)})
 
 
 def test_interface_that_the_host_does_not_have_any_more_is_no_device():
@@ -246,8 +248,8 @@ def test_mediated_device_belongs_to_the_guest_that_runs_not_to_one_that_is_off()
         domain("on", "running", xml, UUID.replace("7b1d", "0a1d")),
     )
     for order in ((off, on), (on, off)):
-        assert read_domains(order, Ways(), HOST).owners == {MDEV: on.uuid}
-    assert read_domains([off], Ways(), HOST).owners == {MDEV: off.uuid}
+        assert read_domains(order, FunctionAliases(), HOST).owners == {MDEV: on.uuid}
+    assert read_domains([off], FunctionAliases(), HOST).owners == {MDEV: off.uuid}
 
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -272,7 +274,7 @@ def test_origin_of_which_a_part_was_not_written_is_none(missing):
     xml = PINNED.replace(f"<nova:{missing}", "<nova:gone").replace(
         f"</nova:{missing}>", "</nova:gone>"
     )
-    assert read_domains([domain("g", xml=xml)], Ways(), HOST).value[0].origin is None
+    assert read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value[0].origin is None
 
 
 @pytest.mark.parametrize(
@@ -289,7 +291,7 @@ def test_root_disk_of_an_image_is_no_volume(root, volume_backed):
         '<nova:root type="image" uuid="1b2c3d4e-5f60-4718-92a3-b4c5d6e7f809"/>', root
     )
     assert (
-        read_domains([domain("g", xml=xml)], Ways(), HOST).value[0].origin.volume_backed
+        read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value[0].origin.volume_backed
         is volume_backed
     )
 
@@ -329,7 +331,7 @@ def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, n
     assert old in PINNED
     read = read_domains(
         [domain("pinned", xml=PINNED.replace(old, new)), domain("floating", xml=FLOATING)],
-        Ways(),
+        FunctionAliases(),
         HOST,
     )
     assert [one.name for one in read.value] == ["floating"]
@@ -341,7 +343,7 @@ def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, n
 def test_guests_of_one_uuid_or_none_are_faults():
     read = read_domains(
         [domain("a", xml=FLOATING), domain("b", xml=FLOATING), domain("c", xml=FLOATING, uuid="c")],
-        Ways(),
+        FunctionAliases(),
         None,
     )
     assert [one.name for one in read.value] == ["a"]
@@ -352,6 +354,6 @@ def test_guests_of_one_uuid_or_none_are_faults():
 
 
 def test_without_a_topology_only_what_the_guest_itself_says_is_known():
-    [one] = read_domains([domain("pinned_guest")], Ways(), None).value
+    [one] = read_domains([domain("pinned_guest")], FunctionAliases(), None).value
     assert [cell.host_cell for cell in one.cells] == [0, 8]
     assert one.cells[0].reserved == {2}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agent.errors import ConfigErrors, DriverError
-from drivers.libvirt.pmem import Namespace, configured, read_units
+from drivers.libvirt.pmem import Namespace, configured_namespaces, read_units
 
 LISTED = [
     {
@@ -40,7 +40,7 @@ def ndctl(tmp_path, monkeypatch):
 
 def test_s_14_labels_become_resource_classes_with_a_unit_for_each_namespace(ndctl):
     ndctl(json.dumps(LISTED))
-    units = read_units(configured(["a:ns0|ns1", " b : namespace1.0 "]))
+    units = read_units(configured_namespaces(["a:ns0|ns1", " b : namespace1.0 "]))
     assert [(one.resource_class, one.identifier, one.metadata["label"]) for one in units] == [
         ("CUSTOM_PMEM_NAMESPACE_A", "ns0", "a"),
         ("CUSTOM_PMEM_NAMESPACE_A", "ns1", "a"),
@@ -55,12 +55,12 @@ def test_s_14_labels_become_resource_classes_with_a_unit_for_each_namespace(ndct
 
 def test_s_14_a_namespace_that_is_given_twice_is_an_error():
     with pytest.raises(ConfigErrors, match="the namespace ns0 is given 2 times"):
-        configured(["a:ns0|ns1", "b:ns0"])
+        configured_namespaces(["a:ns0|ns1", "b:ns0"])
 
 
 def test_all_that_is_wrong_with_the_option_is_told_at_once():
     with pytest.raises(ConfigErrors) as caught:
-        configured(["a:ns0", "A:ns2", "ns1", "b:", "c d:ns3", "e:ns4|ns4", "f:n s"])
+        configured_namespaces(["a:ns0", "A:ns2", "ns1", "b:", "c d:ns3", "e:ns4|ns4", "f:n s"])
     told = [error.message for error in caught.value.errors]
     assert len(told) == 6
     assert sum("is no label with its namespaces" in one for one in told) == 4

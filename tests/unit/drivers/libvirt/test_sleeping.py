@@ -5,7 +5,13 @@ kernel still tells.
 import pytest
 
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.sleeping import FILE, remember, remembered, same_cores, with_sleeping
+from drivers.libvirt.sleeping import (
+    FILE,
+    add_sleeping_cpus,
+    has_same_cores,
+    read_topology,
+    write_topology,
+)
 
 ALL = frozenset(range(8))
 
@@ -43,31 +49,37 @@ def seen(*sleeping: int) -> Topology:
 
 @pytest.mark.parametrize("sleeping", [{2, 3}, {1, 3}, {3}, {4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}])
 def test_what_was_seen_awake_is_known_asleep(sleeping):
-    assert with_sleeping(seen(*sleeping), ALL - sleeping, frozenset(sleeping), {}, AWAKE) == AWAKE
+    assert (
+        add_sleeping_cpus(seen(*sleeping), ALL - sleeping, frozenset(sleeping), {}, AWAKE) == AWAKE
+    )
 
 
 def test_what_was_never_seen_awake_is_on_the_cell_that_the_kernel_tells_and_a_core_of_its_own():
-    first, second = with_sleeping(seen(3, 5), ALL - {3, 5}, frozenset({3, 5}), {3: 0}, None).cells
+    first, second = add_sleeping_cpus(
+        seen(3, 5), ALL - {3, 5}, frozenset({3, 5}), {3: 0}, None
+    ).cells
     assert (first.cpus, first.siblings) == (frozenset(range(4)), cores({0, 2}, {1}, {3}))
     # Nobody knows where 5 is.
     assert (second.cpus, second.siblings) == (frozenset({4, 6, 7}), cores({4, 6}, {7}))
 
 
 def test_cores_are_learned_as_cpus_wake_up_in_turn():
-    only_two = with_sleeping(
+    only_two = add_sleeping_cpus(
         seen(0, 1, 3), ALL - {0, 1, 3}, frozenset({0, 1, 3}), {0: 0, 1: 0, 3: 0}, None
     )
     assert only_two.cells[0].siblings == cores({0}, {1}, {2}, {3})
-    with_zero = with_sleeping(seen(1, 3), ALL - {1, 3}, frozenset({1, 3}), {1: 0, 3: 0}, only_two)
+    with_zero = add_sleeping_cpus(
+        seen(1, 3), ALL - {1, 3}, frozenset({1, 3}), {1: 0, 3: 0}, only_two
+    )
     assert with_zero.cells[0].siblings == cores({0, 2}, {1}, {3})
-    assert with_sleeping(seen(), ALL, frozenset(), {}, with_zero) == AWAKE
+    assert add_sleeping_cpus(seen(), ALL, frozenset(), {}, with_zero) == AWAKE
 
 
 def test_a_core_that_is_another_one_now_is_forgotten():
     now = Topology(
         (Cell(0, frozenset({0, 1, 2}), 1024, siblings=cores({0, 1}, {2})), AWAKE.cells[1])
     )
-    (cell, _) = with_sleeping(
+    (cell, _) = add_sleeping_cpus(
         now,
         ALL - {3},
         frozenset({3}),
@@ -78,15 +90,15 @@ def test_a_core_that_is_another_one_now_is_forgotten():
 
 
 def test_a_thread_that_is_offline_for_good_is_in_no_core():
-    assert with_sleeping(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[
+    assert add_sleeping_cpus(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[
         0
     ].siblings == cores({0}, {1, 3})
 
 
 def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
-    assert remembered(tmp_path) is None
-    remember(tmp_path, AWAKE)
-    assert same_cores(remembered(tmp_path), AWAKE)
+    assert read_topology(tmp_path) is None
+    write_topology(tmp_path, AWAKE)
+    assert has_same_cores(read_topology(tmp_path), AWAKE)
     assert [one.name for one in tmp_path.iterdir()] == [FILE]
 
 
@@ -103,9 +115,9 @@ def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
 )
 def test_what_cannot_be_used_of_a_memory_is_left_out(tmp_path, text):
     (tmp_path / FILE).write_text(text)
-    assert remembered(tmp_path) is None
+    assert read_topology(tmp_path) is None
 
 
 def test_a_folder_that_cannot_be_written_loses_only_the_memory(tmp_path):
-    remember(tmp_path / "nowhere", AWAKE)
-    assert remembered(tmp_path / "nowhere") is None
+    write_topology(tmp_path / "nowhere", AWAKE)
+    assert read_topology(tmp_path / "nowhere") is None

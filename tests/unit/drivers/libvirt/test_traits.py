@@ -54,34 +54,34 @@ def device(xml: str, architecture: str = "x86_64") -> str:
 )
 def test_feature_is_the_traits_that_are_called_otherwise(feature, traits):
     assert (
-        true(feature_traits("x86_64", frozenset({feature}), all_told=True), "HW_CPU_X86_") == traits
+        true(feature_traits("x86_64", frozenset({feature}), is_complete=True), "HW_CPU_X86_") == traits
     )
 
 
 def test_every_trait_of_a_feature_is_a_standard_one_and_the_others_are_false():
-    traits = feature_traits("x86_64", frozenset({"mmx"}), all_told=True)
+    traits = feature_traits("x86_64", frozenset({"mmx"}), is_complete=True)
     assert set(traits) <= set(os_traits.get_traits("HW_CPU_X86_"))
     assert len(traits) > 50
     assert true(traits) == {os_traits.HW_CPU_X86_MMX}
 
 
 def test_what_belongs_to_children_of_the_root_is_never_told():
-    told = feature_traits("x86_64", frozenset({"sev", "sev-es"}), all_told=True)
+    told = feature_traits("x86_64", frozenset({"sev", "sev-es"}), is_complete=True)
     assert not {name for name in told if "SEV" in name or "TDX" in name}
 
 
 def test_features_that_nobody_wrote_out_make_no_trait_false():
-    assert feature_traits("x86_64", frozenset({"mmx", "ht"}), all_told=False) == {
+    assert feature_traits("x86_64", frozenset({"mmx", "ht"}), is_complete=False) == {
         os_traits.HW_CPU_X86_MMX: True
     }
 
 
 def test_arm_has_traits_of_its_own_and_others_none():
-    assert true(feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), all_told=True)) == {
+    assert true(feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), is_complete=True)) == {
         "HW_CPU_AARCH64_ASIMD",
         "HW_CPU_AARCH64_SVE",
     }
-    assert feature_traits("s390x", frozenset({"vx", "avx2"}), all_told=True) == {}
+    assert feature_traits("s390x", frozenset({"vx", "avx2"}), is_complete=True) == {}
 
 
 def test_expanded_features_are_those_of_all_models_but_the_ones_switched_off():

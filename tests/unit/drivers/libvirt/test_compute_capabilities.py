@@ -3,7 +3,7 @@
 import os_traits
 import pytest
 
-from drivers.libvirt.traits import offered
+from drivers.libvirt.traits import compute_capabilities
 from tests.support.libvirt_answers import answers
 
 LOADER = (
@@ -17,7 +17,7 @@ def secure(*values):
 
 
 def test_all_that_is_told_is_a_standard_trait():
-    assert set(offered(answers(), [], file_backed_memory=False)) <= set(
+    assert set(compute_capabilities(answers(), [], file_backed_memory=False)) <= set(
         os_traits.get_traits("COMPUTE_")
     )
 
@@ -27,7 +27,7 @@ def test_all_that_is_told_is_a_standard_trait():
     [(8_000_000, False, False), (8_006_000, True, False), (8_007_000, True, True)],
 )
 def test_what_came_with_a_later_libvirt(version, firmware, addresses):
-    found = offered(answers(libvirt_version=version), [], file_backed_memory=False)
+    found = compute_capabilities(answers(libvirt_version=version), [], file_backed_memory=False)
     assert found["COMPUTE_SECURITY_STATELESS_FIRMWARE"] is firmware
     assert (
         found["COMPUTE_ADDRESS_SPACE_PASSTHROUGH"]
@@ -39,7 +39,7 @@ def test_what_came_with_a_later_libvirt(version, firmware, addresses):
 
 
 def test_types_of_images_that_the_operator_does_not_want():
-    found = offered(answers(), ["QCOW2", " iso "], file_backed_memory=False)
+    found = compute_capabilities(answers(), ["QCOW2", " iso "], file_backed_memory=False)
     assert (found["COMPUTE_IMAGE_TYPE_QCOW2"], found["COMPUTE_IMAGE_TYPE_ISO"]) == (False, False)
     assert (found["COMPUTE_IMAGE_TYPE_RAW"], found["COMPUTE_IMAGE_TYPE_VMDK"]) == (True, False)
 
@@ -47,9 +47,12 @@ def test_types_of_images_that_the_operator_does_not_want():
 def test_secure_boot_is_what_some_emulator_says_and_unknown_where_none_does():
     trait = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
     both = {("x86_64", "pc"): secure("no"), ("x86_64", "q35"): secure("no", "yes")}
-    assert offered(answers(domain_capabilities=both), [], file_backed_memory=False)[trait] is True
     assert (
-        offered(
+        compute_capabilities(answers(domain_capabilities=both), [], file_backed_memory=False)[trait]
+        is True
+    )
+    assert (
+        compute_capabilities(
             answers(
                 domain_capabilities={("x86_64", "pc"): secure("no"), ("x86_64", "q35"): "<broken"}
             ),
@@ -58,4 +61,6 @@ def test_secure_boot_is_what_some_emulator_says_and_unknown_where_none_does():
         )[trait]
         is False
     )
-    assert trait not in offered(answers(domain_capabilities={}), [], file_backed_memory=False)
+    assert trait not in compute_capabilities(
+        answers(domain_capabilities={}), [], file_backed_memory=False
+    )

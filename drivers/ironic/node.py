@@ -101,10 +101,7 @@ def _brief(value: Any) -> str:
 FIELDS = (
     "uuid",
     "power_state",
-    "target_power_state",
     "provision_state",
-    "target_provision_state",
-    "last_error",
     "maintenance",
     "properties",
     "instance_uuid",

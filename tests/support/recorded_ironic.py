@@ -110,10 +110,7 @@ class RecordedIronic:
         return {
             "uuid": uuid,
             "power_state": "power off",
-            "target_power_state": None,
             "provision_state": "available",
-            "target_provision_state": None,
-            "last_error": None,
             "maintenance": False,
             "properties": dict(PROPERTIES),
             "instance_uuid": None,

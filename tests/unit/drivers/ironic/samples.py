@@ -15,10 +15,7 @@ def document(**fields: Any) -> Mapping[str, Any]:
     return {
         "uuid": NODE,
         "power_state": "power off",
-        "target_power_state": None,
         "provision_state": "available",
-        "target_provision_state": None,
-        "last_error": None,
         "maintenance": False,
         "properties": {},
         "instance_uuid": None,

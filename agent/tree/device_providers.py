@@ -20,6 +20,7 @@ from agent.pci.device_spec import OPTION
 from agent.pci.matching import Matched
 from agent.tree.device_names import card_of, device_provider_name, device_providers
 from agent.tree.device_uses import DeviceUse, ReservedOfCard
+from agent.tree.node_trees import shares_provider
 from agent.tree.reported_cards import ReportedCard, cards, problems
 
 MANY = 3
@@ -83,20 +84,20 @@ class Reported:
         base: ProviderTree,
         journal: Journal,
     ) -> Self:
-        """Return the providers of cards in ``present``, without those that the driver created in
+        """Return the providers of cards in ``present``, without those that the driver wrote in
         ``desired`` (it was derived from ``base``): the driver manages these itself.
         """
-        made = {
+        written_by_driver = {
             provider.name
             for provider in device_providers(desired, root)
-            if not (base.exists(provider.uuid) and base.provider(provider.uuid) is provider)
+            if not shares_provider(base, provider)
         }
-        there = {
-            provider.name: _of_devices(provider, journal)
+        by_name = {
+            provider.name: _without_additions(provider, journal)
             for provider in device_providers(present, root)
-            if provider.name not in made
+            if provider.name not in written_by_driver
         }
-        return cls(desired.name_of(root), there)
+        return cls(desired.name_of(root), by_name)
 
     def classes(self, name: str) -> frozenset[str]:
         """Return the classes that count devices there."""
@@ -115,7 +116,7 @@ def reserved_of_cards(
         # A card that was found without a journal, as after the loss of a store, has no known owner
         # of its classes.
         inventory = (
-            _of_devices(provider, journal).inventory
+            _without_additions(provider, journal).inventory
             if journal.of(provider.uuid).classes
             else provider.inventory
         )
@@ -141,18 +142,19 @@ def device_providers_of(
     matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported
 ) -> DeviceProviders:
     """Return the providers of the cards that are offered, and of those that guests still have."""
-    offered, held = {card.address: card for card in cards(matched)}, _by_card(uses)
+    offered = {card.address: card for card in cards(matched)}
+    held = _uses_by_card(uses)
     part = DeviceProviders()
     for address in sorted({*offered, *held}):
         name = device_provider_name(reported.root, address)
         if address not in offered:
-            part = _only_held(
+            part = _add_held(
                 part, name, tuple(use for use in held[address] if not use.of_network), reported
             )
         elif wrong := list(problems(offered[address], reported.root)):
             part = replace(part, kept=part.kept | {name}, errors=(*part.errors, *wrong))
         else:
-            part = _offered(part, name, offered[address], held.get(address, ()), reported)
+            part = _add_offered(part, name, offered[address], held.get(address, ()), reported)
     return part
 
 
@@ -178,11 +180,8 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
     for provider in reported.by_name.values():
         if provider.uuid not in consumers or provider.name not in part.providers:
             continue
-        wanted, used, users = (
-            part.providers[provider.name],
-            Counter[str](),
-            dict[str, set[ConsumerUuid]](),
-        )
+        wanted = part.providers[provider.name]
+        used, users = Counter[str](), dict[str, set[ConsumerUuid]]()
         for consumer, resources in consumers[provider.uuid].items():
             used.update(resources)
             for name in resources:
@@ -196,13 +195,13 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
             if name != wanted.resource_class and used[name]
         ]
         if others:
-            part = part.without(provider.name, _in_use(wanted, others[0], users[others[0]]))
+            part = part.without(provider.name, _class_in_use(wanted, others[0], users[others[0]]))
         elif used[wanted.resource_class] > wanted.total:
-            part = _raised(part, wanted, used[wanted.resource_class], provider.uuid)
+            part = _raise_total(part, wanted, used[wanted.resource_class], provider.uuid)
     return part
 
 
-def _offered(
+def _add_offered(
     part: DeviceProviders,
     name: str,
     card: ReportedCard,
@@ -213,29 +212,27 @@ def _offered(
     offered any more.
     """
     offered = {offer.device.address for offer in card.devices}
-    mine, lost = (
-        [use for use in uses if use.address in offered],
-        [use for use in uses if use.address not in offered and not use.of_network],
-    )
+    uses_of_offered = [use for use in uses if use.address in offered]
+    lost = [use for use in uses if use.address not in offered and not use.of_network]
     counted = lost if card.resource_class in reported.classes(name) else []
     provider = CardProvider(
         name,
         card.resource_class,
         len(card.devices) + len(counted),
         card.traits,
-        mine[0].numa_node if mine else card.numa_node,
-        (*mine, *counted),
+        uses_of_offered[0].numa_node if uses_of_offered else card.numa_node,
+        (*uses_of_offered, *counted),
         tuple(dict.fromkeys(offer.spec.place for offer in card.devices)),
     )
     if lost and not counted and reported.classes(name):
         return part.without(
-            name, _in_use(provider, min(reported.classes(name)), {use.owner for use in lost})
+            name, _class_in_use(provider, min(reported.classes(name)), {use.owner for use in lost})
         )
-    drift = [_held(name, use, reported) for use in counted]
+    drift = [_held_drift(name, use, reported) for use in counted]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
 
-def _only_held(
+def _add_held(
     part: DeviceProviders, name: str, uses: tuple[DeviceUse, ...], reported: Reported
 ) -> DeviceProviders:
     """Add the provider of a card that is not offered any more and that guests have. Its class and
@@ -254,11 +251,11 @@ def _only_held(
         uses[0].numa_node,
         uses,
     )
-    drift = [_held(name, use, reported) for use in uses]
+    drift = [_held_drift(name, use, reported) for use in uses]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
 
-def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...]]:
+def _uses_by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...]]:
     """Group the uses by card, sorted by device."""
     found: dict[PciAddress, tuple[DeviceUse, ...]] = {}
     for use in sorted(uses, key=lambda use: use.address):
@@ -266,7 +263,7 @@ def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...
     return found
 
 
-def _of_devices(provider: Provider, journal: Journal) -> Provider:
+def _without_additions(provider: Provider, journal: Journal) -> Provider:
     """Return the provider without what operators' files added, and without the classes that others
     put on a provider of ours.
     """
@@ -280,7 +277,7 @@ def _of_devices(provider: Provider, journal: Journal) -> Provider:
     return replace(provider, inventory=inventory, traits=provider.traits - own.configured.traits)
 
 
-def _raised(
+def _raise_total(
     part: DeviceProviders, wanted: CardProvider, used: int, uuid: ProviderUuid
 ) -> DeviceProviders:
     """Raise the total to what is used, and report drift."""
@@ -302,7 +299,7 @@ def _raised(
     )
 
 
-def _held(name: str, use: DeviceUse, reported: Reported) -> Drift:
+def _held_drift(name: str, use: DeviceUse, reported: Reported) -> Drift:
     """Return the drift of a device that is not offered any more and that an instance still has."""
     detail = (
         f"{printable(name)}: device {use.address} is not offered any more, but instance "
@@ -318,7 +315,7 @@ def _held(name: str, use: DeviceUse, reported: Reported) -> Drift:
     )
 
 
-def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
+def _class_in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
     """Return the error that a class in use would change; the provider is kept meanwhile."""
     some = sorted(users)
     named = ", ".join(some[:MANY]) + (f" and {len(some) - MANY} more" if len(some) > MANY else "")

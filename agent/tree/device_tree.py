@@ -9,10 +9,11 @@ from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
-from agent.tree.cell_tree import cell_name
+from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_names import MARKER, device_providers
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.device_uses import Withheld
+from agent.tree.node_trees import ensure_child, last_parent, shares_provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,10 @@ def put_devices(
     """Give ``tree``, derived from ``base``, the providers of ``part``, and remove those of ours
     that are not needed.
     """
-    _take_out(tree, base, part, place)
+    _remove_unneeded(tree, base, part, place)
     for name in sorted(part.kept):
         if place.present.exists(name):
-            _keep(tree, place.present.provider(name), place)
+            _keep_present(tree, place.present.provider(name), place)
     stuck = [] if place.can_move else misplaced(tree, part, place)
     anew, drift = set[ProviderUuid](), list[Drift]()
     for wanted in part.providers.values():
@@ -68,8 +69,8 @@ def put_devices(
                     tree.remove(last.uuid)
                 continue
             belongs, parent = tree.name_of(parent), _last_parent(tree, last, place)
-            drift.append(_stuck(last, tree.name_of(parent), belongs))
-        _put(tree, wanted, parent, place)
+            drift.append(_stuck_drift(last, tree.name_of(parent), belongs))
+        _put_card(tree, wanted, parent, place)
     return PlacedProviders(frozenset(anew), tuple(drift))
 
 
@@ -77,14 +78,14 @@ def misplaced(
     tree: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> list[ProviderUuid]:
     """Return the providers of ``part`` that have another parent in Placement than in ``tree``."""
-    there = [
+    in_placement = [
         (wanted, place.present.provider(wanted.name))
         for wanted in part.providers.values()
         if place.present.exists(wanted.name)
     ]
     return [
         last.uuid
-        for wanted, last in there
+        for wanted, last in in_placement
         if last.parent_uuid not in (None, _wanted_parent(tree, wanted, place))
     ]
 
@@ -109,18 +110,15 @@ def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) ->
     return replace(journal, providers={**journal.providers, **taken}) if taken else journal
 
 
-def _take_out(
+def _remove_unneeded(
     tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> None:
     """Remove the providers of ours that are neither wanted nor kept."""
     for provider in list(device_providers(tree, place.root)):
-        ours = (
-            (place.take_over or place.journal.owns(provider.uuid))
-            and base.exists(provider.uuid)
-            and base.provider(provider.uuid) is provider
-        )
+        is_ours = place.take_over or place.journal.owns(provider.uuid)
         if (
-            ours
+            is_ours
+            and shares_provider(base, provider)
             and provider.name not in part.providers
             and provider.name not in part.kept
             and not _is_emptied(provider, place)
@@ -130,10 +128,7 @@ def _take_out(
 
 def _is_emptied(provider: Provider, place: ProviderPlace) -> bool:
     """Whether the provider is only there because others hang from it."""
-    return (
-        place.present.exists(provider.uuid)
-        and place.present.provider(provider.uuid) is not provider
-    )
+    return place.present.exists(provider.uuid) and not shares_provider(place.present, provider)
 
 
 def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> ProviderUuid:
@@ -146,7 +141,7 @@ def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> Pr
     return parent.uuid
 
 
-def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
+def _stuck_drift(last: Provider, parent: str, belongs: str) -> Drift:
     detail = (
         f"{printable(last.name)} is in use below {printable(parent)} and belongs below "
         f"{printable(belongs)}; this Placement cannot move it"
@@ -162,28 +157,16 @@ def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
 
 def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
     """Return the cell of the card in a nested layout, if ``tree`` has it; else the root."""
-    name = tree.name_of(place.root)
-    cell = (
-        cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
-    )
-    return tree.provider(cell).uuid if tree.exists(cell) else place.root
+    return cell_or_root(tree, place.root, wanted.numa_node if place.nested else None)
 
 
-def _put(tree: ProviderTree, wanted: CardProvider, parent: str, place: ProviderPlace) -> None:
-    _have(tree, wanted.name, parent)
+def _put_card(tree: ProviderTree, wanted: CardProvider, parent: str, place: ProviderPlace) -> None:
+    ensure_child(tree, wanted.name, parent)
     tree.update_inventory(wanted.name, {wanted.resource_class: _record(wanted, place)})
     uuid, traits = tree.provider(wanted.name).uuid, _traits(wanted, place)
     own = place.journal.of(uuid)
     tree.remove_traits(uuid, *(own.traits - own.configured.traits - traits))
     tree.add_traits(uuid, *traits)
-
-
-def _have(tree: ProviderTree, name: str, parent: str) -> None:
-    """Give ``tree`` a provider of that name below ``parent``."""
-    if not tree.exists(name):
-        tree.new_child(name, parent)
-    elif tree.provider(name).parent_uuid != tree.provider(parent).uuid:
-        tree.reparent(tree.provider(name).uuid, parent)
 
 
 def _traits(wanted: CardProvider, place: ProviderPlace) -> frozenset[str]:
@@ -207,27 +190,22 @@ def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) 
     """Return the reserved amount: what Placement has stays, because its reason is unknown; what the
     records withhold and Placement does not have yet is added. ``last``: the record in Placement.
     """
-    withheld, there = (
-        place.withheld.get(name, Withheld()),
-        int(last["reserved"]) if last is not None else 0,
-    )
+    withheld = place.withheld.get(name, Withheld())
+    present = int(last["reserved"]) if last is not None else 0
     amount = total if withheld.amount is None else withheld.amount
     if withheld.due and amount == 0:
         return 0
-    return min(max(there, amount) if withheld.due or last is None else there, total)
+    return min(max(present, amount) if withheld.due or last is None else present, total)
 
 
-def _keep(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
+def _keep_present(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
     """Keep the provider as Placement has it, without what operators' files added: they add it
     again.
     """
-    if tree.exists(last.uuid) and tree.provider(last.uuid) is last:
+    if shares_provider(tree, last):
         return
     configured = place.journal.of(last.uuid).configured
-    parent = (
-        str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else place.root
-    )
-    _have(tree, last.name, parent)
+    ensure_child(tree, last.name, last_parent(tree, last, place.root))
     inventory = {
         name: record for name, record in last.inventory.items() if name not in configured.classes
     }

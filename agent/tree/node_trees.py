@@ -68,6 +68,13 @@ class NodeTrees:
         return True
 
 
+def shares_provider(tree: ProviderTree, provider: Provider) -> bool:
+    """Whether ``provider``, of a tree derived from ``tree`` or that ``tree`` is derived from, was
+    not written since: copies of a tree share what neither wrote.
+    """
+    return tree.exists(provider.uuid) and tree.provider(provider.uuid) is provider
+
+
 def last_parent(tree: ProviderTree, last: Provider, root: ProviderUuid) -> ProviderUuid:
     """Return the parent that the provider has in Placement; the root if ``tree`` lacks it."""
     if last.parent_uuid and tree.exists(last.parent_uuid):

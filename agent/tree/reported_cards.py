@@ -94,10 +94,10 @@ def _differences(
     """Yield an error for each value of ``key`` that differs from the first: all VFs of a PF are
     counted together, so they have to be alike.
     """
-    first, told = devices[0], {value(devices[0])}
+    first, reported = devices[0], {value(devices[0])}
     for match in devices[1:]:
-        if value(match) not in told:
-            told.add(value(match))
+        if value(match) not in reported:
+            reported.add(value(match))
             what = (
                 f"{key} is {value(first)} of the first and {value(match)} of the second, but they "
                 "are virtual functions of one card"

@@ -5,8 +5,7 @@ import re
 from agent.errors import DriverError
 from agent.model.facts import PartialRead
 from agent.model.topology import Cell, PagePool, Topology
-from drivers.host.core import read_cores
-from drivers.host.cpu import present_cpus
+from drivers.host.cpu import present_cpus, read_cores
 from drivers.host.memory import kernel_total_mib
 from drivers.host.sysfs import Sysfs
 

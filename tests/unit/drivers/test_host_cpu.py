@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import DriverError, NotReady
 from drivers.host import cpu
-from drivers.host.core import Cores, read_cores
+from drivers.host.cpu import Cores, read_cores
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
 

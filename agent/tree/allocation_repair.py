@@ -127,11 +127,9 @@ def plan_repair(
     providers of the node; a consumer is only corrected if it holds something of them. ``lowered``:
     as in :func:`to_correct`.
     """
-    left, before, after = (
-        list[Drift](),
-        dict[ConsumerUuid, Allocation](),
-        dict[ConsumerUuid, Allocation](),
-    )
+    left: list[Drift] = []
+    before: dict[ConsumerUuid, Allocation] = {}
+    after: dict[ConsumerUuid, Allocation] = {}
     free = {
         uuid: capacity(target.provider(uuid).inventory[name]) - _used(consumers.get(uuid, {}), name)
         for uuid, name in count.classes.items()
@@ -139,54 +137,48 @@ def plan_repair(
     }
     for difference in _differences(count, consumers):
         owner, uuid, amount, has = difference
-        if _is_surplus(difference) and difference not in lowered:
-            why = (
-                "it is lowered if that stays so and no task of it is open; else correct its "
-                "allocation with agent allocation"
-            )
-            left.append(
-                mismatch(owner, target.name_of(uuid), count.classes[uuid], has, amount, why)
-            )
+        name, provider = count.classes[uuid], target.name_of(uuid)
+        if (remedy := _remedy_of_uncertain(difference, count, consumers, lowered)) is not None:
+            left.append(mismatch(owner, provider, name, has, amount, remedy))
             continue
-        if not _is_surplus(difference) and (holding := _strangers(count, consumers, uuid)):
-            why = (
-                f"it is corrected once consumer {holding[0]}, which may hold it for a move of "
-                "that instance, is on record or holds nothing of it any more"
-            )
-            left.append(
-                mismatch(owner, target.name_of(uuid), count.classes[uuid], has, amount, why)
-            )
+        allocation = after.get(owner) or allocations.get(owner)
+        if allocation is None or not any(held in node for held in allocation.resources):
             continue
-        whole = after.get(owner) or allocations.get(owner)
-        if whole is None or not any(held_provider in node for held_provider in whole.resources):
-            continue
-        name = count.classes[uuid]
-        more = amount - whole.resources.get(uuid, {}).get(name, 0)
+        held_here = allocation.resources.get(uuid, {})
+        more = amount - held_here.get(name, 0)
         if more > free.get(uuid, 0):
-            left.append(
-                mismatch(
-                    owner,
-                    target.name_of(uuid),
-                    name,
-                    has,
-                    amount,
-                    "free some of it, or correct the reserved amount",
-                )
-            )
+            remedy = "free some of it, or correct the reserved amount"
+            left.append(mismatch(owner, provider, name, has, amount, remedy))
             continue
         free[uuid] = free.get(uuid, 0) - more
         if more:
             before.setdefault(owner, allocations[owner])
-            after[owner] = replace(
-                whole,
-                resources={
-                    **whole.resources,
-                    uuid: {**whole.resources.get(uuid, {}), name: amount},
-                },
-            )
+            resources = {**allocation.resources, uuid: {**held_here, name: amount}}
+            after[owner] = replace(allocation, resources=resources)
     return AllocationRepair(
         AllocationMove(before, after, whole=False) if after else None, tuple(left)
     )
+
+
+def _remedy_of_uncertain(
+    difference: Surplus, count: Counted, consumers: Consumers, lowered: Collection[Surplus]
+) -> str | None:
+    """Return when the difference will be corrected, or what to do, if it may still be right; None
+    if it is to be corrected now.
+    """
+    if _is_surplus(difference):
+        if difference in lowered:
+            return None
+        return (
+            "it is lowered if that stays so and no task of it is open; else correct its "
+            "allocation with agent allocation"
+        )
+    if strangers_here := _strangers(count, consumers, difference[1]):
+        return (
+            f"it is corrected once consumer {strangers_here[0]}, which may hold it for a move of "
+            "that instance, is on record or holds nothing of it any more"
+        )
+    return None
 
 
 def unknown_shares(

@@ -6,6 +6,9 @@ resources that the cell mode puts there; ``flat`` puts everything on the root. F
 facts that is not complete, the last good part of the tree stays.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import os_resource_classes as orc
 
 from agent.errors import ConfigError, ConfigErrors, NotReady
@@ -147,6 +150,19 @@ def _records_before(present: ProviderTree, root: str) -> Inventories:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _RootResource:
+    """A class that the root counts, with what the operator decided about it."""
+
+    name: str
+    total: int | None
+    """None or 0: the node has none of it."""
+    reserved: int
+    option: str
+    """The option of group DEFAULT that sets the reserved amount."""
+    ratio: Ratio
+
+
 def _root_inventory(
     tree: ProviderTree,
     facts: HostFacts,
@@ -162,51 +178,27 @@ def _root_inventory(
     """
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
-
-    def put(name: str, total: int | None, reserved: int, option: str, ratio: Ratio) -> None:
-        if not total:
-            return
-        if reserved > total:
-            errors.append(
-                ConfigError(
-                    (
-                        f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total "
-                        f"{total} of {printable(facts.name)}"
-                    ),
-                    "lower it",
-                )
+    for resource in _root_resources(tree, facts, policy, cpus, last):
+        if not resource.total:
+            continue
+        if resource.reserved > resource.total:
+            what = (
+                f"[DEFAULT] {resource.option}: {resource.reserved} of {resource.name} reserved, "
+                f"above the total {resource.total} of {printable(facts.name)}"
             )
-            return
-        present_ratio = before.get(name, {}).get("allocation_ratio")
-        inventory[name] = inventory_record(total, reserved=reserved, ratio=ratio.of(present_ratio))
-
-    if cpus is not None:
-        put(
-            orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio
+            errors.append(ConfigError(what, "lower it"))
+            continue
+        present_ratio = before.get(resource.name, {}).get("allocation_ratio")
+        inventory[resource.name] = inventory_record(
+            resource.total, reserved=resource.reserved, ratio=resource.ratio.of(present_ratio)
         )
-    if facts.complete("memory"):
-        put(
-            orc.MEMORY_MB,
-            facts.memory_mib,
-            policy.reserved_memory_mib,
-            "reserved_host_memory_mb",
-            policy.memory_ratio,
-        )
-    if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
-        known = last.get(orc.DISK_GB, {}).get("total")
-        total = facts.disk_gib_after(int(known) if known else None)
-        put(
-            orc.DISK_GB, total, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio
-        )
-        if orc.DISK_GB in inventory and total:
-            # The image cache may be larger than the disk if a link leads to another one; Placement
-            # takes no reserved amount above the total.
-            inventory[orc.DISK_GB] = {
-                **inventory[orc.DISK_GB],
-                "reserved": min(total, policy.reserved_disk_gib + facts.image_cache_gib),
-            }
     if errors:
         raise ConfigErrors(errors)
+    if disk := inventory.get(orc.DISK_GB):
+        # The image cache may be larger than the disk if a link leads to another one; Placement
+        # takes no reserved amount above the total.
+        reserved = min(int(disk["total"]), policy.reserved_disk_gib + facts.image_cache_gib)
+        inventory[orc.DISK_GB] = {**disk, "reserved": reserved}
     kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
     inventory.update(
         {
@@ -218,3 +210,30 @@ def _root_inventory(
         }
     )
     return inventory
+
+
+def _root_resources(
+    tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories
+) -> Iterator[_RootResource]:
+    """Yield the classes that complete facts say the root counts."""
+    if cpus is not None:
+        yield _RootResource(
+            orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio
+        )
+    if facts.complete("memory"):
+        yield _RootResource(
+            orc.MEMORY_MB,
+            facts.memory_mib,
+            policy.reserved_memory_mib,
+            "reserved_host_memory_mb",
+            policy.memory_ratio,
+        )
+    if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
+        known = last.get(orc.DISK_GB, {}).get("total")
+        yield _RootResource(
+            orc.DISK_GB,
+            facts.disk_gib_after(int(known) if known else None),
+            policy.reserved_disk_gib,
+            "reserved_host_disk_mb",
+            policy.disk_ratio,
+        )

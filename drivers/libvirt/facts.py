@@ -87,17 +87,11 @@ def facts_of(
     - ``before``: the topology as last seen.
     """
     faults = Faults()
-    for section, told in answers.faults.items():
-        faults.add(section, told)
+    for section, messages in answers.faults.items():
+        faults.add(section, messages)
     capabilities = _capabilities(answers, before, faults)
     sleeping = power_managed_cpus & answers.present - capabilities.online
-    if (awake := capabilities.topology.value) is not None:
-        whole = add_sleeping_cpus(
-            awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before
-        )
-        capabilities = replace(
-            capabilities, topology=PartialRead(whole, capabilities.topology.faults)
-        )
+    capabilities = _with_sleeping_cpus(capabilities, sleeping, answers, before)
     topology = capabilities.topology.value
     devices = read_node_devices(answers.devices or ())
     domains = _domains(answers, devices, topology, faults)
@@ -140,6 +134,22 @@ def facts_of(
         ),
         incomplete=faults.incomplete(),
     )
+
+
+def _with_sleeping_cpus(
+    capabilities: Capabilities,
+    sleeping: frozenset[int],
+    answers: RawCapabilities,
+    before: Topology | None,
+) -> Capabilities:
+    """Return ``capabilities`` with the offline CPUs that are counted added to the topology."""
+    topology = capabilities.topology
+    if topology.value is None:
+        return capabilities
+    with_sleeping = add_sleeping_cpus(
+        topology.value, capabilities.online, sleeping, answers.kernel_cpus.cells, before
+    )
+    return replace(capabilities, topology=PartialRead(with_sleeping, topology.faults))
 
 
 def _value_of(read: PartialRead[T], section: Section, faults: Faults) -> T:
@@ -195,8 +205,9 @@ def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
         # A list of siblings that is garbled or contradicts another makes the CPU a core of its own,
         # like a CPU without such a list.
         with suppress(DriverError):
-            said = lists.read(kernel.siblings.get(cpu, str(cpu)), f"siblings of CPU {cpu}") & online
-            core = said if cpu in said and not said & seen else core
+            text = kernel.siblings.get(cpu, str(cpu))
+            siblings = lists.read(text, f"siblings of CPU {cpu}") & online
+            core = siblings if cpu in siblings and not siblings & seen else core
         seen |= core
         cores.append(core)
     packages = {

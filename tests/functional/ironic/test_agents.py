@@ -224,7 +224,7 @@ def instance(agent: MetalAgent, uuid: str, node: str, host: str) -> None:
         transaction.write(RecordChanges(instances=(made,)))
 
 
-def test_s_36_a_node_with_an_instance_of_another_agent_is_managed_when_it_is_free(
+def test_a_node_with_an_instance_of_another_agent_is_managed_when_it_is_free(
     metal: Metal, ironic: Ironic, placement: PlacementServer
 ) -> None:
     agent, node, theirs = metal(), ironic.available(), new_uuid()

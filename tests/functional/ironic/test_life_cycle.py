@@ -56,7 +56,7 @@ def scene(metal: Metal, ironic: Ironic, placement: PlacementServer) -> Scene:
     return Scene(metal(), ironic, placement)
 
 
-def test_s_27_an_available_node_is_one_unit_of_its_class_for_anybody(
+def test_an_available_node_is_one_unit_of_its_class_for_anybody(
     scene: Scene, placement: PlacementServer
 ) -> None:
     node = scene.ironic.available("baremetal-gold")
@@ -75,7 +75,7 @@ def test_s_27_an_available_node_is_one_unit_of_its_class_for_anybody(
     assert placement.count() == 1
 
 
-def test_s_28_a_node_is_reserved_from_its_deployment_until_it_is_cleaned_and_available_again(
+def test_a_node_is_reserved_from_its_deployment_until_it_is_cleaned_and_available_again(
     scene: Scene,
 ) -> None:
     ironic, free, node = scene.ironic, scene.ironic.available(), scene.ironic.create()
@@ -99,7 +99,7 @@ def test_s_28_a_node_is_reserved_from_its_deployment_until_it_is_cleaned_and_ava
     scene.offers(free, node)
 
 
-def test_s_29_maintenance_reserves_an_active_node_that_is_reserved_anyway_and_a_free_one(
+def test_maintenance_reserves_an_active_node_that_is_reserved_anyway_and_a_free_one(
     scene: Scene,
 ) -> None:
     active, free = scene.ironic.available(), scene.ironic.available()
@@ -136,7 +136,7 @@ def test_a_used_node_is_not_reserved_if_the_workaround_says_so(
     scene.offers()
 
 
-def test_s_30_a_node_without_a_class_is_an_error_of_its_own(scene: Scene) -> None:
+def test_a_node_without_a_class_is_an_error_of_its_own(scene: Scene) -> None:
     bare, good = scene.ironic.available(None), scene.ironic.available()
     report = scene.agent.run()
     assert report.errors == ()
@@ -152,7 +152,7 @@ def test_s_30_a_node_without_a_class_is_an_error_of_its_own(scene: Scene) -> Non
     scene.offers(bare, good)
 
 
-def test_s_32_a_node_that_ironic_says_is_deleted_goes_and_one_in_use_is_kept_with_an_alarm(
+def test_a_node_that_ironic_says_is_deleted_goes_and_one_in_use_is_kept_with_an_alarm(
     scene: Scene, placement: PlacementServer
 ) -> None:
     gone, used, stays = (scene.ironic.available() for _ in range(3))
@@ -170,7 +170,7 @@ def test_s_32_a_node_that_ironic_says_is_deleted_goes_and_one_in_use_is_kept_wit
     assert set(placement.dump()["providers"]) == {stays}
 
 
-def test_s_34_traits_follow_the_node_and_those_of_others_stay(
+def test_traits_follow_the_node_and_those_of_others_stay(
     scene: Scene, placement: PlacementServer
 ) -> None:
     node = scene.ironic.available()

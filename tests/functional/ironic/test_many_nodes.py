@@ -49,7 +49,7 @@ def agent_of(
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("many", MANY)
-def test_s_35_many_nodes_cost_what_the_budgets_say(
+def test_many_nodes_cost_what_the_budgets_say(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded, many: int
 ) -> None:
     ironic, clock = recorded(many, page=many // 5), Time()
@@ -90,7 +90,7 @@ def test_s_35_many_nodes_cost_what_the_budgets_say(
     restarted.kill()
 
 
-def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(
+def test_only_the_three_nodes_that_changed_are_asked_for_their_facts(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded
 ) -> None:
     ironic = recorded(50)
@@ -224,7 +224,7 @@ def test_a_list_that_goes_round_in_circles_is_no_list(
     [({"conductor_group": "rackA"}, "1.40"), ({"shard": "s1"}, "1.81"), ({}, "1.45")],
     ids=["group", "shard", "neither"],
 )
-def test_s_33_an_ironic_that_is_too_old_for_the_filter_is_refused_at_the_start(
+def test_an_ironic_that_is_too_old_for_the_filter_is_refused_at_the_start(
     placement: PlacementServer,
     tmp_path: Path,
     recorded: Recorded,

@@ -36,7 +36,7 @@ def pages(proxy: FaultProxy) -> int:
     [faults.html(503), faults.half_answer(), faults.reset(), faults.answer(500), faults.html(200)],
     ids=["503", "half", "reset", "500", "a page instead"],
 )
-def test_s_31_an_error_in_page_3_of_5_is_no_list_and_changes_nothing(
+def test_an_error_in_page_3_of_5_is_no_list_and_changes_nothing(
     behind: MetalAgent,
     ironic: Ironic,
     between: FaultProxy,
@@ -76,7 +76,7 @@ def test_an_error_that_passes_is_not_even_told(
     assert rule.hits == 2
 
 
-def test_s_32_nobody_is_deleted_because_ironic_does_not_say(
+def test_nobody_is_deleted_because_ironic_does_not_say(
     behind: MetalAgent, ironic: Ironic, between: FaultProxy, placement: PlacementServer
 ) -> None:
     gone, stays = ironic.available(), ironic.available()
@@ -215,7 +215,7 @@ def test_an_ironic_that_asks_for_a_user_and_a_password(
     assert PASSWORD not in agent_log.text
 
 
-def test_s_28_what_is_deployed_and_what_is_being_deployed_is_reserved(
+def test_what_is_deployed_and_what_is_being_deployed_is_reserved(
     metal: Metal, guarded: Ironic, placement: PlacementServer
 ) -> None:
     agent, node = metal(guarded.credentials()), guarded.available()

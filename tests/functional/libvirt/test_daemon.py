@@ -47,7 +47,7 @@ def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audi
     assert "Traceback" not in daemon.service.log
 
 
-def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(
+def test_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(
     host, libvirtd, operator, http_placement
 ):
     operator.start("one", paused=True)

@@ -93,7 +93,7 @@ def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvir
         assert states(driver) == {}
 
 
-def test_s_19_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(
+def test_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(
     libvirtd, operator, monkeypatch
 ):
     assert driver_module.REBOOT == 15

@@ -31,7 +31,7 @@ def driver(libvirtd: Libvirtd) -> Iterator[LibvirtDriver]:
 
 
 @pytest.mark.parametrize("layout", ["flat", "nested"])
-def test_r2_a_guest_that_libvirt_shows_pinned_holds_pcpu_from_now_on_and_vcpu_again(
+def test_a_guest_that_libvirt_shows_pinned_holds_pcpu_from_now_on_and_vcpu_again(
     layout: Any,
     driver: LibvirtDriver,
     operator: Operator,
@@ -107,7 +107,7 @@ def _gpus(folder: Path) -> str:
     return f"test://{folder}/node.xml"
 
 
-def test_r1_vgpus_go_to_the_parents_of_the_devices_that_libvirt_says_the_guests_have_and_back(
+def test_vgpus_go_to_the_parents_of_the_devices_that_libvirt_says_the_guests_have_and_back(
     placement: PlacementServer, tmp_path: Path
 ) -> None:
     guests = {bus: guest_uuid(f"guest-{bus}") for bus in ("06", "07")}

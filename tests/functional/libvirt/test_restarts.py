@@ -45,7 +45,7 @@ def settle(agent):
     until(whole, seconds=GENEROUS)
 
 
-def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and_nothing_leaks(
+def test_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and_nothing_leaks(
     libvirtd, operator, placement, tmp_path
 ):
     operator.start("one", paused=True)
@@ -208,7 +208,7 @@ def test_a_listing_that_fails_is_incomplete_and_never_empty(
         agent.stop()
 
 
-def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(
+def test_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(
     libvirtd, operator, monkeypatch, placement, tmp_path
 ):
     genuine, avx2, asked = collector._ask_abilities, [True], []

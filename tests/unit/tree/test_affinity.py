@@ -1,4 +1,4 @@
-"""Scenario 64 of pci.md: a layout in which nearness means nothing."""
+"""A layout in which nearness means nothing: devices in cells, all CPUs on the root."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ NESTED = Policy(layout="nested")
 TOLD = PciSettings(specs=specs({"product_id": "1572"}), report=True)
 
 
-def test_s_64_cpus_on_the_root_and_devices_in_cells_are_worth_a_warning():
+def test_cpus_on_the_root_and_devices_in_cells_are_worth_a_warning():
     assert "cpu_dedicated_set" in (affinity_warning(NESTED, TOLD) or "")
 
 
@@ -27,5 +27,5 @@ def test_s_64_cpus_on_the_root_and_devices_in_cells_are_worth_a_warning():
         (Policy(HostPolicy(dedicated=frozenset({1})), layout="nested"), TOLD),
     ],
 )
-def test_s_64_else_there_is_nothing_to_say(policy, pci):
+def test_else_there_is_nothing_to_say(policy, pci):
     assert affinity_warning(policy, pci) is None

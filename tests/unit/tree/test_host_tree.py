@@ -1,6 +1,4 @@
-"""What follows from the facts: totals by the CPU sets (numa.md 1.1), ratios and reserved
-(drivers.md 1.2), layouts.
-"""
+"""What follows from the facts: totals by the CPU sets, ratios, reserved amounts, layouts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The options of mediated devices: drivers.md 2.1 and scenario 9."""
+"""The options of mediated devices."""
 
 import pytest
 from oslo_config import cfg
@@ -62,7 +62,7 @@ def test_where_every_type_names_its_parents_the_others_have_none():
     assert policy(["T1"], T1={"device_addresses": [GPU]}).type_of(OTHER) is None
 
 
-def test_s_09_a_parent_in_two_types_is_an_error():
+def test_a_parent_in_two_types_is_an_error():
     assert complaints(
         ["T1", "T2", "T3"],
         T1={"device_addresses": [GPU]},
@@ -71,7 +71,7 @@ def test_s_09_a_parent_in_two_types_is_an_error():
     ) == ["[mdev_T1] and [mdev_T2] and [mdev_T3] device_addresses: each has 0000:06:00.0"]
 
 
-def test_s_09_a_second_type_for_all_other_parents_is_ignored_with_a_warning(caplog):
+def test_a_second_type_for_all_other_parents_is_ignored_with_a_warning(caplog):
     assert policy(["T1", "T2", "T3"], T2={"device_addresses": [GPU]}) == MdevPolicy(
         (MdevType("T1"), MdevType("T2", frozenset({GPU})))
     )

@@ -28,7 +28,7 @@ def never(uuid: str) -> BareMetalNode | None:
     raise AssertionError(f"nobody need ask for {uuid}")
 
 
-def test_s_36_a_node_with_an_instance_of_another_agent_is_not_managed_until_it_is_free():
+def test_a_node_with_an_instance_of_another_agent_is_not_managed_until_it_is_free():
     mine = node(uuid=OTHER, instance_uuid=INSTANCE)
     assert managed_nodes([node(instance_uuid=THEIRS), mine], Instances(), never) == [mine]
     assert managed_nodes([node(), mine], Instances(), never) == [node(), mine]

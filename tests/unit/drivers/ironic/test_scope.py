@@ -36,7 +36,7 @@ def test_versions_are_compared_by_number():
     ],
     ids=["group", "default group", "shard", "neither"],
 )
-def test_s_33_an_api_that_would_ignore_a_filter_is_refused(scope, highest, option):
+def test_an_api_that_would_ignore_a_filter_is_refused(scope, highest, option):
     with pytest.raises(ConfigErrors) as refused:
         scope.check(ApiVersion.of(highest), URL)
     assert option in refused.value.message

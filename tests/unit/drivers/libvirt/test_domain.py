@@ -109,7 +109,7 @@ def test_floating_guest_of_an_older_nova():
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def test_s_24_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_memory_are():
+def test_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_memory_are():
     [one] = read_domains([domain("pinned_guest")], FunctionAliases(), HOST).value
     assert [(cell.host_cell, len(cell.pins)) for cell in one.cells] == [(0, 2), (8, 2)]
 

@@ -19,11 +19,11 @@ def contexts(switches, *emulators: Emulator, capacities: str | None = None):
     return reading.value.contexts if reading.value else {}
 
 
-def test_s_12_sev_and_sev_es_have_what_libvirt_says():
+def test_sev_and_sev_es_have_what_libvirt_says():
     assert contexts(ON, SEV) == {"sev": 15, "sev_es": 100}
 
 
-def test_s_12_sev_snp_has_the_contexts_of_sev_es_which_is_left_none():
+def test_sev_snp_has_the_contexts_of_sev_es_which_is_left_none():
     found = contexts({**ON, "sev_snp": "Y"}, SEV)
     assert offered(EncryptionFacts(found), EncryptionPolicy()) == {"sev": 15, "sev_snp": 100}
 
@@ -38,7 +38,7 @@ def test_s_12_sev_snp_has_the_contexts_of_sev_es_which_is_left_none():
     ],
     ids=("no-parameter", "off", "no-emulator-has-it", "no-protection-listed"),
 )
-def test_s_13_host_without_any_encryption_has_none(switches, emulators):
+def test_host_without_any_encryption_has_none(switches, emulators):
     assert read_encryption(KernelAnswer(switches), emulators).value is None
 
 

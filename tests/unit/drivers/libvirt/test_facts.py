@@ -26,7 +26,7 @@ OWNER = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
 BROKEN = DeviceAnswer("pci_0000_07_00_0", "computer", "<device><capability type='pci'>")
 
 
-def test_s_01_what_a_host_has():
+def test_what_a_host_has():
     found = facts(answers())
     assert (found.name, found.taken_at, found.hypervisor_type, found.hypervisor_version) == (
         "compute-1",
@@ -44,13 +44,13 @@ def test_s_01_what_a_host_has():
     assert found.incomplete == {}
 
 
-def test_s_07_devices_of_a_parent_name_their_guests():
+def test_devices_of_a_parent_name_their_guests():
     [parent] = facts(answers()).mdev
     assert parent.total("nvidia-35") == 16
     assert {one.uuid: one.owner for one in parent.mdevs}[MDEV] == OWNER
 
 
-def test_s_11_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
+def test_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
     found = facts(
         answers(
             devices=tuple(
@@ -63,23 +63,23 @@ def test_s_11_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
     assert (found.mdev, len(found.pci), found.incomplete) == (None, 5, {})
 
 
-def test_s_12_encryption_by_kernel_and_domain_capabilities():
+def test_encryption_by_kernel_and_domain_capabilities():
     found = facts(answers(kernel=KernelAnswer({"sev": "Y", "sev_es": "Y", "sev_snp": "N"})))
     assert found.encryption.contexts == {"sev": 15, "sev_es": 100}
 
 
-def test_s_13_host_without_any_encryption():
+def test_host_without_any_encryption():
     assert facts(answers()).encryption is None
 
 
-def test_s_15_a_feature_that_disappeared_is_false():
+def test_a_feature_that_disappeared_is_false():
     assert facts(answers()).traits["HW_CPU_X86_AVX2"] is True
     after = facts(answers(expanded=("<cpu><feature name='vmx'/></cpu>",)))
     assert after.traits["HW_CPU_X86_AVX2"] is False
     assert not [name for name in after.traits if name.startswith("CUSTOM_")]
 
 
-def test_s_20_consumers_of_mediated_devices_are_known_by_parent():
+def test_consumers_of_mediated_devices_are_known_by_parent():
     other, two = "0000:07:00.0", "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f809"
     guest = "<domain><memory>1024</memory><devices>{}</devices></domain>"
     device = "<hostdev type='mdev'><source><address uuid='{}'/></source></hostdev>"

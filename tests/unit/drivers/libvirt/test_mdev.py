@@ -33,7 +33,7 @@ def read(*devices: DeviceAnswer, owners=None):
     return read_mdevs(read_node_devices(devices), owners or {})
 
 
-def test_s_07_parent_of_two_devices_and_fourteen_more_has_sixteen():
+def test_parent_of_two_devices_and_fourteen_more_has_sixteen():
     reading = read(
         cuttable(GPU, nvidia_35=14), mdev(ONE, "nvidia-35", GPU), mdev(TWO, "nvidia-35", GPU)
     )

@@ -38,7 +38,7 @@ def ndctl(tmp_path, monkeypatch):
     return lists
 
 
-def test_s_14_labels_become_resource_classes_with_a_unit_for_each_namespace(ndctl):
+def test_labels_become_resource_classes_with_a_unit_for_each_namespace(ndctl):
     ndctl(json.dumps(LISTED))
     units = read_units(configured_namespaces(["a:ns0|ns1", " b : namespace1.0 "]))
     assert [(one.resource_class, one.identifier, one.metadata["label"]) for one in units] == [
@@ -53,7 +53,7 @@ def test_s_14_labels_become_resource_classes_with_a_unit_for_each_namespace(ndct
     ]
 
 
-def test_s_14_a_namespace_that_is_given_twice_is_an_error():
+def test_a_namespace_that_is_given_twice_is_an_error():
     with pytest.raises(ConfigErrors, match="the namespace ns0 is given 2 times"):
         configured_namespaces(["a:ns0|ns1", "b:ns0"])
 

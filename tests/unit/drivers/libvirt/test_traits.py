@@ -54,7 +54,8 @@ def device(xml: str, architecture: str = "x86_64") -> str:
 )
 def test_feature_is_the_traits_that_are_called_otherwise(feature, traits):
     assert (
-        true(feature_traits("x86_64", frozenset({feature}), is_complete=True), "HW_CPU_X86_") == traits
+        true(feature_traits("x86_64", frozenset({feature}), is_complete=True), "HW_CPU_X86_")
+        == traits
     )
 
 
@@ -77,7 +78,9 @@ def test_features_that_nobody_wrote_out_make_no_trait_false():
 
 
 def test_arm_has_traits_of_its_own_and_others_none():
-    assert true(feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), is_complete=True)) == {
+    assert true(
+        feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), is_complete=True)
+    ) == {
         "HW_CPU_AARCH64_ASIMD",
         "HW_CPU_AARCH64_SVE",
     }

@@ -6,8 +6,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Generic, Literal, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, Literal, TypeVar
 
 from oslo_log import log as logging
 
@@ -61,7 +61,7 @@ class DriverWorker:
         # Called with the name of each call, how it ended, and the seconds that it took.
         self.observe: Callable[[str, Outcome, float], None] = lambda _call, _outcome, _seconds: None
         # Exceptions that were logged: type, file and line.
-        self._told: set[tuple[str, str, int | None]] = set()
+        self._logged: set[tuple[str, str, int | None]] = set()
 
     @property
     def stuck(self) -> int:
@@ -85,7 +85,7 @@ class DriverWorker:
         :raises DriverError: the driver raised something else, which is the cause; or no thread
             could be started.
         """
-        call = _Call(lambda: function(*args), self._describe(function, node))
+        title = self._describe(function, node)
         data: dict[str, Any] = {
             "driver": self._driver,
             "call": _name(function),
@@ -93,72 +93,81 @@ class DriverWorker:
             "seconds": deadline,
         }
         if self._cancelled.is_set():
-            raise DriverCancelled(f"{call.title} was not called: the agent is stopping", **data)
+            raise DriverCancelled(f"{title} was not called: the agent is stopping", **data)
         if self.critical:
             raise DriverTimeout(
-                f"{call.title} was not called: {self._stuck} earlier calls hang",
+                f"{title} was not called: {self._stuck} earlier calls hang",
                 f"restart what the {self._kind} talks to, or the agent",
                 critical=True,
                 **data,
             )
         begun = time.monotonic()
-        self._start(call)
-        if self._wait(call, deadline) or not self._abandon(call):
-            self.observe(
-                _name(function), "failed" if call.failed else "done", time.monotonic() - begun
-            )
-            return call.result(self._tell)
+        future = self._start(lambda: function(*args), title)
+        if self._wait(future, deadline) or not self._abandon(future, title):
+            failed = future.exception() is not None
+            self.observe(_name(function), "failed" if failed else "done", time.monotonic() - begun)
+            return self._result(future, title)
         self.observe(_name(function), "abandoned", time.monotonic() - begun)
         if self._cancelled.is_set():
-            raise DriverCancelled(f"{call.title} was abandoned: the agent is stopping", **data)
+            raise DriverCancelled(f"{title} was abandoned: the agent is stopping", **data)
         raise DriverTimeout(
-            f"{call.title} did not answer within {deadline:g} s and was abandoned",
+            f"{title} did not answer within {deadline:g} s and was abandoned",
             self._late,
             critical=False,
             **data,
         )
 
-    def _start(self, call: "_Call[T]") -> None:
+    def _start(self, function: Callable[[], T], title: str) -> Future[T]:
         try:
-            threading.Thread(
-                target=call.run,
-                args=(self._returned,),
-                name=f"{self._kind} {self._driver}",
-                daemon=True,
-            ).start()
+            return start_thread(function, f"{self._kind} {self._driver}")
         except RuntimeError as error:
             raise DriverError(
-                f"{call.title} was not called: {error}",
+                f"{title} was not called: {error}",
                 "raise the number of tasks that the service may have: TasksMax in its unit",
             ) from error
 
-    def _wait(self, call: "_Call[T]", deadline: float) -> bool:
+    def _wait(self, future: Future[T], deadline: float) -> bool:
         """Return whether the call returned before the deadline and before the agent was told to
         stop.
         """
         end = time.monotonic() + deadline
         while (left := end - time.monotonic()) > 0 and not self._cancelled.is_set():
-            if call.done.wait(min(left, CANCEL_POLL)):
+            if wait([future], min(left, CANCEL_POLL)).done:
                 return True
-        return call.done.is_set()
+        return future.done()
 
-    def _abandon(self, call: "_Call[T]") -> bool:
+    def _abandon(self, future: Future[T], title: str) -> bool:
         """Abandon the call. Return False if it returned at the last moment."""
-        with self._lock:
-            if call.done.is_set():
-                return False
-            call.abandoned = True
-            self._stuck += 1
-            return True
 
-    def _returned(self, call: "_Call[T]") -> None:
-        with self._lock:
-            call.done.set()
-            if call.abandoned:
+        def return_late(_future: Future[T]) -> None:
+            with self._lock:
                 self._stuck -= 1
-                LOG.info("%s came back after it had been abandoned", call.title)
+            LOG.info("%s came back after it had been abandoned", title)
 
-    def _tell(self, title: str, error: BaseException) -> None:
+        if future.done():
+            return False
+        with self._lock:
+            self._stuck += 1
+        # Called at once if the call has returned meanwhile.
+        future.add_done_callback(return_late)
+        return True
+
+    def _result(self, future: Future[T], title: str) -> T:
+        """Return or raise the result of the call."""
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, AgentError):
+            raise error
+        # Not in an except block, because there oslo.log adds the exception to the line unescaped.
+        # SystemExit too, because it ended the call's own thread only.
+        self._log_exception(title, error)
+        raise DriverError(
+            f"{title} raised {type(error).__name__}: {printable(str(error))}",
+            "see the log of the agent",
+        ) from error
+
+    def _log_exception(self, title: str, error: BaseException) -> None:
         """Log an exception with its traceback, the first time that one of its type comes from that
         place. The error that callers report has the one-line message.
         """
@@ -169,12 +178,12 @@ class DriverWorker:
             frames[-1].lineno if frames else 0,
         )
         with self._lock:
-            new = kind not in self._told and len(self._told) < KINDS
+            new = kind not in self._logged and len(self._logged) < KINDS
             if new:
-                self._told.add(kind)
+                self._logged.add(kind)
         if new:
             LOG.error(
-                "%s raised %s, whose traceback is told this once:\n%s",
+                "%s raised %s, whose traceback is logged this once:\n%s",
                 title,
                 type(error).__name__,
                 printable_traceback(error),
@@ -185,43 +194,22 @@ class DriverWorker:
         return f"{self._kind} {self._driver}: {_name(function)}{about}"
 
 
-class _Call(Generic[T]):
-    """One call under way."""
+def start_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Run ``work`` in a thread of its own, and return the future of its result. The thread does not
+    keep the process from ending, as the threads of an executor do.
 
-    def __init__(self, function: Callable[[], T], title: str) -> None:
-        self.title = title
-        self.done = threading.Event()
-        self.abandoned = False
-        self._function = function
-        self._future: Future[T] = Future()
+    :raises RuntimeError: no thread could be started.
+    """
+    future: Future[T] = Future()
 
-    def run(self, returned: "Callable[[_Call[T]], None]") -> None:
-        """Make the call, in its own thread."""
+    def run() -> None:
         try:
-            self._future.set_result(self._function())
-        except BaseException as error:  # noqa: BLE001 - raised again where the call is waited for
-            self._future.set_exception(error)
-        returned(self)
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is taken
+            future.set_exception(error)
 
-    @property
-    def failed(self) -> bool:
-        """Whether it returned with an exception."""
-        return self._future.exception() is not None
-
-    def result(self, tell: Callable[[str, BaseException], None]) -> T:
-        """Return or raise the call's result. ``tell``: called with an unexpected exception."""
-        error = self._future.exception()
-        if error is None:
-            return self._future.result()
-        if isinstance(error, AgentError):
-            raise error
-        # Not in an except block, because there oslo.log adds the exception to the line unescaped.
-        # SystemExit too, because it ended the call's own thread only.
-        tell(self.title, error)
-        raise DriverError(
-            f"{self.title} raised {type(error).__name__}: {printable(str(error))}",
-            "see the log of the agent",
-        ) from error
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def _name(function: Callable[..., object]) -> str:

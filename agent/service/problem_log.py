@@ -1,14 +1,10 @@
 """Logs the problems of reports: one line when a problem comes and one when it goes, none while it
 lasts.
-
-Also the status line that sums up a report.
 """
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import get_args
 
 from agent.errors import (
     PlacementUnreachable,
@@ -19,7 +15,7 @@ from agent.errors import (
     StandingBy,
 )
 from agent.model.names import printable
-from agent.model.report import WELL, AgentState, NodeReport, Problem
+from agent.model.report import WELL, NodeReport, Problem
 
 LOG = logging.getLogger(__name__)
 
@@ -89,32 +85,6 @@ class ProblemLog:
         if before and not problems:
             LOG.info("%s: well again", who)
         self._known[who] = before | known if outage else known
-
-
-def agent_state(status: str) -> AgentState:
-    """Return the state that a status line begins with."""
-    return next(
-        (state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded"
-    )
-
-
-def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:
-    """Return the status line for ``systemctl status``. ``hanging``: how many driver calls never
-    returned.
-    """
-    if [one.code for one in errors] == [StandingBy.code]:
-        return errors[0].message
-    states = Counter(node.state for node in nodes)
-    problems = [*errors, *(problem for node in nodes for problem in node.errors)]
-    well = not errors and not hanging and all(state in WELL for state in states)
-    parts = (
-        [", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
-        if states or well
-        else []
-    )
-    parts += [problems[0].message] if problems else []
-    parts += [f"hanging driver calls: {hanging}"] if hanging else []
-    return f"{'ready' if well else 'degraded'}: {'; '.join(part or 'no nodes' for part in parts)}"
 
 
 def _called(node: NodeReport) -> str:

@@ -282,7 +282,7 @@ def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http
         assert read >= {"inventories", "traits", "aggregates"}, (
             "what generations cannot show was read too"
         )
-        until(lambda: " DEBUG agent.service.daemon " in service.log)
+        until(lambda: " DEBUG agent.service.status " in service.log)
         ended_well(service)
 
 
@@ -298,7 +298,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
             "the new configuration is refused"
             in service.wait_for("READY", "1", since=asked).says["STATUS"]
         )
-        assert re.search("ERROR agent.service.daemon .*the old one stays: .*workers", service.log)
+        assert re.search("ERROR agent.service.status .*the old one stays: .*workers", service.log)
         host.set("compute", workers=2)
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
@@ -307,7 +307,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
         service.wait_for("READY", "1", since=asked)
         for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
             assert re.search(
-                f"ERROR agent.service.daemon .*refused, the old one stays: .*{option}", service.log
+                f"ERROR agent.service.status .*refused, the old one stays: .*{option}", service.log
             ), service.log
         http_placement.clear()
         host.has(10)

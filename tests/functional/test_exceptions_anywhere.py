@@ -38,7 +38,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Exchange, Timeouts, Transport
-from agent.service import runtime, schedule
+from agent.service import background, passes, reload, runtime, schedule
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
 from agent.service.problem_log import ProblemLog
@@ -119,16 +119,16 @@ STEPS = {
     "monitors": Step(runtime.Monitors, "poll"),
     "who serves": Step(DaemonService, "serves"),
     "news": Step(ProblemLog, "tell"),
-    "the line for systemd": Step(agent.service.daemon, "summary"),
+    "the line for systemd": Step(passes, "summary"),
     "what the API shows": Step(DaemonService, "audited"),
     "when it is due": Step(schedule.Schedule, "succeeded"),
     "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
     "what waits to be published": Step(schedule.DirtyNodes, "take", by="claim"),
     "an audit that was asked for": Step(agent.audit.fleet.Fleet, "run", by="audit"),
-    "the answer to who asked": Step(agent.service.daemon, "report_document", by="audit"),
+    "the answer to who asked": Step(passes, "report_document", by="audit"),
     "reading the configuration": Step(agent.service.daemon, "load", by="reload"),
-    "a new fleet": Step(agent.service.daemon, "Runtime", by="reload"),
-    "who may do what": Step(agent.service.daemon.Access, "from_options", by="reload"),
+    "a new fleet": Step(reload, "Runtime", by="reload"),
+    "who may do what": Step(reload.Access, "from_options", by="reload"),
     "a driver's start": Step(FileDriver, "start", by="reload"),
     "a driver's end": Step(FileDriver, "stop", by="reload"),
 }
@@ -259,7 +259,7 @@ class Walk:
         if by == "change":
             self._change()
         elif by == "claim":
-            self.daemon._publishing.changed(ROOT)
+            self.daemon._passes._dirty_nodes.changed(ROOT)
         elif by == "audit":
             self._asked = self.daemon._service.request_audit(["node-a"], dry_run=False)
         operator.reload = by in ("reload", "reread")
@@ -347,7 +347,8 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     )
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
     monkeypatch.setattr(schedule, "GATHERING", 0.001)
-    monkeypatch.setattr(agent.service.daemon, "TURN", 0.01)
+    monkeypatch.setattr(background, "POLL", 0.01)
+    monkeypatch.setattr(passes, "BUG_PAUSE", 0.01)
     monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)
     caplog.set_level(logging.WARNING)
     manager = Manager()
@@ -543,7 +544,7 @@ def test_a_thread_that_an_exception_ends_is_told_in_the_log(caplog):
         raise KeyError("what nobody foresaw")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading, "excepthook", agent.service.daemon._tell_of_thread)
+        patch.setattr(threading, "excepthook", agent.service.daemon._log_end_of_thread)
         thread = threading.Thread(target=raises, name="somebody's\x1b")
         thread.start()
         thread.join()

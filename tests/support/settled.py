@@ -135,7 +135,7 @@ def _quiet(
         assert placement.dump() == left
 
 
-TRACEBACK = "whose traceback is told this once:\n"
+TRACEBACK = "whose traceback is logged this once:\n"
 
 
 def _silent(records: Iterable[logging.LogRecord]) -> None:

@@ -19,7 +19,7 @@ from agent.errors import ConfigError, ReshapeNeeded
 from agent.model.report import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
-from agent.service import daemon, runtime, schedule
+from agent.service import background, runtime, schedule
 from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
@@ -204,8 +204,8 @@ def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(serv
 def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
     service, placement, monkeypatch
 ):
-    monkeypatch.setattr(daemon, "PATIENCE", 0.5)
-    monkeypatch.setattr(daemon, "TURN", 0.02)
+    monkeypatch.setattr(background, "PATIENCE", 0.5)
+    monkeypatch.setattr(background, "POLL", 0.02)
     placement.faults.add(faults.delay(1.5), times=1)
     manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 1))
     ready, status = manager.of("ready"), manager.of("status")
@@ -218,7 +218,7 @@ def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
 
 
 def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, monkeypatch):
-    monkeypatch.setattr(daemon, "TURN", 0.02)
+    monkeypatch.setattr(background, "POLL", 0.02)
     seen = []
 
     def script(operator):
@@ -233,7 +233,7 @@ def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, mon
 
 def test_after_stop_nothing_more_is_sent(service, placement, monkeypatch):
     """S-102, seen from the daemon: the audit under way ends at its next request."""
-    monkeypatch.setattr(daemon, "TURN", 0.02)
+    monkeypatch.setattr(background, "POLL", 0.02)
     placement.faults.add(faults.delay(0.3), path="/")
     manager = service(lambda operator: setattr(operator, "stop", placement.count() >= 1))
     assert [one.path for one in placement.requests] == ["/"]

@@ -5,7 +5,8 @@ import logging
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.service.problem_log import ProblemLog, summary
+from agent.service.problem_log import ProblemLog
+from agent.service.status import summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")

@@ -1,0 +1,86 @@
+"""Runs the daemon's work in a thread while the daemon's own thread takes signals."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+from threading import Event
+from typing import NoReturn, TypeVar
+
+from agent.driver.worker import start_thread
+from agent.errors import AgentBug, AgentError
+from agent.service.daemon_service import DaemonService
+from agent.service.optional_api import OptionalApi
+from agent.service.signals import Signals
+from agent.service.status import Status
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that work under way may go on after SIGTERM; systemd and operators expect an end within 5.
+GRACE = 3.0
+# Seconds between looks at the signals while work is under way.
+POLL = 0.2
+# Seconds after which work counts as late; systemd gives up on a service that is not ready after 90.
+PATIENCE = 30.0
+
+Result = TypeVar("Result")
+
+
+class Background:
+    """Runs one piece of work at a time; the thread that waits for it takes the signals. Once
+    ``stopping`` is set, the work has :data:`GRACE` seconds to end.
+    """
+
+    def __init__(
+        self, signals: Signals, service: DaemonService, api: OptionalApi, status: Status
+    ) -> None:
+        self.stopping = Event()
+        self._signals, self._service, self._api, self._status = signals, service, api, status
+
+    def take_signals(self, seconds: float = 0) -> None:
+        """Take signals, and wait up to ``seconds`` for one; begin to stop if one says so."""
+        self._signals.take(seconds)
+        if self._signals.stop and not self.stopping.is_set():
+            self._status.stop()
+            self.stopping.set()
+            self._api.stop()
+
+    def run(self, title: str, work: Callable[[], Result]) -> Result:
+        """Return or raise what ``work`` returns or raises. The process ends if ``work`` does not
+        end in time after SIGTERM.
+
+        :raises AgentBug: ``work`` raised anything but an :class:`AgentError`.
+        """
+        self._service.begins(title)
+        future = start_thread(work, title)
+        late = time.monotonic() + PATIENCE
+        while not wait([future], POLL).done and not self.stopping.is_set():
+            self.take_signals()
+            if time.monotonic() > late:
+                late = math.inf
+                self._status.report_delay(title, PATIENCE)
+        if not wait([future], GRACE).done:
+            _end_process(title)
+        self._service.ends()
+        try:
+            return future.result()
+        except AgentError:
+            raise
+        except BaseException as error:
+            # Also SystemExit and the like, because it ended the thread that did the work and not
+            # this one.
+            LOG.critical("%s", title, exc_info=True)
+            raise AgentBug.of(error) from error
+
+
+def _end_process(title: str) -> NoReturn:
+    """End the process now. Its threads would keep it alive, and all persistent state is in the
+    store.
+    """
+    LOG.warning(
+        "stopped in the middle of %s that did not end; the next start goes on from there", title
+    )
+    logging.shutdown()
+    os._exit(0)

@@ -1,0 +1,239 @@
+"""The passes of the daemon: all nodes when the schedule says so, some nodes when a request or a
+change asks for it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from glob import escape
+
+from agent.audit.run import AuditOptions
+from agent.conf.default import host_name
+from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
+from agent.model.report import NodeReport, Report, exit_code
+from agent.render.json_report import dumps, report_document
+from agent.service.audit_queue import RequestedAudit
+from agent.service.background import Background
+from agent.service.daemon_service import DaemonService
+from agent.service.optional_api import OptionalApi
+from agent.service.pass_report import check_start, failure_report, with_store_state
+from agent.service.problem_log import ProblemLog
+from agent.service.runtime import Runtime
+from agent.service.schedule import DirtyNodes, Schedule
+from agent.service.status import Status, summary
+from agent.store.store import Store
+
+LOG = logging.getLogger(__name__)
+
+# Seconds without work after a bug, so that one that comes at once each time does not keep the
+# processor busy.
+BUG_PAUSE = 0.2
+
+
+class Passes:
+    """Runs the passes that are due, and reports their results."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        dirty_nodes: DirtyNodes,
+        background: Background,
+        service: DaemonService,
+        api: OptionalApi,
+        status: Status,
+    ) -> None:
+        self._schedule, self._dirty_nodes = schedule, dirty_nodes
+        self._background, self._stopping = background, background.stopping
+        self._service, self._api, self._status = service, api, status
+        self._problem_log = ProblemLog()
+        # Whether a pass over all nodes has ended, and whether the next one trusts no saved mirror.
+        self._begun = self._reread = False
+        # As last reported by a pass over all nodes that had any.
+        self._nodes: Sequence[NodeReport] = ()
+
+    @property
+    def due(self) -> float:
+        """When the next pass is due, in seconds of the monotonic clock."""
+        return min(self._schedule.due, self._dirty_nodes.due)
+
+    def reread(self) -> None:
+        """Read everything from Placement in the next pass over all nodes that succeeds."""
+        self._reread = True
+
+    def restart(self, interval: int | None) -> None:
+        """Make a pass over all nodes due now. ``interval``: seconds between passes from now on, as
+        in [DEFAULT] update_resources_interval; None: as before.
+        """
+        if interval is not None:
+            self._schedule = Schedule(interval)
+        self._schedule.at_once()
+
+    def run_due(self, runtime: Runtime, store: Store) -> None:
+        """Audit what is due, and what was requested."""
+        requests = self._service.audits.take(whole=True)
+        if requests or not self._begun or self._schedule.due <= time.monotonic():
+            with self.survive_bugs(runtime, requests):
+                self._audit_all(runtime, store, requests)
+        for request in self._service.audits.take(whole=False):
+            if not self._stopping.is_set():
+                with self.survive_bugs(runtime, [request]):
+                    self._audit_requested(runtime, store, request)
+        if self._dirty_nodes.due <= time.monotonic() and not self._stopping.is_set():
+            with self.survive_bugs():
+                self._audit_dirty(runtime, store)
+
+    @contextmanager
+    def survive_bugs(
+        self, runtime: Runtime | None = None, requests: Sequence[RequestedAudit] = ()
+    ) -> Iterator[None]:
+        """Keep a bug in the block from ending the daemon: report it, also to the requests, and try
+        again soon.
+        """
+        try:
+            yield
+        except AgentError:
+            raise
+        except Exception as error:
+            LOG.exception("a bug in the agent")
+            bug = AgentBug.of(error)
+        else:
+            return
+        self._schedule.failed()
+        self._stopping.wait(BUG_PAUSE)
+        self._report_bug(bug, runtime, requests)
+
+    def _report_bug(
+        self, bug: AgentBug, runtime: Runtime | None, requests: Sequence[RequestedAudit]
+    ) -> None:
+        """Report a bug to systemd and to the requests, unless that fails too."""
+        try:
+            if runtime is not None:
+                failure = _failure(runtime, bug)
+                self._api.show(failure, runtime.hanging, whole=True)
+                self._answer(failure, requests)
+            self._status.report(f"degraded: {bug.message}")
+        except Exception:
+            LOG.exception("the bug cannot be reported")
+
+    # --- all nodes --------------------------------------------------------------------------------
+
+    def _audit_all(
+        self, runtime: Runtime, store: Store, requests: Sequence[RequestedAudit]
+    ) -> None:
+        """Audit every node, and report the result."""
+        # A change from here on may be too late for this pass.
+        self._dirty_nodes.take()
+        try:
+            report = self._background.run(
+                "an audit", lambda: self._run_fleet(runtime, store, asked=bool(requests))
+            )
+        except AgentError as error:
+            # A driver may need a service that starts later than the agent, and a bug may not come
+            # again; any other error before the first audit is permanent.
+            if not self._begun and not isinstance(error, DriverError | AgentBug):
+                raise
+            report = _failure(runtime, error)
+        if self._stopping.is_set():
+            return
+        if not self._begun:
+            check_start(report)
+        self._begun, self._nodes = True, report.nodes or self._nodes
+        self._schedule_next(report)
+        self._problem_log.tell(report.errors, report.nodes)
+        self._api.show(report, runtime.hanging, whole=True)
+        self._status.report(summary(report.errors, report.nodes, runtime.hanging))
+        self._answer(report, requests)
+
+    def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool) -> Report:
+        """Poll the monitors and audit every node."""
+        self._service.measured(runtime.monitors.poll())
+        fleet = runtime.start(store)
+        self._service.serves(fleet.context, audited=False)
+        report = fleet.run(
+            AuditOptions(start=True, reread=self._reread, asked=asked), progress=self._progress
+        )
+        self._service.serves(fleet.context, audited=True)
+        return with_store_state(report, store, self._nodes)
+
+    def _schedule_next(self, report: Report) -> None:
+        nodes = report.nodes
+        unreachable = any(
+            problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors
+        )
+        all_failed = nodes and all(node.state == "failed" for node in nodes)
+        if report.errors or unreachable or all_failed:
+            self._schedule.failed()
+        else:
+            self._schedule.succeeded()
+            self._reread = False
+
+    # --- some nodes -------------------------------------------------------------------------------
+
+    def _audit_requested(self, runtime: Runtime, store: Store, request: RequestedAudit) -> None:
+        """Run a requested audit of some nodes, or a requested dry run."""
+
+        def audit() -> Report:
+            fleet = runtime.start(store)
+            names = [escape(name) for name in request.nodes]
+            options = AuditOptions(dry_run=request.dry_run, start=not request.dry_run, asked=True)
+            if request.dry_run:
+                return fleet.rehearsal().run(options, names, self._progress)
+            return with_store_state(fleet.run(options, names, self._progress), store, ())
+
+        try:
+            report = self._background.run(f"audit {request.id}", audit)
+        except AgentError as error:
+            report = replace(_failure(runtime, error), dry_run=request.dry_run)
+        if not self._stopping.is_set():
+            self._report_some(report, runtime)
+            self._answer(report, [request])
+
+    def _audit_dirty(self, runtime: Runtime, store: Store) -> None:
+        """Audit the nodes that have changed."""
+        nodes = sorted(self._dirty_nodes.take())
+
+        def audit() -> Report:
+            fleet = runtime.start(store)
+            report = fleet.run(AuditOptions(start=True), nodes, self._progress, refresh=False)
+            return with_store_state(report, store, ())
+
+        try:
+            report = self._background.run("an audit of changed nodes", audit)
+        except AgentError as error:
+            report = _failure(runtime, error)
+        if not self._stopping.is_set():
+            self._report_some(report, runtime)
+
+    def _report_some(self, report: Report, runtime: Runtime) -> None:
+        """Report an audit of some nodes to the API, and a bug in it to systemd; the next pass over
+        all nodes shows whether the bug lasts.
+        """
+        self._api.show(report, runtime.hanging, whole=False)
+        if any(error.code == AgentBug.code for error in report.errors):
+            self._schedule.failed()
+            self._status.report(summary(report.errors, (), runtime.hanging))
+
+    # --- reports ----------------------------------------------------------------------------------
+
+    def _answer(self, report: Report, requests: Sequence[RequestedAudit]) -> None:
+        """Hand a report to the requests: last, because a client that has it may ask for the status
+        at once.
+        """
+        if requests:
+            document = report_document(
+                replace(report, exit_code=exit_code(report.nodes, report.errors))
+            )
+            self._service.audits.answer(requests, dumps(document).encode())
+
+    def _progress(self, _count: int) -> Callable[[str], None]:
+        def note_node(_name: str) -> None:
+            self._status.feed_watchdog()
+            self._service.goes_on()
+
+        return note_node
+
+
+def _failure(runtime: Runtime, error: AgentError) -> Report:
+    return failure_report(host_name(runtime.conf), error)

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from agent.audit.run import AuditOptions
-from agent.bootstrap import running_fleet
+from agent.bootstrap.fleet import running_fleet
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 

@@ -9,7 +9,8 @@ from oslo_config import cfg
 
 from agent.api.documents.node import node_guests, node_without_guests
 from agent.api.documents.records import JsonObject, instance_document
-from agent.bootstrap import build_components, open_run_store, open_tracker_services, start_driver
+from agent.bootstrap.components import build_components
+from agent.bootstrap.fleet import open_run_store, open_tracker_services, start_driver
 from agent.cli.options import Options
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors

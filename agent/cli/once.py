@@ -7,7 +7,7 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.audit.run import AuditOptions
-from agent.bootstrap import running_fleet
+from agent.bootstrap.fleet import running_fleet
 from agent.cli.options import Options
 from agent.cli.unknown_options import warn_of_unknown
 from agent.model.report import Report, exit_code

@@ -11,7 +11,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.bootstrap import embedded_transport
+from agent.bootstrap.fleet import embedded_transport
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from oslo_config import cfg
 
-from agent.bootstrap import open_run_store
+from agent.bootstrap.fleet import open_run_store
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 from agent.render.json_report import problems_of

@@ -1,4 +1,4 @@
-"""Replaces the runtime when the configuration is reloaded; one that cannot be used changes nothing."""
+"""Replaces the runtime at a reload; a configuration that cannot be used changes nothing."""
 
 import logging
 from collections.abc import Callable

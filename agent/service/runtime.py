@@ -11,7 +11,8 @@ from typing import Protocol
 from oslo_config import cfg
 
 from agent.audit.fleet import Fleet
-from agent.bootstrap import build_components, start_fleet
+from agent.bootstrap.components import build_components
+from agent.bootstrap.fleet import start_fleet
 from agent.conf.default import host_name
 from agent.driver.interface import CountsHangingCalls
 from agent.driver.worker import Outcome
@@ -53,24 +54,25 @@ class Runtime:
         watch: CallObserver,
     ) -> None:
         self.conf = conf
-        self._parts, self._cancelled = build_components(conf, cancelled, daemon=True), cancelled
+        self._components = build_components(conf, cancelled, daemon=True)
+        self._cancelled = cancelled
         self._changed, self._watch = changed, watch
-        self._parts.worker.observe = watch.called
+        self._components.worker.observe = watch.called
         self._fleet: Fleet | None = None
         self._closing = ExitStack()
 
     @property
     def hanging(self) -> int:
         """How many driver calls were given up and have not returned."""
-        driver = self._parts.driver
-        return self._parts.worker.stuck + (
+        driver = self._components.driver
+        return self._components.worker.stuck + (
             driver.hanging if isinstance(driver, CountsHangingCalls) else 0
         )
 
     @property
     def monitors(self) -> Monitors:
         """The monitors, which measure the host."""
-        return self._parts.monitors
+        return self._components.monitors
 
     def start(self, store: Store) -> Fleet:
         """Return the fleet, started if it was not.
@@ -81,7 +83,7 @@ class Runtime:
             self._fleet = self._closing.enter_context(
                 start_fleet(
                     self.conf,
-                    self._parts,
+                    self._components,
                     store,
                     self._cancelled,
                     daemon=True,

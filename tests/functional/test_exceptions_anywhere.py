@@ -24,11 +24,11 @@ import pytest
 import agent.audit.fleet
 import agent.audit.node_audit
 import agent.service.daemon
-from agent import bootstrap
 from agent.api.metrics import Metrics
 from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.server import WORKERS, LocalServer
 from agent.api.unix_http import UnixConnection
+from agent.bootstrap import components
 from agent.cli.configuration import load
 from agent.cli.main import run
 from agent.cli.parser import parse
@@ -339,7 +339,7 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     file = write_config(tmp_path / "agent.conf", config)
     write_layout(tmp_path, 0)
     monkeypatch.setattr(
-        bootstrap,
+        components,
         "http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
@@ -403,7 +403,7 @@ def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_nex
     }
     file = write_config(tmp_path / "agent.conf", config)
     monkeypatch.setattr(
-        bootstrap,
+        components,
         "http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled

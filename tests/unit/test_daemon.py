@@ -12,7 +12,7 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from agent import bootstrap
+from agent.bootstrap import components
 from agent.cli.configuration import load
 from agent.cli.parser import parse
 from agent.errors import ConfigError, ReshapeNeeded
@@ -93,7 +93,7 @@ def service(placement, tmp_path, monkeypatch):
     }
     file = write_config(tmp_path / "agent.conf", config)
     monkeypatch.setattr(
-        bootstrap,
+        components,
         "http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled

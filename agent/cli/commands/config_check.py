@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from oslo_config import cfg
 
-from agent.bootstrap import check_configuration
+from agent.bootstrap.components import check_configuration
 from agent.cli.configuration import Configuration, read_configuration
 from agent.cli.exposures import exposures
 from agent.cli.option_values import origin
@@ -50,10 +50,10 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
         *(_of_folders(read.conf) if read.whole else ()),
     ]
     unknown = unknown_options(
-        read.conf, read.files, complete=found is not None and found.parts is not None
+        read.conf, read.files, complete=found is not None and found.components is not None
     )
     warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]
-    warnings += found.parts.warnings if found and found.parts else ()
+    warnings += found.components.warnings if found and found.components else ()
     told = [(error, _place(error, read)) for error in errors]
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE

@@ -10,7 +10,8 @@ from typing import Any
 from oslo_config import cfg
 from rich.text import Text
 
-from agent.bootstrap import build_components, open_run_store, start_driver
+from agent.bootstrap.components import build_components
+from agent.bootstrap.fleet import open_run_store, start_driver
 from agent.cli.daemon_client import client
 from agent.cli.options import Options
 from agent.cli.output import write, write_document

@@ -452,7 +452,7 @@ def test_a_driver_that_hangs_when_it_stops_does_not_keep_the_agent(
     monkeypatch: pytest.MonkeyPatch,
     hanging: Callable[..., Any],
 ) -> None:
-    monkeypatch.setattr("agent.bootstrap.STOP_DEADLINE", 0.2)
+    monkeypatch.setattr("agent.bootstrap.fleet.STOP_DEADLINE", 0.2)
     monkeypatch.setattr(ThirdPartyDriver, "stop", hanging)
     result = outside.run("--once")
     assert result.code == 0

@@ -1,0 +1,1 @@
+"""Builds, starts and closes what a process needs: components, store, driver, fleet."""

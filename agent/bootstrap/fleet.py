@@ -1,0 +1,260 @@
+"""Opens the store, starts the driver, and builds the fleet; closes them at the end."""
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from glob import escape
+from pathlib import Path
+from threading import Event
+
+from oslo_config import cfg
+
+from agent.audit.fleet import Fleet
+from agent.audit.node_audit import AuditContext
+from agent.bootstrap.components import STOP_DEADLINE, Components, build_components
+from agent.conf.default import host_name
+from agent.driver.interface import HostContext, TellsOfChanges
+from agent.driver.worker import DriverWorker
+from agent.errors import AgentError
+from agent.placement import clock
+from agent.placement.embedded import FILE, connect_embedded
+from agent.placement.mirror import Freshness
+from agent.placement.server import Backend, Server
+from agent.placement.transport import Transport
+from agent.store import identity
+from agent.store.location import in_file
+from agent.store.lock import RunLock
+from agent.store.records import Records
+from agent.store.snapshot import snapshot
+from agent.store.store import Store, open_read_only, open_store
+from agent.tracker.node_record import Agent
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.services import TrackerServices, build_tracker_services
+from agent.tracker.usage_step import DAY, UsageSettings
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that a driver may take to stop when the whole agent has to end within 5.
+HASTY_STOP_DEADLINE = 1.0
+
+
+@contextmanager
+def running_fleet(
+    conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False
+) -> Iterator[Fleet]:
+    """Yield the nodes of this host, ready to be audited; everything is closed at the end.
+
+    ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not
+    taken.
+
+    :raises AgentError: configuration, store, identity or driver cannot be used.
+    """
+    # First, because a configuration that cannot be used must leave no trace.
+    components = build_components(conf, cancelled, daemon=False)
+    with (
+        open_run_store(conf, dry_run=dry_run) as store,
+        start_fleet(conf, components, store, cancelled, dry_run=dry_run) as fleet,
+    ):
+        yield fleet
+
+
+@contextmanager
+def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
+    """Yield the store, locked for this run.
+
+    :raises StoreError: another run has it, or it cannot be used.
+    """
+    folder = Path(conf.store.path)
+    with ExitStack() as stack:
+        if not dry_run:
+            stack.enter_context(RunLock(folder))
+        yield stack.enter_context(
+            (open_read_only if dry_run else open_store)(folder, conf.store.connection)
+        )
+
+
+@contextmanager
+def start_driver(
+    conf: cfg.ConfigOpts, components: Components, store: Store, cancelled: Event, *, dry_run: bool
+) -> Iterator[bool]:
+    """Start the driver, and stop it at the end. Yields whether the uuid of its host was generated
+    for this run alone.
+
+    :raises AgentError: identity or driver cannot be used.
+    """
+    folder, host = Path(conf.store.path), host_name(conf)
+    own, provisional = _establish_identity(conf, host, folder, store, dry_run)
+    try:
+        components.worker.call(
+            components.driver.start,
+            HostContext(host, own, folder, read_only=dry_run),
+            deadline=conf.compute.start_deadline,
+        )
+        yield provisional
+    finally:
+        _stop_driver(components, cancelled)
+
+
+@contextmanager
+def open_tracker_services(
+    conf: cfg.ConfigOpts,
+    components: Components,
+    store: Store,
+    *,
+    dry_run: bool,
+    changed: Callable[[str], None] = lambda _node: None,
+) -> Iterator[TrackerServices]:
+    """Yield the tracker on the store's records; at the end the leases are released, so that other
+    hosts may have the nodes at once. ``changed``: see :func:`start_fleet`.
+    """
+    rules = ReconcileRules(
+        conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY
+    )
+    settings = UsageSettings(
+        Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease),
+        components.policy,
+        rules,
+        components.pci.rows,
+        components.pci.misfits,
+        components.pci.aliases,
+    )
+    tracker_services = build_tracker_services(Records(store), settings, clock.now, changed)
+    try:
+        yield tracker_services
+    finally:
+        if not dry_run:
+            _release_leases(tracker_services)
+
+
+@contextmanager
+def start_fleet(
+    conf: cfg.ConfigOpts,
+    components: Components,
+    store: Store,
+    cancelled: Event,
+    *,
+    daemon: bool = False,
+    dry_run: bool = False,
+    changed: Callable[[str], None] = lambda _node: None,
+) -> Iterator[Fleet]:
+    """Yield the fleet of started components; the driver is stopped at the end.
+
+    ``changed``: called with each node on which something was claimed or released, by its uuid, or
+    of which the driver has noticed a change, by a pattern of its name.
+
+    :raises AgentError: identity, driver or the embedded Placement cannot be used.
+    """
+    for warning in components.warnings:
+        LOG.warning("%s", warning)
+    folder, notes = Path(conf.store.path), components.notes
+    transport = components.transport
+    backend: Backend = "http" if transport else "embedded"
+    if transport is None:
+        transport = embedded_transport(folder, cancelled, dry_run=dry_run)
+        notes = (*notes, f"using the embedded Placement in {folder / FILE}")
+    with ExitStack() as stack:
+        provisional = stack.enter_context(
+            start_driver(conf, components, store, cancelled, dry_run=dry_run)
+        )
+        _subscribe(conf, components, changed)
+        server = Server(transport, backend, store, keep=not dry_run)
+        tracker_services = stack.enter_context(
+            open_tracker_services(conf, components, store, dry_run=dry_run, changed=changed)
+        )
+        context = AuditContext(
+            server,
+            components.driver,
+            components.worker,
+            components.policy,
+            host_name(conf),
+            cancelled,
+            conf.compute.facts_deadline,
+            _freshness(conf, daemon),
+            tracker_services,
+            components.provider_config,
+            pci=components.pci,
+            nodes_deadline=conf.compute.nodes_deadline,
+        )
+        yield Fleet(
+            context,
+            components.driver_name,
+            host_name(conf),
+            conf.compute.workers,
+            provisional=provisional,
+            notice="; ".join(notes),
+            full_audit_interval=conf.compute.full_audit_interval,
+        )
+
+
+def _subscribe(
+    conf: cfg.ConfigOpts, components: Components, changed: Callable[[str], None]
+) -> None:
+    """Have the driver report the nodes that change, if it can."""
+    if isinstance(components.driver, TellsOfChanges):
+        components.worker.call(
+            components.driver.subscribe,
+            lambda name: changed(escape(name)),
+            deadline=conf.compute.start_deadline,
+        )
+
+
+def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
+    return Freshness(
+        sharing=conf.compute.resource_provider_association_refresh,
+        reread=conf.placement.full_reread_interval if daemon else 0,
+        consumers=conf.placement.consumers_refresh,
+    )
+
+
+def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
+    """Return a transport to the embedded Placement of a store's folder; in a dry run, to a copy of
+    it in memory.
+
+    :raises ConfigError, StoreError: it cannot be used.
+    """
+    copy = partial(snapshot, folder, in_file(folder / FILE, "[store] path"))
+    return connect_embedded(folder, cancelled, copy if dry_run else None)
+
+
+def _establish_identity(
+    conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool
+) -> tuple[str, bool]:
+    """Return the uuid of this host, and whether it was generated because a dry run may not create
+    one.
+    """
+    nova = Path(conf.state_path)
+    if not dry_run:
+        return identity.establish(folder, nova, host, store), False
+    found = identity.find(folder, nova, host, store)
+    return (found, False) if found else (str(uuid.uuid4()), True)
+
+
+def _release_leases(tracker_services: TrackerServices) -> None:
+    """Release the leases, so that another host may take over the nodes at once. If this fails, the
+    other host has to wait for their end.
+    """
+    failure = ""
+    try:
+        tracker_services.node_leases.release()
+        tracker_services.shared_lease.release()
+    except AgentError as error:
+        failure = str(error)
+    if failure:
+        LOG.warning("the leases of this host's nodes could not be ended: %s", failure)
+
+
+def _stop_driver(components: Components, cancelled: Event) -> None:
+    # With a worker of its own, because the fleet's worker makes no more calls once the agent is
+    # stopping.
+    worker, failure = DriverWorker(components.driver_name), ""
+    deadline = HASTY_STOP_DEADLINE if cancelled.is_set() else STOP_DEADLINE
+    try:
+        worker.call(components.driver.stop, deadline=deadline)
+    except AgentError as error:
+        failure = str(error)
+    # Outside of the except block, because oslo.log adds the exception being handled to every
+    # warning, a second time.
+    if failure:
+        LOG.warning("the driver did not stop: %s", failure)

@@ -340,7 +340,7 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     write_layout(tmp_path, 0)
     monkeypatch.setattr(
         components,
-        "http",
+        "connect_http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
         ),
@@ -404,7 +404,7 @@ def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_nex
     file = write_config(tmp_path / "agent.conf", config)
     monkeypatch.setattr(
         components,
-        "http",
+        "connect_http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
         ),

@@ -94,7 +94,7 @@ def service(placement, tmp_path, monkeypatch):
     file = write_config(tmp_path / "agent.conf", config)
     monkeypatch.setattr(
         components,
-        "http",
+        "connect_http",
         lambda _conf, cancelled: Transport(
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
         ),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from agent.api.documents.records import (
     JsonObject,
@@ -22,7 +22,6 @@ from agent.tracker.stored_state import is_departure
 PAGE = 1000
 
 Query = Mapping[str, Any]
-Record = TypeVar("Record")
 
 
 class RecordViews:

@@ -23,7 +23,9 @@ def guest_of(
     asked = FlavorAndImage(specs, properties)
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
-    pci = _agreed_pci_policy(asked)
+    pci: PciPolicy | None = asked.agreed(
+        "pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden"
+    )
     locked = asked.agreed(
         "locked_memory",
         lambda text, _: None if text is None else boolean(text),
@@ -59,19 +61,6 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
         *cell_request.overlooked(FlavorAndImage(specs, properties)),
         *sorted(unreadable_amounts(specs)),
     ]
-
-
-def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:
-    """Return how near to its cells all devices of the guest must be; None if neither flavor nor
-    image has a policy.
-
-    :raises GuestRequestError: there is no such policy, or flavor and image contradict each other.
-    """
-    return _agreed_pci_policy(FlavorAndImage(specs, properties))
-
-
-def _agreed_pci_policy(asked: FlavorAndImage) -> PciPolicy | None:
-    return asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
 
 
 def _has_nodes(asked: FlavorAndImage) -> bool:

@@ -7,15 +7,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
+# One more than the cores, because tests on real servers mostly wait for these.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out; once it can be, it is installed.
 LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
 	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)
 
-.PHONY: help audit test lint docs genconfig bench clean
+.PHONY: help audit test test-long lint docs genconfig bench clean
 
 help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
-	@echo 'make test       all tests, against a real Placement (TESTS=tests/unit for a part)'
+	@echo 'make test       the tests, against a real Placement (TESTS=tests/unit for a part)'
+	@echo 'make test-long  the tests that make test leaves out because they take long (TESTS= as above)'
 	@echo 'make lint       ruff, mypy --strict, import-linter, vulture'
 	@echo 'make docs       the documentation, in docs/_build/html'
 	@echo 'make genconfig  etc/agent.conf.sample; fails if the committed one was out of date'
@@ -26,8 +29,11 @@ help:
 audit: $(VENV)/embedded.stamp
 	@$(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE) --once
 
-test: $(VENV)/test$(LIBVIRT).stamp
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+# Each test is in one of the two, but for those of tox -e soak.
+test: MARKED := not long
+test-long: MARKED := long
+test test-long: $(VENV)/test$(LIBVIRT).stamp
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)
 
 bench: $(VENV)/test$(LIBVIRT).stamp
 	$(BIN)/python -m bench.growth --quick

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 # Because a deadline for each example would measure how busy the machine is.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Take what is loaded so far out of the garbage collector's sight, because a quarter of the
+    tests' time went into searching hundreds of megabytes of modules and collected tests.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

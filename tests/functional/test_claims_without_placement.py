@@ -25,6 +25,8 @@ from tests.support.proxy import FaultProxy
 from tests.support.service_manager import until
 from tests.support.tracking import F1
 
+pytestmark = pytest.mark.long
+
 RATIO = 1.2
 """How much longer a claim may take without a Placement."""
 BLOCK = 0.15

@@ -5,13 +5,11 @@ A failure tells its seed and its last steps. PYTHONHASHSEED=0 CLOUD_SEED=7 CLOUD
 seed 7 of the soak again; CLOUD_LAST: how many steps are told.
 """
 
-import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jsonschema
 import pytest
 
 from agent.placement import clock, retry
@@ -20,6 +18,8 @@ from tests.support.tracking import Time
 
 if TYPE_CHECKING:
     from tests.support.store_place import Place
+
+pytestmark = pytest.mark.long
 
 FIRST = int(os.environ.get("CLOUD_SEED", "1"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("CLOUD_SEEDS", "1")))
@@ -42,18 +42,11 @@ def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
     from tests.support.placement import PlacementServer
 
     placement = PlacementServer()
-    # An eighth of the time would go into schemas of Placement's own, which it has checked anew for
-    # each request.
-    monkeypatch.setattr(jsonschema.validators.validator_for({}), "check_schema", lambda *_: None)
-    # And another one into looking again and again for garbage among what was imported.
-    gc.collect()
-    gc.freeze()
 
     def walk(url: str | None, seed: int) -> None:
         CloudWalk(placement, tmp_path, url, seed, time).go(STEPS)
 
     yield walk
-    gc.unfreeze()
     placement.close()
 
 

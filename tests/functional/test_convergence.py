@@ -20,6 +20,8 @@ from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.crashes import KINDS, Disturbance, disturbances, disturbed
 from tests.support.random_trees import THEIR_AGGREGATE, Meddling, Tree, meddlings, shape_of, trees
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "80"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.
 SHRINK = (Phase.shrink,) if os.environ.get("CONVERGENCE_SHRINK") else ()

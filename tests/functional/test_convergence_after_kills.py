@@ -17,6 +17,8 @@ from tests.support.proxy import FaultProxy
 from tests.support.random_trees import ODD, OUR_AGGREGATES, OUR_CLASSES, OUR_TRAITS, Tree, Wanted
 from tests.support.system import AgentCommand
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "8"))
 NODE = "node-a"
 FAULTS = [

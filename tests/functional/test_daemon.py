@@ -181,6 +181,7 @@ def test_a_hanging_placement_shows_in_the_watchdog_and_sigterm_ends_it_all_the_s
         assert "stopped in the middle of an audit" in service.log
 
 
+@pytest.mark.long
 def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placement, tmp_path):
     host = Host(tmp_path / "agent", http_placement.url, watchdog=20)
     host.set("DEFAULT", compute_driver=hanging_driver.NAME)

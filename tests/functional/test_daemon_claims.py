@@ -99,6 +99,7 @@ def test_a_claim_is_published_soon_and_is_there_after_a_crash(host, http_placeme
     assert "Traceback" not in host.service.log
 
 
+@pytest.mark.long
 def test_what_placement_would_still_give_is_what_it_then_gives(host, http_placement):
     host.config["DEFAULT"] |= {"reserved_host_memory_mb": 1024, "cpu_allocation_ratio": 3.5}
     host.command.configure(host.config)
@@ -135,6 +136,7 @@ def test_what_placement_would_still_give_is_what_it_then_gives(host, http_placem
         assert not http_placement.other.can_claim({ROOT: {name: 1}}, str(uuid4()))
 
 
+@pytest.mark.long
 def test_a_device_for_one_time_use_is_reserved_although_its_agent_was_killed_between_claim_and_publishing(
     host, place, http_placement
 ):

@@ -18,6 +18,8 @@ from tests.support.http_placement import HttpPlacement
 from tests.support.orchestrator import PAUSE, WITH_GPU, Guest
 from tests.support.postgresql import PostgreSQL
 
+pytestmark = pytest.mark.long
+
 CONTENDERS, TURNS = 6, int(os.environ.get("DEVICE_TURNS", "3"))
 
 

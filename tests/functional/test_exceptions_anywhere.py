@@ -322,6 +322,7 @@ def ask(path: Path, target: str) -> tuple[int, bytes]:
     return found
 
 
+@pytest.mark.long
 def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is_in_sync(
     placement, tmp_path, monkeypatch, caplog
 ):
@@ -388,6 +389,7 @@ IN_ONCE = (
 )
 
 
+@pytest.mark.long
 def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_next_run_is_well(
     placement, tmp_path, monkeypatch, capsys
 ):

@@ -13,6 +13,8 @@ from tests.functional.test_daemon_claims import Host
 from tests.support.service_manager import until
 from tests.support.tracking import F1, uuid_of
 
+pytestmark = pytest.mark.long
+
 THREADS, HELD = 4, 3
 RESERVED_MB, EACH_MB = 512, F1.memory_mb
 

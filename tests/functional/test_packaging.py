@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.packaging,
     pytest.mark.timeout(1800),
     pytest.mark.xdist_group("packaging"),
+    pytest.mark.long,
 ]
 
 NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-info", "__pycache__")

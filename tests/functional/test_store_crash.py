@@ -39,6 +39,8 @@ from tests.unit.store.trees import (
 if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
 
+pytestmark = pytest.mark.long
+
 WRITER = """
 import sys
 from dataclasses import replace

@@ -22,6 +22,8 @@ from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, device, instance, node, write
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view
 
+pytestmark = pytest.mark.long
+
 HERE = node()
 GUESTS = [instance(host="h1", node=HERE.uuid) for _ in range(120)]
 CLAIMS = [claim(guest, HERE) for guest in GUESTS]

@@ -190,6 +190,7 @@ def _built_and(guests: Sequence[Guest], host: ComputeHost, scenario: Callable[[]
     scenario()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(0 if ROUNDS > 5 else 900)
 def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
     for number in range(ROUNDS):
@@ -207,6 +208,7 @@ def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
     cloud.is_exact([])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_guest_comes_back_as_often_as_it_likes_by_every_kind_of_move(cloud: Cloud) -> None:
     dice = random.Random(0)

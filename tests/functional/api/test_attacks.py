@@ -27,7 +27,7 @@ MEMORY_MIB = 60
 NUMBERS = count()
 
 
-pytestmark = pytest.mark.xdist_group("attacks")
+pytestmark = [pytest.mark.xdist_group("attacks"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

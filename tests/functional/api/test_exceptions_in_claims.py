@@ -20,6 +20,8 @@ from tests.support.refusals import rows
 from tests.support.site import Site, claim_body
 from tests.support.tracking import FN, Host, device, uuid_of
 
+pytestmark = pytest.mark.long
+
 GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "what is known of the claim": (agent.tracker.tracker, "read_stored_state"),

@@ -15,6 +15,8 @@ from tests.support.placement import PlacementServer
 from tests.support.scheduled_host import Guest, ScheduledHost, Wanted, scheduled_host, some_wanted
 from tests.support.tracking import guest, uuid_of
 
+pytestmark = pytest.mark.long
+
 GUESTS = int(os.environ.get("SCHEDULED_GUESTS", "25"))
 """How many are built in all."""
 MOST = 8

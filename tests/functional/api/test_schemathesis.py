@@ -18,6 +18,8 @@ from tests.support.unix_requests import session
 backends.require("schemathesis")
 import schemathesis  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("API_EXAMPLES", "12"))
 """Requests of each operation, beside those that try every limit of its schemas."""
 

@@ -22,6 +22,8 @@ import schemathesis  # noqa: E402
 from schemathesis.checks import not_a_server_error  # noqa: E402
 from schemathesis.specs.openapi import checks  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = 25 * int(os.environ.get("API_EXAMPLES", "12"))
 """Requests of all operations together."""
 

@@ -14,6 +14,8 @@ from agent.tracker.node_entry import FairLock
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
 
+pytestmark = pytest.mark.long
+
 QUICK = 60.0
 """Seconds within which anybody else is answered, on a machine that is very busy."""
 

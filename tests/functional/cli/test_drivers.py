@@ -409,6 +409,7 @@ def chaotic(placement: PlacementServer, folder: Path, driver: Any) -> AgentUnder
     )
 
 
+@pytest.mark.long
 def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(
     placement: PlacementServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,8 @@ from tests.support.device_finale import finale
 from tests.support.device_offers import CARDS, COUNTED_BY, NAMES, OFFERS
 from tests.support.device_walk import DeviceWalk
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("DEVICE_EXAMPLES", "10"))
 STEPS = int(os.environ.get("DEVICE_STEPS", "30"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.

@@ -19,6 +19,8 @@ from tests.support.recorded_sysfs import smt_host
 from tests.support.recordings import RECORDINGS, enable_virtual_functions, sysfs_root
 from tests.support.tracking import guest
 
+pytestmark = pytest.mark.long
+
 OTHER = "1520"
 """Another product of the same vendor."""
 

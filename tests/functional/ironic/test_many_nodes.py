@@ -47,6 +47,7 @@ def agent_of(
     return MetalAgent(placement, Place(folder, None), ironic.credentials(), **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("many", MANY)
 def test_many_nodes_cost_what_the_budgets_say(

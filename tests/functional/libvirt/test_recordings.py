@@ -29,6 +29,8 @@ from tests.support.placement import PlacementServer
 from tests.support.recorded_sysfs import smt_host
 from tests.support.recordings import RECORDINGS, enable_virtual_functions, sysfs_root
 
+pytestmark = pytest.mark.long
+
 OWN = "of our own making"
 GPU, MDEV = "0000:06:00.0", "8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01"
 WITH_FUNCTIONS = "32intel64-2p8co2t+8ve with four functions"

@@ -19,6 +19,8 @@ from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import node_of, started
 from tests.support.service_manager import until
 
+pytestmark = pytest.mark.long
+
 RATE = 20
 KILLS = 5
 GENEROUS = 240

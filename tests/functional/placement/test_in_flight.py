@@ -45,7 +45,7 @@ def tree(
     }
 
 
-pytestmark = pytest.mark.usefixtures("short_waits")
+pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.long]
 
 
 @pytest.mark.parametrize("roles", ["admin,service", "admin"], ids=["in-one", "one-by-one"])

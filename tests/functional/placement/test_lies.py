@@ -151,6 +151,7 @@ def scene(host: Host, placement: PlacementServer) -> AgentUnderTest:
     return agent
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900 if LIES <= 40 else 0)
 def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(
     scene: AgentUnderTest, placement: PlacementServer
@@ -185,6 +186,7 @@ def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(
     assert writes < LIES / 4
 
 
+@pytest.mark.long
 def test_no_page_ends_a_pass_wherever_it_comes(
     scene: AgentUnderTest, placement: PlacementServer
 ) -> None:

@@ -39,7 +39,7 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
 ) -> None:
     agent = host(shaped(VCPU, CHILDREN), roles="admin")
     tried = []
-    for minute in range(125):
+    for minute in sorted({*range(0, 125, 10), 59, 119}):
         clock.now = 60.0 * minute
         agent.driver.script = shaped(VCPU, grown(2 + minute))
         placement.clear()

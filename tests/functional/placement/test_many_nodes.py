@@ -13,6 +13,8 @@ from tests.support.agent import IDENTITY, NAME, ROOT, AgentUnderTest, shaped, to
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean
 
+pytestmark = pytest.mark.long
+
 NODES = 2000
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 LIST = f"GET /resource_providers?required={agent_trait(IDENTITY)} -> 200"

@@ -28,6 +28,7 @@ def nested(driver: NovaStyleDriver) -> dict[str, Want]:
     return {NAME: node({"MEMORY_MB": total(driver.memory_mb)}), CELL0: cell, CELL1: cell}
 
 
+@pytest.mark.long
 def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_lost(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:

@@ -25,6 +25,8 @@ from tests.support.faults import Rule
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import FLOATING, LATER, PINNED, SHARED, Layout, ReshapeHost
 
+pytestmark = pytest.mark.long
+
 THE_RESHAPE = {"method": "POST", "path": "^/reshaper"}
 CONFLICT = faults.answer(409, "placement.concurrent_update")
 GONE = (1, 2)

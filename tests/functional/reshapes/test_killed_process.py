@@ -17,6 +17,8 @@ from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand
 from tests.support.tracking import guest
 
+pytestmark = pytest.mark.long
+
 NODE, CPUS, SHARED = "node-a", 64, 4
 GUESTS = {guest(f"g{number}"): number % 2 for number in range(100)}
 """The cell of each."""

@@ -13,6 +13,8 @@ from tests.support.crash import Crash, crash
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import CONTEXT, VGPU, Layout
 
+pytestmark = pytest.mark.long
+
 STEPS = 8
 TROUBLE = [
     None,

@@ -79,6 +79,7 @@ def test_everybody_keeps_what_he_has(
     states.keep(case.guests, count, host)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [MANY])
 @ways({"all at once": ALL_AT_ONCE})
 def test_a_hundred_consumers_keep_what_they_have(

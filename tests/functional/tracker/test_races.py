@@ -38,6 +38,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[str | None]:
     server.drop(database)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prize", CLAIMS)
 @pytest.mark.timeout(900 if ROUNDS <= 200 else 0)
 def test_one_gets_the_last_one_and_the_others_are_told_so(

@@ -54,6 +54,8 @@ from tests.support.tracking import (
     uuid_of,
 )
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("TRACKER_EXAMPLES", "30"))
 STEPS = int(os.environ.get("TRACKER_STEPS", "50"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.

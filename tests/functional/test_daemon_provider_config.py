@@ -91,6 +91,7 @@ def test_s_21_a_reload_takes_good_files_and_refuses_bad_ones_as_a_whole(host):
         service.stop()
 
 
+@pytest.mark.long
 def test_an_entry_that_does_not_fit_leaves_what_was_there_and_shows_until_it_is_mended(host):
     host.files.write("a.yaml", default("CUSTOM_A"))
     with host.service.running() as service:
@@ -110,6 +111,7 @@ def test_an_entry_that_does_not_fit_leaves_what_was_there_and_shows_until_it_is_
         service.stop()
 
 
+@pytest.mark.long
 def test_while_it_runs_a_check_shows_what_other_files_would_change(host, tmp_path):
     host.files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
     with host.service.running() as service:

@@ -1,5 +1,5 @@
 """How many requests each case costs, counted at Placement's side: exact numbers, for trees of 1 to
-513 providers (73, unless under soak).
+513 providers (9 in make test, 73 among the long tests, 513 under soak).
 """
 
 import itertools
@@ -73,9 +73,13 @@ SIZES = [
     Size(73, traits=17, names=3, first=73 + 17 + 5 + 3),
     Size(513, traits=17, names=3, first=513 + 17 + 5 + 3),
 ]
+*SMALL, LARGE, LARGEST = SIZES
 # The largest takes half of the time of all, and is for the soak but for one test.
-ORDINARY, LARGEST = SIZES[:-1], SIZES[-1]
-CASES = [*ORDINARY, pytest.param(LARGEST, marks=pytest.mark.soak)]
+CASES = [
+    *SMALL,
+    pytest.param(LARGE, marks=pytest.mark.long),
+    pytest.param(LARGEST, marks=pytest.mark.soak),
+]
 CONSUMERS = [0, 100]
 CLAIM = {
     "allocations": {ROOT: {"resources": {"VCPU": 1, "MEMORY_MB": 512}}},
@@ -212,6 +216,7 @@ def test_the_first_pass_on_an_empty_placement(build: Build, size: Size) -> None:
     assert build(size, 0).first == size.first <= size.providers + size.traits + 5 + size.names
 
 
+@pytest.mark.long
 def test_the_largest_tree_costs_no_more_after_its_first_pass(
     build: Build, placement: PlacementServer, tmp_path: Path
 ) -> None:

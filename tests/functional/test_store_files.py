@@ -14,6 +14,8 @@ from tests.functional.test_daemon_claims import Host
 from tests.support.service_manager import until
 from tests.support.tracking import guest
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def host(http_placement, tmp_path):

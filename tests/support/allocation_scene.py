@@ -2,9 +2,10 @@
 its own for each operation.
 """
 
+import sqlite3
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -73,9 +74,20 @@ def client_of(
 class Scene:
     """R -> N0 -> PF0 and the root H, with SS sharing its disk with both roots."""
 
+    _snapshot: ClassVar[sqlite3.Connection | None] = None
+    """Made once a process, because the requests take most of a short test's time."""
+
     def __init__(self, placement: PlacementServer, log: pytest.LogCaptureFixture) -> None:
         self.placement, self.log, self.other = placement, log, placement.other
         self.cancelled = threading.Event()
+        if Scene._snapshot is None:
+            self._create_providers()
+            Scene._snapshot = placement.snapshot()
+        else:
+            placement.restore(Scene._snapshot)
+        self.begin()
+
+    def _create_providers(self) -> None:
         other = self.other
         for uuid, parent, inventory in (
             (R, None, {"VCPU": 16, "PCPU": 8, "MEMORY_MB": 16384}),
@@ -92,7 +104,6 @@ class Scene:
         other.set_traits(SS, ["MISC_SHARES_VIA_AGGREGATE"])
         for uuid in (R, H, SS):
             other.set_aggregates(uuid, [A])
-        self.begin()
 
     def begin(self) -> None:
         """From here on every request and every change counts."""

@@ -59,6 +59,7 @@ def agree(site: CellSite) -> None:
     assert {number: shown[uuid] for number, uuid in site.cells.items()} == site.used_in_placement()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_a_guest_never_sits_on_another_cell_than_the_scheduler_allocated(
     cells: CellSite, seed: int

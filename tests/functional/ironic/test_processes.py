@@ -5,10 +5,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.http_placement import HttpPlacement
 from tests.support.ironic import Ironic
 from tests.support.service_manager import Service, until
 from tests.support.system import AgentCommand, AgentHere
+
+pytestmark = pytest.mark.long
 
 GOLD = "CUSTOM_BAREMETAL_GOLD"
 

@@ -11,6 +11,8 @@ from tests.support.libvirt_host import guest_uuid
 from tests.support.service_manager import STOP, until
 from tests.support.system import AgentHere
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def host(http_placement, libvirtd, tmp_path):

@@ -833,6 +833,7 @@ def test_an_allocation_that_came_after_the_tree_was_read_is_not_missed(
     assert node.cycle().drift == ()
 
 
+@pytest.mark.long
 def test_what_stays_wrong_is_asked_for_again_later_each_time(
     node: AgentUnderTest, placement: PlacementServer, book: Book, at: Callable[[float], None]
 ) -> None:

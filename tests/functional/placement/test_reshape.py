@@ -513,6 +513,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.mark.long
 def test_a_refused_node_does_not_stay_refused_for_ever(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, clock: Clock
 ) -> None:

@@ -83,6 +83,7 @@ def test_providers_classes_and_traits_that_a_restored_database_brings_back_are_r
     assert agent.cycle().state == "in-sync"
 
 
+@pytest.mark.long
 def test_what_comes_back_twice_goes_twice(
     agent: AgentUnderTest, placement: PlacementServer
 ) -> None:

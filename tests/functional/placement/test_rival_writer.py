@@ -22,7 +22,7 @@ VCPU, THEIRS = (
 N0 = child_uuid(ROOT, "N0")
 CHILD = {"N0": (NAME, {"VGPU": total(2)})}
 
-pytestmark = pytest.mark.usefixtures("short_waits")
+pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.long]
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def moves(host: ReshapeHost, goal: Layout) -> None:
     assert counted(report.used) == counted(usages(host.placement))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [FEW])
 @ways(REQUIRED | MORE)
 def test_everybody_keeps_what_he_has(

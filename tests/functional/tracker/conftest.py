@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+# make test holds the rules against one database: tests/unit/store holds what is stored against
+# both.
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """A store of records that all hosts share."""
     if request.param == "sqlite":

@@ -151,6 +151,7 @@ def has_room(fits: list[list[bool]], columns: tuple[int, ...]) -> bool:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=1000, deadline=None)
 @given(cases())
 def test_the_set_is_the_best_of_all_and_of_equal_ones_the_most_wanted(case):

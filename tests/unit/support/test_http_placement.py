@@ -16,6 +16,8 @@ from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 
+pytestmark = pytest.mark.long
+
 
 def test_requests_are_logged_by_the_server(http_placement: HttpPlacement) -> None:
     client = http_placement.adapter(version="1.39")

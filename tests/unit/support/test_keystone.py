@@ -7,6 +7,8 @@ from keystoneauth1.adapter import Adapter
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import AGENT, NO_SERVICE, REGION, Keystone
 
+pytestmark = pytest.mark.long
+
 
 def client_of(keystone: Keystone, user: str = AGENT, region: str = REGION) -> Adapter:
     return Adapter(

@@ -265,8 +265,6 @@ class NodeView:
     problems: tuple[str, ...] = ()
     """The records that cannot be counted, a line each."""
     drift: tuple[Drift, ...] = ()
-    stats: Mapping[str, int | str | None] = field(default_factory=dict)
-    """Names and numbers for operators."""
     version: int = 0
     """The version of the node's record, to tell whether anything has changed since."""
     taken: bool = False

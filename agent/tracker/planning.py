@@ -63,7 +63,7 @@ class LocklessPlanner(ClaimPlanner):
         self._asked: object = None
         self._answer: object = None
 
-    def work_out(self, missing: NotPlannedYet) -> None:
+    def search(self, missing: NotPlannedYet) -> None:
         """Make the search that a plan was broken off for.
 
         :raises TrackerError: the resources are not available.
@@ -104,7 +104,6 @@ class LocklessPlanner(ClaimPlanner):
         )
 
     def _known(self, state: NodeState, asked: object, work: Callable[[], Answer]) -> Answer:
-        # Compared by identity, because every change of the node or of its host creates a new state.
-        if self._state is not state or self._asked != asked:
+        if self._state != state or self._asked != asked:
             raise NotPlannedYet(state, asked, work)
         return cast(Answer, self._answer)

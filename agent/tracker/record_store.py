@@ -1,6 +1,6 @@
-"""Protocols of the store that the tracker needs."""
+"""What the tracker needs of the store: its protocols, the clock, and the number of attempts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -12,6 +12,12 @@ from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.unit_record import UnitRecord
+
+Clock = Callable[[], float]
+"""Returns the time in seconds since the epoch."""
+
+ATTEMPTS = 10
+"""How often a transaction is begun that is in conflict with others each time."""
 
 
 class RecordReads(Protocol):

@@ -9,8 +9,8 @@ from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
 from agent.tracker.consumer_records import ConsumerRecords, StoredConsumerRecords
 from agent.tracker.leases import NodeLeases, SharedLease
 from agent.tracker.node_entry import Listed, NodeEntry
-from agent.tracker.record_store import RecordStore
-from agent.tracker.tracker import Clock, Tracker
+from agent.tracker.record_store import Clock, RecordStore
+from agent.tracker.tracker import Tracker
 from agent.tracker.usage_step import UsageSettings, UsageStep
 
 
@@ -25,15 +25,15 @@ class InstanceHosts:
 
         :raises StoreError: the records cannot be read.
         """
-        spelled = {ConsumerUuid(normal_uuid(one)): one for one in instances if is_uuid(one)}
+        spelled = {ConsumerUuid(normal_uuid(given)): given for given in instances if is_uuid(given)}
         if not spelled:
             return frozenset()
         with self._records.reading() as reading:
             found = reading.consumers(list(spelled)).instances
         return frozenset(
             spelled[uuid]
-            for uuid, one in found.items()
-            if one.host not in (None, self._host) and not one.removed
+            for uuid, instance in found.items()
+            if instance.host not in (None, self._host) and not instance.removed
         )
 
     def nodes(self) -> frozenset[str]:

@@ -11,26 +11,29 @@ from typing import cast
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
 from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
-from agent.model.mdev import MdevParent, MdevSource
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.model.unit_record import UnitRecord
 from agent.numa.present_guests import check_present_guests
 from agent.pci.alias import Aliases
-from agent.tracker.claim_usage import overcommitted, stats
+from agent.tracker.claim_usage import overcommitted
 from agent.tracker.domains import unknown_here
 from agent.tracker.host_capacity import HostCapacity, host_capacity
 from agent.tracker.node_entry import Listed, NodeEntry, locked
 from agent.tracker.node_record import Agent, FoundNode, is_ours, node_record
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
-from agent.tracker.record_store import RecordReads, RecordStore, RecordTransaction
+from agent.tracker.record_store import (
+    ATTEMPTS,
+    Clock,
+    RecordReads,
+    RecordStore,
+    RecordTransaction,
+)
 from agent.tracker.reservations import Seen, noted
-from agent.tracker.tracker import ATTEMPTS, Clock
-from agent.tree.cell_tree import cell_name
-from agent.tree.device_names import card_of, device_provider_name
+from agent.tracker.resource_providers import cell_providers, device_providers, mdev_sources
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
 from agent.tree.units import provider_of
@@ -60,7 +63,7 @@ class UsageSettings:
 
 
 class UsageStep:
-    """The audits of all nodes' records. Threads may share it.
+    """The usage step of all nodes. Threads may share it.
 
     Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the nodes
     that the driver lists.
@@ -104,7 +107,7 @@ class UsageStep:
         :raises ConfigErrors: the options contradict the host or what its guests have.
         :raises StoreError: the records cannot be read or written.
         """
-        if start and (errors := [*self._contradictions(facts), *self._settings.misfits(facts)]):
+        if start and (errors := [*self._option_errors(facts), *self._settings.misfits(facts)]):
             raise ConfigErrors(errors)
         with self._adding:
             entry = (
@@ -131,7 +134,7 @@ class UsageStep:
             )
             for _ in range(ATTEMPTS):
                 try:
-                    return self._audited(
+                    return self._attempt(
                         node, facts, host, entry, present, start=start, dry_run=dry_run
                     )
                 except RecordConflict as conflict:
@@ -248,7 +251,7 @@ class UsageStep:
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _contradictions(self, facts: HostFacts) -> Iterator[ConfigError]:
+    def _option_errors(self, facts: HostFacts) -> Iterator[ConfigError]:
         """Yield an error for each option that names CPUs or cells which the host does not have.
 
         Only checked at the start, because CPUs and cells that the host loses later are just not
@@ -260,7 +263,7 @@ class UsageStep:
             if facts.numa is not None and facts.complete("numa"):
                 yield from policy.contradictions(facts.numa, facts.cpu.online)
 
-    def _audited(
+    def _attempt(
         self,
         node: ProviderUuid,
         facts: HostFacts,
@@ -273,11 +276,11 @@ class UsageStep:
     ) -> NodeView:
         """Make one attempt at the audit: either all changes are written, or none."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
-            now, shown = self._clock(), self._shown(node, facts, present)
+            now, shown = self._clock(), self._observe(node, facts, present)
             taken = not is_ours(reading.lease(node), self._settings.agent.host, now)
-            records, changes, created = self._recorded(reading, node, facts)
-            strangers = [one.uuid for one in unknown_here(records, shown.domains or ())]
-            moving = [one.instance for one in records.migrations]
+            records, changes, created = self._read_records(reading, node, facts)
+            strangers = [guest.uuid for guest in unknown_here(records, shown.domains or ())]
+            moving = [migration.instance for migration in records.migrations]
             owners = (
                 reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
             )
@@ -286,12 +289,12 @@ class UsageStep:
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             policy = self._settings.policy
             mdevs = (
-                _mdev_sources(state, facts, present, policy)
+                mdev_sources(state, facts, present, policy)
                 if facts.complete("mdev")
                 else host.mdevs
             )
             state = state.counted_by(
-                _device_providers(state, present), _cell_providers(state, present, policy), mdevs
+                device_providers(state, present), cell_providers(state, present, policy), mdevs
             )
             if start:
                 self._check_start(state)
@@ -315,7 +318,7 @@ class UsageStep:
             taken=taken,
         )
 
-    def _recorded(
+    def _read_records(
         self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
     ) -> tuple[NodeRecords, RecordChanges, bool]:
         """Return the node's records with its own record brought up to date, the changes for that,
@@ -333,18 +336,19 @@ class UsageStep:
         records = reading.load(node) or NodeRecords(record)
         return replace(records, node=record), changes, found.node is None
 
-    def _shown(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
+    def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
+        """Return what the facts show, as the reconciliation needs it."""
         units = None
         if facts.complete("units"):
             units = tuple(
                 UnitRecord(
                     node=node,
-                    provider=provider_of(one, facts.name, node, present),
-                    resource_class=one.resource_class,
-                    identifier=one.identifier,
-                    metadata=one.metadata,
+                    provider=provider_of(unit, facts.name, node, present),
+                    resource_class=unit.resource_class,
+                    identifier=unit.identifier,
+                    metadata=unit.metadata,
                 )
-                for one in facts.units or ()
+                for unit in facts.units or ()
             )
         return ObservedHost(
             facts.taken_at,
@@ -363,21 +367,21 @@ class UsageStep:
         errors = [
             ConfigError(
                 (
-                    f"unit {printable(one.identifier)} of class {one.resource_class} is gone from "
-                    f"node {name}, and claim {one.holder} has it"
+                    f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone "
+                    f"from node {name}, and claim {unit.holder} has it"
                 ),
                 "configure it again, or remove the guest first",
             )
-            for one in state.units.values()
-            if not one.present and one.holder is not None
+            for unit in state.units.values()
+            if not unit.present and unit.holder is not None
         ]
         try:
             check_present_guests(
                 self._settings.policy.host,
                 [
-                    (one.instance, one.cells)
-                    for one in state.claims.values()
-                    if one.purpose != "devices"
+                    (claim.instance, claim.cells)
+                    for claim in state.claims.values()
+                    if claim.purpose != "devices"
                 ],
             )
         except ConfigErrors as several:
@@ -388,89 +392,4 @@ class UsageStep:
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:
     node = state.node
-    numbers = stats(state.instances.values(), {}, node.failed_builds)
-    return NodeView(
-        node.uuid, state.usage, state, created, state.problems, drift, numbers, node.version
-    )
-
-
-def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
-    """Return the provider that counts each device: the one that Placement has, or the one that this
-    pass creates, because claims come before the next pass.
-
-    Cards that are gone are included by their addresses: a guest with an allocation of such a card
-    must not get another device instead.
-    """
-    root, names = (
-        state.node.uuid,
-        {
-            address: device_provider_name(state.node.name, device.parent or device.address)
-            for address, device in state.devices.items()
-        },
-    )
-    counting = {
-        address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
-        for address, name in names.items()
-    }
-    node = present.name_of(root) if present.exists(root) else state.node.name
-    children = (
-        map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
-    )
-    # Found by their names alone, because their traits may have been removed by others.
-    gone = {
-        str(card): one.uuid
-        for one in children
-        if (card := card_of(one.name, node)) is not None and one.uuid not in counting.values()
-    }
-    return {**gone, **counting}
-
-
-def _cell_providers(
-    state: NodeState, present: ProviderTree, policy: Policy
-) -> dict[ProviderUuid, int]:
-    """Return the cell that each provider counts, existing or created by this pass.
-
-    Where the root counts all cells, these are the cell providers that are left of a nested layout,
-    because the scheduler allocates from them until they are gone.
-    """
-    root = state.node.uuid
-    nested = choose_layout(policy, present, root) == "nested"
-    names = {
-        cell.id: cell_name(
-            present.name_of(root) if present.exists(root) else state.node.name, cell.id
-        )
-        for cell in state.cells
-    }
-    return {
-        present.provider(name).uuid if present.exists(name) else child_uuid(root, name): number
-        for number, name in names.items()
-        if nested or present.exists(name)
-    }
-
-
-def _mdev_sources(
-    state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
-) -> tuple[MdevSource, ...]:
-    """Return the parents of mediated devices, with the providers that count them, existing or
-    created by this pass.
-    """
-    root = state.node.uuid
-    node = present.name_of(root) if present.exists(root) else state.node.name
-
-    def provider(parent: MdevParent, resource_class: str) -> ProviderUuid:
-        name = parent.provider_name(node)
-        if resource_class in policy.on_root:
-            return root
-        return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
-
-    return tuple(
-        MdevSource(
-            provider(parent, kind.resource_class),
-            kind.resource_class,
-            parent.name,
-            kind.name,
-            total,
-            parent.numa_node,
-        )
-        for parent, kind, total in policy.mdev.offered(facts.mdev or ())
-    )
+    return NodeView(node.uuid, state.usage, state, created, state.problems, drift, node.version)

@@ -23,6 +23,7 @@ from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
+from agent.tracker.claim_usage import Stats, stats
 from agent.tracker.consumer_records import StoredConsumerRecords
 from agent.tracker.leases import NodeLeases
 from agent.tracker.node_entry import Listed, NodeEntry
@@ -245,6 +246,11 @@ class Host:
         """The open claims of an instance, on all nodes."""
         with self.records.reading() as reading:
             return reading.claims_of(guest(name))
+
+
+def stats_of(view: NodeView) -> Stats:
+    """The node's statistics as the API shows them."""
+    return stats(view.state.instances.values(), {}, view.state.node.failed_builds)
 
 
 def settled(host: Host) -> None:

@@ -8,12 +8,14 @@ import pytest
 
 import agent.store.records
 import agent.tracker.claims
+import agent.tracker.operation_runner
 import agent.tracker.planning
 import agent.tracker.reserving
 import agent.tracker.tracker
 from agent.store.records import Transaction
 from agent.store.store import Store
 from agent.tracker.node_state import NodeState
+from agent.tracker.operation_runner import OperationRunner
 from agent.tracker.planning import LocklessPlanner
 from tests.functional.test_exceptions_anywhere import EXCEPTIONS
 from tests.support.refusals import rows
@@ -24,11 +26,11 @@ pytestmark = pytest.mark.long
 
 GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "what is known of the claim": (agent.tracker.tracker, "read_stored_state"),
-    "the nodes that it concerns": (agent.tracker.tracker, "places"),
+    "what is known of the claim": (agent.tracker.operation_runner, "read_stored_state"),
+    "the nodes that it concerns": (agent.tracker.operation_runner, "places"),
     "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),
-    "what is worked out ahead": (LocklessPlanner, "work_out"),
+    "what is worked out ahead": (LocklessPlanner, "search"),
     "what the guest gets": (agent.tracker.planning, "reserve"),
     "the guest's cells": (agent.tracker.reserving, "guest_topology"),
     "the fit": (agent.tracker.reserving, "fit"),
@@ -43,7 +45,7 @@ BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
 }
 AFTER_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "the swap": (NodeState, "after"),
-    "what is to be published": (agent.tracker.tracker.Tracker, "_changed"),
+    "what is to be published": (OperationRunner, "_changed"),
     "a look at the store's file": (Store, "_check_file"),
 }
 
@@ -136,7 +138,7 @@ def test_a_claim_that_is_durable_when_an_exception_comes_is_whole_and_repeating_
         # off for what is worked out ahead.
         trap = Trap(
             patch,
-            host.tracker if name == "_changed" else owner,
+            host.tracker._runner if name == "_changed" else owner,
             name,
             exception,
             turn=3 if name == "_check_file" else 1,

@@ -10,7 +10,7 @@ from agent.model.migration import MigrationType
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
 from tests.support.refusals import rows
-from tests.support.tracking import F1, F2, F3, Host, World, domain
+from tests.support.tracking import F1, F2, F3, Host, World, domain, stats_of
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 
@@ -47,7 +47,7 @@ def steady(host: Host) -> str:
 
 def test_s_84_whoever_has_not_left_counts_in_full(guests: Host) -> None:
     assert steady(guests) == "8704/5/94720"
-    numbers = guests.audit().stats
+    numbers = stats_of(guests.audit())
     assert (
         numbers["num_instances"],
         numbers["num_vm_active"],
@@ -74,7 +74,7 @@ def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit
 def test_s_85_one_that_is_unshelved_counts_from_its_claim_on(guests: Host) -> None:
     guests.claim("i3", F3, id="unshelve-i3", vm_state="shelved_offloaded", task_state="spawning")
     assert steady(guests) == "16896/9/177664"
-    assert guests.audit().stats["num_vm_shelved_offloaded"] == 1
+    assert stats_of(guests.audit())["num_vm_shelved_offloaded"] == 1
     guests.update("i3", vm_state="active", task_state=None)
     assert steady(guests) == "16896/9/177664"
 

@@ -10,7 +10,7 @@ from agent.errors import StoreError
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.child import Child
 from tests.support.refusals import refused
-from tests.support.tracking import F1, Host, World
+from tests.support.tracking import F1, Host, World, stats_of
 
 EARLY: tuple[Moment, ...] = ("begin", "write", "commit")
 
@@ -85,7 +85,7 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
     ha = killed(child, world, tmp_path / "state", "answer")
     assert ha.usage == "2560/2/22528"
     assert [one.state for one in ha.claims("i1")] == ["held"]
-    assert ha.audit().stats["num_instances"] == 1
+    assert stats_of(ha.audit())["num_instances"] == 1
     assert ha.claim("i1", F1).repeated
 
 

@@ -9,7 +9,7 @@ import pytest
 from agent.tracker.requests import ClaimLimits
 from tests.support.journey import Journey
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F2, F3, Host, World, domain
+from tests.support.tracking import F2, F3, Host, World, domain, stats_of
 
 EMPTY, AS_F2 = "512/1/2048", "4608/3/53760"
 
@@ -52,7 +52,7 @@ def test_s_67_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -
     assert claimed.migration.status == "done"
     assert [(one.half, one.state) for one in claimed.dest.claims("i1")] == [("only", "consumed")]
     claimed.dest.update("i1", vm_state="active", task_state=None)
-    assert claimed.dest.audit().stats["num_vm_active"] == 1
+    assert stats_of(claimed.dest.audit())["num_vm_active"] == 1
     assert claimed.usages == (EMPTY, AS_F2)
     claimed.dest.update("i1", vm_state="deleted", deleted=True)
     assert claimed.dest.usage == EMPTY

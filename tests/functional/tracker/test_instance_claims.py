@@ -18,6 +18,7 @@ from tests.support.tracking import (
     World,
     instance,
     race,
+    stats_of,
     uuid_of,
 )
 
@@ -41,7 +42,7 @@ def test_s_01_a_claim_is_one_held_row_and_the_instance_is_the_hosts(ha: Host) ->
     assert found is not None
     assert (found.host, found.launched_on, found.node) == ("HA", "HA", ha.node)
     assert [(one.half, one.state) for one in ha.claims("i1")] == [("only", "held")]
-    assert ha.audit().stats["num_instances"] == 1
+    assert stats_of(ha.audit())["num_instances"] == 1
 
 
 def test_s_02_a_second_claim_adds_its_amounts_exactly(ha: Host) -> None:
@@ -226,12 +227,12 @@ def test_s_18_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.abort("i1")
     assert ha.tracker.count_build(ha.node, "failed") == 1
-    assert ha.audit().stats["failed_builds"] == 1
+    assert stats_of(ha.audit())["failed_builds"] == 1
     ha.restart()
-    assert ha.audit(start=True).stats["failed_builds"] == 1
+    assert stats_of(ha.audit(start=True))["failed_builds"] == 1
     assert ha.tracker.count_build(ha.node, "failed") == 2
     assert ha.tracker.count_build(ha.node, "succeeded") == 0
-    assert ha.audit().stats["failed_builds"] == 0
+    assert stats_of(ha.audit())["failed_builds"] == 0
     assert ha.usage == "512/1/2048"
 
 

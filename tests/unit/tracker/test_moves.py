@@ -11,7 +11,7 @@ from agent.model.devices import DeviceRequest
 from agent.model.migration import STATUSES, Migration
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
-from agent.tracker import moves
+from agent.tracker import move_claims, moves
 from agent.tracker.errors import (
     InstanceClaimed,
     InvalidTrackerRequest,
@@ -119,7 +119,7 @@ def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
 
 
 def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
-    planned = moves.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(), NOW)
+    planned = move_claims.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(), NOW)
     assert outcome(planned.changes) == {"source": ("held", "old"), MOVE.uuid: ("held", "new")}
     (record,) = planned.changes.migrations
     assert record == replace(MOVE, created_at=NOW, updated_at=NOW, version=0)
@@ -134,7 +134,7 @@ def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
 
 @pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
 def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> None:
-    planned = moves.claim_move(
+    planned = move_claims.claim_move(
         state(), StoredState(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW
     )
     assert planned.changes.instances == ()
@@ -146,7 +146,7 @@ def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> No
 
 
 def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
-    planned = moves.claim_move(
+    planned = move_claims.claim_move(
         state(),
         StoredState(),
         request(type="migration", flavor=None, instance=replace(I1, version=0)),
@@ -159,7 +159,7 @@ def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
 @pytest.mark.parametrize("kind", ["live-migration", "migration"])
 def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
     wanted = request(type=kind, flavor=None, devices=(DeviceRequest("any", 1),))
-    planned = moves.claim_move(
+    planned = move_claims.claim_move(
         state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW
     )
     assert [(one.state, one.holder) for one in planned.changes.devices] == [
@@ -199,15 +199,17 @@ def test_a_move_that_cannot_be_is_refused_with_its_reason(
     known: StoredState, fields: dict[str, Any], error: type[TrackerError]
 ) -> None:
     with pytest.raises(error) as caught:
-        moves.claim_move(state(), known, request(**fields), NOW)
+        move_claims.claim_move(state(), known, request(**fields), NOW)
     assert caught.value.remedy
 
 
 def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
     with pytest.raises(NodeUnavailable):
-        moves.claim_move(state(host=HostCapacity(available=False)), StoredState(I1), request(), NOW)
+        move_claims.claim_move(
+            state(host=HostCapacity(available=False)), StoredState(I1), request(), NOW
+        )
     with pytest.raises(NodeDegraded):
-        moves.claim_move(
+        move_claims.claim_move(
             replace(state(), damaged=("claim x: nonsense",)), StoredState(I1), request(), NOW
         )
 

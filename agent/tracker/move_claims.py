@@ -1,0 +1,398 @@
+"""The beginning of a move: the claim at the destination, and the notice to the source. Pure.
+
+What the caller says of the instance and its migration has to agree with the records. Where the two
+hosts have stores of their own, the caller says what only the other host has on record.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+
+from agent.model.claim import Claim
+from agent.model.flavor import Flavor
+from agent.model.instance import Instance
+from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.node_records import RecordChanges
+from agent.tracker.claims import check_ready, existing, holding, made_by, repeated
+from agent.tracker.errors import (
+    InstanceClaimed,
+    InstanceDiffers,
+    InvalidTrackerRequest,
+    NodeHeldElsewhere,
+    ResourcesUnavailable,
+    WrongState,
+)
+from agent.tracker.moves import UNDER_WAY
+from agent.tracker.node_state import NodeState
+from agent.tracker.planning import AT_ONCE, ClaimPlanner
+from agent.tracker.requests import UNTOLD, MoveClaim, digest
+from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
+from agent.tracker.stored_state import PlannedChange, StoredState
+
+STATES = frozenset({"vm_state", "task_state"})
+# Page requests for which each host chooses the size itself.
+HOST_DECIDES = ("large", "any")
+
+
+def claim_move(
+    state: NodeState,
+    known: StoredState,
+    request: MoveClaim,
+    now: float,
+    planning: ClaimPlanner = AT_ONCE,
+) -> PlannedChange:
+    """Claim resources at the destination. If they are denied nothing is written, so that no record
+    mentions the move.
+
+    :raises TrackerError: the claim is denied.
+    """
+    if (before := repeated(known, request)) is not None:
+        return PlannedChange(before)
+    check_ready(state)
+    node = state.node
+    if request.host not in (None, node.host):
+        raise NodeHeldElsewhere(
+            (
+                f"node {node.uuid} is managed by host {printable(node.host)}, not "
+                f"{printable(request.host or '')}"
+            ),
+            "name its host, or none",
+        )
+    instance = _moving_instance(known, request)
+    source = _source_claim(node.uuid, node.host, known, request, instance)
+    migration = _migration_record(known, request, instance, source, now)
+    migration = replace(
+        migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
+    )
+    flavor = request.flavor if request.flavor is not None else instance.flavor
+    wanted = GuestRequest(
+        request.id,
+        flavor,
+        instance.image_properties,
+        instance.volume_backed,
+        request.limits,
+        request.allocations,
+        request.devices,
+        request.networks,
+    )
+    reserved = planning.reserve(state, wanted)
+    if request.type == "live-migration":
+        _check_same_pages(_pages_at_source(source, request, flavor, instance), reserved)
+    claim = Claim(
+        id=request.id,
+        purpose="move",
+        instance=instance.uuid,
+        node=state.node.uuid,
+        half="new",
+        amounts=reserved.amounts,
+        cells=reserved.cells,
+        mdevs=reserved.mdevs,
+        flavor_id=flavor.id,
+        migration=migration.uuid,
+        origin=migration.uuid,
+        digest=digest(request),
+        created_at=now,
+        updated_at=now,
+    )
+    # A live migration attaches its devices when the guest arrives.
+    kept = holding(claim, reserved, "claimed" if request.type == "live-migration" else "allocated")
+    changes = _moving_changes(known, request, instance, source, migration, now)
+    return PlannedChange(
+        claim, changes + RecordChanges(migrations=(migration,), claims=(claim,)) + kept
+    )
+
+
+def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
+    """Answer a request for a move that is on record already.
+
+    If ``host`` is the source, the answer is the claim whatever became of the move, because the
+    source promises nothing by it.
+
+    :raises ClaimIdTaken: another request has the id.
+    :raises ClaimReleased: the claim was given back, and ``host`` is the destination's host.
+    :raises UnknownClaim: there is no such claim any more.
+    """
+    if known.migration is None or known.migration.dest_compute == host:
+        repeated(known, request)
+    else:
+        made_by(known, request)
+    return PlannedChange(existing(known))
+
+
+def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) -> PlannedChange:
+    """Turn the guest's claim on this node into the old half of a move to a host with a store of its
+    own.
+
+    :raises TrackerError: the instance cannot be moved so.
+    """
+    # The states are not compared, because a source that was down has missed the changes of them.
+    instance = _with_given_states(
+        _moving_instance(known, replace(request, told=request.told - STATES)), request
+    )
+    if request.host is None:
+        raise InvalidTrackerRequest(
+            f"node {request.node} is not managed here",
+            "ask the agent of its host; or say its host, if that has a store of its own",
+        )
+    source = _source_claim(state.node.uuid, None, known, request, instance)
+    migration = _migration_record(known, request, instance, source, now)
+    migration = replace(migration, dest_compute=request.host, dest_node=request.node)
+    departure = Claim(
+        id=request.id,
+        purpose="move",
+        instance=instance.uuid,
+        node=state.node.uuid,
+        half="new",
+        state="released",
+        flavor_id=migration.new_flavor_id,
+        origin=migration.uuid,
+        digest=digest(request),
+        created_at=now,
+        updated_at=now,
+    )
+    changes = _moving_changes(known, request, instance, source, migration, now)
+    return PlannedChange(
+        departure, changes + RecordChanges(migrations=(migration,), claims=(departure,))
+    )
+
+
+def _moving_instance(known: StoredState, request: MoveClaim) -> Instance:
+    """Return the instance as it is on record; as the caller describes it if there is no record, or
+    if the record only says that it is on a host with a store of its own.
+
+    :raises InvalidTrackerRequest: the caller leaves fields to the records that they do not have.
+    :raises InstanceDiffers: the request contradicts the record.
+    """
+    kept, given = known.instance, request.instance
+    is_here = kept is not None and not (
+        known.has_left and not kept.deleted and given.host in known.strange_hosts
+    )
+    _check_agrees(kept if is_here else None, known, request)
+    if kept is not None and is_here:
+        return kept
+    if given.flavor == UNTOLD:
+        raise InvalidTrackerRequest(
+            f"the records do not say what instance {given.uuid} has now",
+            "say its host, node and flavor",
+        )
+    if kept is None:
+        return given
+    return replace(
+        given, launched_on=kept.launched_on, created_at=kept.created_at, version=kept.version
+    )
+
+
+def _with_given_states(instance: Instance, request: MoveClaim) -> Instance:
+    """Return the instance in the states that the caller gave, because the caller decides them."""
+    told = {name: getattr(request.instance, name) for name in STATES & request.told}
+    return (
+        replace(instance, **told)
+        if any(getattr(instance, name) != value for name, value in told.items())
+        else instance
+    )
+
+
+def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim) -> None:
+    """Check that the request's instance and migration agree with the records. ``kept``: the record
+    of the instance, None if it does not count.
+
+    :raises InstanceDiffers: they do not.
+    """
+    differences = (
+        list(_differences(kept, request.instance, sorted(request.told))) if kept is not None else []
+    )
+    if kept is not None and request.page_size_kib is not None:
+        there = next(
+            (
+                claim
+                for claim in known.claims
+                if claim.purpose != "devices" and claim.node == kept.node
+            ),
+            None,
+        )
+        if there is not None and _page_size(there) != request.page_size_kib:
+            differences.append(
+                f"its page size in KiB is {_page_size(there)}, not {request.page_size_kib}"
+            )
+    if (made := request.migration) is not None:
+        begun = known.migration
+        if begun is None and kept is not None:
+            begun = replace(made, source_compute=kept.host, source_node=kept.node)
+        if begun is not None and begun.instance == made.instance:
+            names = {
+                *request.told_migration,
+                *(
+                    name
+                    for name in ("source_compute", "source_node")
+                    if getattr(made, name) is not None
+                ),
+            }
+            differences += (
+                f"its migration's {difference}"
+                for difference in _differences(begun, made, sorted(names))
+            )
+    if differences:
+        raise InstanceDiffers(request.instance.uuid, differences)
+
+
+def _differences(kept: object, given: object, names: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each field of ``names`` that differs, and for each field of a flavor."""
+    for name in names:
+        on_record, said = getattr(kept, name), getattr(given, name)
+        if isinstance(on_record, Flavor) and isinstance(said, Flavor):
+            yield from (
+                f"its flavor's {difference}"
+                for difference in _differences(
+                    on_record, said, [field.name for field in fields(Flavor)]
+                )
+            )
+        elif on_record != said:
+            yield f"{name} is {printable(str(on_record))}, not {printable(str(said))}"
+
+
+def _source_claim(
+    dest: ProviderUuid, host: str | None, known: StoredState, request: MoveClaim, instance: Instance
+) -> Claim | None:
+    """Return the claim at the source, which becomes the old half; None if the source keeps its
+    records in another store.
+
+    ``dest``: the destination; ``host``: its host, None if that keeps its records in another store.
+
+    :raises TrackerError: the instance cannot be moved so.
+    """
+    if instance.removed or instance.host is None:
+        raise WrongState(
+            f"instance {instance.uuid} is {'deleted' if instance.removed else 'on no host'}",
+            "only a guest that is on a host can be moved",
+        )
+    if (request.type == "resize") != (request.flavor is not None):
+        raise InvalidTrackerRequest(
+            (
+                f"a move of type {request.type} "
+                f"{'needs' if request.type == 'resize' else 'has no'} flavor"
+            ),
+            "give one for a resize only",
+        )
+    moving = [claim for claim in known.claims if claim.migration is not None]
+    if moving:
+        what = f"instance {instance.uuid} is being moved by migration {moving[0].migration}"
+        raise InstanceClaimed(what, "confirm, revert or abort that first", claim=moving[0].id)
+    there = instance.host == host and instance.node in (None, dest)
+    if there and request.type in ("live-migration", "evacuation"):
+        raise InvalidTrackerRequest(
+            f"instance {instance.uuid} is on node {dest} already", "another destination"
+        )
+    return next(
+        (
+            claim
+            for claim in known.claims
+            if claim.purpose != "devices" and claim.node == instance.node
+        ),
+        None,
+    )
+
+
+def _moving_changes(
+    known: StoredState,
+    request: MoveClaim,
+    instance: Instance,
+    source: Claim | None,
+    migration: Migration,
+    now: float,
+) -> RecordChanges:
+    """Return the changes that bring the instance and its claim at the source into the state of a
+    move under way.
+    """
+    source_claims = (
+        ()
+        if source is None
+        else (replace(source, half="old", migration=migration.uuid, updated_at=now),)
+    )
+    moving = replace(instance, created_at=instance.created_at or now, updated_at=now)
+    if request.flavor is not None:
+        moving = replace(moving, old_flavor=instance.flavor, new_flavor=request.flavor)
+    is_new = instance is not known.instance
+    return RecordChanges(
+        instances=(moving,) if request.type == "resize" or is_new else (), claims=source_claims
+    )
+
+
+def _migration_record(
+    known: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float
+) -> Migration:
+    """Return the record of the move, as far as it is about the instance.
+
+    :raises TrackerError: the caller's record is about another instance or type, or the move is
+        over.
+    """
+    made = Migration(
+        uuid=ConsumerUuid(request.id),
+        instance=instance.uuid,
+        type=request.type,
+        status="accepted",
+        source_compute=instance.host,
+        source_node=instance.node,
+        old_flavor_id=instance.flavor.id,
+        created_at=now,
+    )
+    found = known.migration or request.migration or made
+    if found.instance != instance.uuid or found.type != request.type:
+        raise InvalidTrackerRequest(
+            f"migration {found.uuid} is a {found.type} of instance {found.instance}",
+            "name the migration of this move",
+        )
+    if found.status not in UNDER_WAY:
+        raise WrongState(f"migration {found.uuid} is {found.status}", "make a new one")
+    return replace(
+        found,
+        status=found.status if request.type == "live-migration" else "pre-migrating",
+        source_compute=found.source_compute or instance.host,
+        source_node=found.source_node or instance.node or (source.node if source else None),
+        old_flavor_id=instance.flavor.id,
+        new_flavor_id=(request.flavor or instance.flavor).id,
+        updated_at=now,
+    )
+
+
+def _pages_at_source(
+    source: Claim | None, request: MoveClaim, flavor: Flavor, instance: Instance
+) -> int | None:
+    """Return the size in KiB of the pages that the guest runs on; None if it has no cells, or its
+    flavor names no size that a host could choose.
+
+    :raises InvalidTrackerRequest: the source keeps its records in another store, and the request
+        does not give the size.
+    """
+    if source is not None:
+        return _page_size(source)
+    if request.page_size_kib is not None:
+        return request.page_size_kib
+    guest = guest_topology(flavor, instance.image_properties)
+    if guest is not None and guest.pages in HOST_DECIDES:
+        what = (
+            f"instance {instance.uuid} runs on pages whose size its host chose, and no record "
+            "here says which"
+        )
+        raise InvalidTrackerRequest(
+            what, "say page_size_kib, as the cells of its claim at the source show it"
+        )
+    return None
+
+
+def _page_size(claim: Claim) -> int | None:
+    """Return the size in KiB of the pages of the claim's cells; None if it has no cells."""
+    return claim.cells[0].page_size_kib if claim.cells else None
+
+
+def _check_same_pages(old: int | None, reserved: Reservation) -> None:
+    """Check that a running guest keeps the size of its pages. ``old``: its size in KiB, None if any
+    host gives the same.
+
+    :raises ResourcesUnavailable: it would get another size.
+    """
+    new = reserved.cells[0].page_size_kib if reserved.cells else None
+    if old is not None and old != new:
+        here = f"here it would get {new} KiB" if new is not None else "here it would have no cells"
+        raise ResourcesUnavailable(
+            [f"page size differs: the guest runs on pages of {old} KiB, {here}"]
+        )

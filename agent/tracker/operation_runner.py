@@ -1,0 +1,367 @@
+"""How an operation of the tracker is carried out: planned by a pure function, written in one
+transaction, and then applied to the states in memory.
+
+Under a node's lock there is no I/O but the store's, and no long search (see
+:mod:`agent.tracker.planning`). Every process that writes to a node's records raises the node's
+version, so that a state in memory that is out of date is noticed and read again.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from agent.errors import RecordConflict
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.node_records import RecordChanges
+from agent.tracker.errors import (
+    NodeHeldElsewhere,
+    NodeNotReady,
+    ResourcesUndecided,
+    TrackerError,
+    UnknownClaim,
+    UnknownNode,
+)
+from agent.tracker.node_entry import Listed, NodeEntry, locked
+from agent.tracker.node_state import NodeState
+from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
+from agent.tracker.record_store import ATTEMPTS, RecordReads, RecordStore
+from agent.tracker.requests import MoveClaim
+from agent.tracker.stored_state import (
+    OperationTarget,
+    PlannedChange,
+    StoredState,
+    concerned,
+    ends,
+    places,
+    read_stored_state,
+)
+
+LOG = logging.getLogger(__name__)
+
+# How often a long search is made without the node's lock before the operation makes it under the
+# lock, so that the other operations on the node wait.
+LOCKLESS_SEARCHES = 3
+
+Answer = TypeVar("Answer")
+Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
+"""Pure function of the nodes' states, the stored state of the target, and further reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[Answer]):
+    """An operation that was carried out, with its answer and the changes that were written."""
+
+    answer: Answer
+    changes: RecordChanges
+
+
+class OperationRunner:
+    """Carries out operations on the nodes of one host, one at a time per node. Threads may share
+    it.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        entries: Mapping[ProviderUuid, NodeEntry],
+        listed: Listed,
+        changed: Callable[[ProviderUuid], None],
+        host: str,
+    ) -> None:
+        """See :class:`agent.tracker.tracker.Tracker`."""
+        self._records, self._entries, self._listed = records, entries, listed
+        self._changed, self._host = changed, host
+
+    def on_node(
+        self,
+        target: OperationTarget,
+        plan: Callable[[NodeState, StoredState, ClaimPlanner], PlannedChange],
+    ) -> PlannedChange:
+        """Carry out an operation that needs the node's state."""
+        node, planner = target.node, LocklessPlanner()
+        assert node is not None
+        try:
+            return self.carry_out(
+                target,
+                lambda states, known, _: plan(state_of(states, node), known, planner),
+                lambda planned: planned.changes,
+                planner,
+            )
+        except ResourcesUndecided as error:
+            LOG.warning("node %s, instance %s: %s", node, target.instance, error.message)
+            raise
+
+    def on_claim(self, claim: str, plan: Callable[[StoredState], PlannedChange]) -> PlannedChange:
+        """Carry out an operation on a claim; the claim's record names the node."""
+        return self.carry_out(
+            OperationTarget(claim=claim),
+            lambda _, known, __: plan(known),
+            lambda planned: planned.changes,
+        )
+
+    def change_node(
+        self, target: OperationTarget, plan: Callable[[NodeState, StoredState], RecordChanges]
+    ) -> RecordChanges:
+        """Carry out an operation whose answer is the list of its changes."""
+        node = target.node
+        assert node is not None
+        return self.carry_out(
+            target,
+            lambda states, known, _: plan(state_of(states, node), known),
+            lambda changes: changes,
+        )
+
+    def carry_out(
+        self,
+        target: OperationTarget,
+        plan: Plan[Answer],
+        changes_of: Callable[[Answer], RecordChanges],
+        planner: LocklessPlanner | None = None,
+    ) -> Answer:
+        """Plan the operation, write its changes and apply them to the states in memory.
+
+        Starts again if another process wrote first, or if a long search had to be made without the
+        lock (``planner``).
+        """
+        nodes = self._nodes_of_target(target)
+        with ExitStack() as turn:
+            for _ in range(ATTEMPTS):
+                with locked(self._entries, nodes) as entries:
+                    outcome = self._attempt(entries, nodes, target, plan, changes_of)
+                    if (
+                        isinstance(outcome, NotPlannedYet)
+                        and planner is not None
+                        and planner.count >= LOCKLESS_SEARCHES
+                    ):
+                        # Other operations changed the node each time. Now the search is made under
+                        # the lock, and they wait, as operations on one node do for each other.
+                        planner.search(outcome)
+                        outcome = self._attempt(entries, nodes, target, plan, changes_of)
+                if isinstance(outcome, _Done):
+                    for uuid in outcome.changes.touched & self._entries.keys():
+                        self._changed(uuid)
+                    return outcome.answer
+                if isinstance(outcome, frozenset):
+                    nodes |= outcome
+                elif isinstance(outcome, NotPlannedYet) and planner is not None:
+                    self._search(outcome, planner, turn)
+        raise RecordConflict(
+            f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again"
+        )
+
+    def _search(self, missing: NotPlannedYet, planner: LocklessPlanner, turn: ExitStack) -> None:
+        """Make the missing search, with no lock held, in this claim's ``turn`` on the node."""
+        entry = self._entries.get(missing.state.node.uuid)
+        if entry is not None and not planner.in_turn:
+            turn.enter_context(entry.turn)
+            planner.in_turn = True
+            if entry.state != missing.state:
+                # The claim that had its turn before has changed the node.
+                return
+        planner.search(missing)
+
+    def _attempt(
+        self,
+        entries: Mapping[ProviderUuid, NodeEntry],
+        nodes: frozenset[ProviderUuid],
+        target: OperationTarget,
+        plan: Plan[Answer],
+        changes_of: Callable[[Answer], RecordChanges],
+    ) -> "_Done[Answer] | frozenset[ProviderUuid] | NotPlannedYet | None":
+        """Plan, write and apply once, with the nodes locked.
+
+        Returns, instead of the answer, the search that has to be made first, the other nodes that
+        are concerned, or None for a conflict.
+        """
+        try:
+            with self._records.transaction(nodes) as transaction:
+                known = read_stored_state(transaction, target)
+                if not (more := places(known)) <= nodes:
+                    return more
+                states = {
+                    uuid: self.current_state(uuid, entry, transaction)
+                    for uuid, entry in entries.items()
+                }
+                answer = plan(states, known, transaction)
+                if changes := changes_of(answer):
+                    changes = replace(changes, also_on=concerned(known))
+                    transaction.write(changes)
+        except RecordConflict:
+            self._drop_states(nodes)
+            return None
+        except NotPlannedYet as missing:
+            return missing
+        except TrackerError:
+            raise
+        except Exception:
+            # The commit may have succeeded although its answer was lost.
+            self._drop_states(nodes)
+            raise
+        for uuid, state in states.items():
+            entries[uuid].state = state.after(changes, known.instance) if changes else state
+        return _Done(answer, changes)
+
+    def _nodes_of_target(self, target: OperationTarget) -> frozenset[ProviderUuid]:
+        """Return the nodes whose claims an operation may change, as far as known before it begins.
+
+        :raises TrackerError: none of them is managed here.
+        """
+        if target.node is not None:
+            if target.node not in self._entries:
+                with self._records.reading() as reading:
+                    raise self.absence(target.node, reading)
+            return frozenset({target.node})
+        # Taken before the store is read, because a node that is removed leaves the store first.
+        mine = frozenset(self._entries)
+        with self._records.reading() as reading:
+            known = read_stored_state(reading, target, held=False)
+            nodes = places(known)
+            if not nodes:
+                raise UnknownClaim(
+                    f"no claim or move {target.claim}", "see agent claims and agent migrations"
+                )
+            either = nodes | ends(known)
+            # A node that was removed has no other agent that could be asked instead.
+            removed = {
+                uuid
+                for uuid in either - mine
+                if (found := reading.node(uuid)) is not None and found.deleted
+            }
+            if not either & (mine | removed):
+                self.check_audited(either, reading)
+                raise UnknownNode(
+                    (
+                        f"claim {target.claim} is on node {', '.join(sorted(nodes))}, which is "
+                        "not managed here"
+                    ),
+                    "ask the agent of its host",
+                )
+        return nodes
+
+    def node_of_instance(self, instance: ConsumerUuid) -> ProviderUuid:
+        """Return the node of this host where an instance is, or has claims."""
+        with self._records.reading() as reading:
+            found, held = reading.instance(instance), reading.claims_of(instance)
+            there = [
+                *([found.node] if found is not None and found.node is not None else []),
+                *(claim.node for claim in held),
+            ]
+            if not (mine := [uuid for uuid in there if uuid in self._entries]):
+                self.check_audited(there, reading)
+        if not mine and not self._entries:
+            raise nothing_audited()
+        return mine[0] if mine else next(iter(self._entries))
+
+    def source_of_move(self, request: MoveClaim) -> ProviderUuid | None:
+        """Return the node of this host from which a guest leaves for a host with a store of its
+        own; None for a move that is on record already.
+
+        :raises TrackerError: the guest leaves no node of this host; or the records of the
+            destination are in this store, so that the agent of the destination has to be asked.
+        """
+        with self._records.reading() as reading:
+            if reading.claim(request.id) is not None:
+                return None
+            if reading.node(request.node) is not None or (
+                request.host is not None and reading.nodes_of(request.host)
+            ):
+                raise self.absence(request.node, reading)
+            recorded = reading.instance(request.instance.uuid)
+            named = [
+                instance.node
+                for instance in (recorded, request.instance)
+                if instance is not None and instance.node is not None
+            ]
+            there = [*(claim.node for claim in reading.claims_of(request.instance.uuid)), *named]
+            if not (mine := [uuid for uuid in there if uuid in self._entries]):
+                self.check_audited(there, reading)
+                raise self.absence(request.node, reading)
+        return mine[0]
+
+    def check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
+        """Check that none of ``nodes``, which have no state in memory, only waits for its first
+        audit.
+
+        :raises NodeNotReady: one of them does, because the agent has just started.
+        """
+        for uuid in sorted(nodes):
+            if isinstance(reason := self.absence(uuid, reading), NodeNotReady):
+                raise reason
+
+    def absence(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
+        """Return the error that says why a node without a state in memory cannot be used."""
+        found = reading.node(node)
+        listed = self._listed.nodes
+        if node in self._entries or ((found is None or found.deleted) and node in (listed or ())):
+            # Its first audit has begun since memory was read, or is queued behind those of other
+            # nodes.
+            return _not_audited(node)
+        if found is None and not self._entries and listed is None:
+            # A node that is not in the store yet may still be one of this host's.
+            return nothing_audited()
+        if found is None or found.deleted:
+            return _unknown(node)
+        if found.host == self._host:
+            return NodeNotReady(
+                f"node {node} was not audited since the agent started",
+                "wait for its first audit; see agent status if that does not come",
+            )
+        return NodeHeldElsewhere(
+            f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host"
+        )
+
+    def current_state(
+        self, node: ProviderUuid, entry: NodeEntry, reading: RecordReads
+    ) -> NodeState:
+        """Return the node's state, read again if its version in the store is another than in
+        memory.
+
+        :raises TrackerError: the node is not managed here yet, or not any more.
+        """
+        if entry.agent is None:
+            raise _not_audited(node)
+        state = entry.state
+        if state is None or reading.node_versions([node]).get(node) != state.node.version:
+            records = reading.load(node)
+            if records is None:
+                raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")
+            state = entry.state = NodeState.of(records, entry.host)
+        if state.node.host != entry.agent:
+            raise NodeHeldElsewhere(
+                f"node {node} was taken over by host {printable(state.node.host)}",
+                "ask the agent of that host",
+            )
+        return state
+
+    def _drop_states(self, nodes: Collection[ProviderUuid]) -> None:
+        for uuid in nodes:
+            if uuid in self._entries:
+                self._entries[uuid].state = None
+
+
+def state_of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:
+    """Return the state of the node.
+
+    :raises UnknownNode: the node is not among ``states``.
+    """
+    if node not in states:
+        raise _unknown(node)
+    return states[node]
+
+
+def nothing_audited() -> NodeNotReady:
+    """Return the error of an agent that has audited no node yet."""
+    return NodeNotReady("no node was audited yet", "try again in a minute")
+
+
+def _not_audited(node: ProviderUuid) -> NodeNotReady:
+    return NodeNotReady(
+        f"node {node} was not audited yet",
+        "wait for its first audit; see agent status if that does not come",
+    )
+
+
+def _unknown(node: ProviderUuid) -> UnknownNode:
+    return UnknownNode(f"no node {node} here", "see agent status for the nodes of this host")

@@ -31,16 +31,16 @@ def allocation_drift(holding: AllocationShare, records: TreeConsumers) -> Iterat
     A guest that is still being built is skipped. While a move goes on, the migration is the
     consumer of the source's half.
     """
-    for one in _compared(holding, records):
-        if not one.holders:
-            yield _missing(one.instance, one.left)
-        elif one.wrong:
+    for guest in _guests(holding, records):
+        if not guest.holders:
+            yield _missing(guest.instance, guest.left)
+        elif guest.wrong:
             yield Drift(
                 "allocation-mismatch",
                 "warning",
-                f"instance {one.instance} holds {'; '.join(one.wrong)}",
+                f"instance {guest.instance} holds {'; '.join(guest.wrong)}",
                 "correct its allocation, or claim it again with the flavor that it has",
-                consumer=one.instance,
+                consumer=guest.instance,
             )
 
 
@@ -52,9 +52,9 @@ def holders_of_other_amounts(
     """
     return frozenset(
         holder
-        for one in _compared(holding, records)
-        if one.wrong or not one.holders
-        for holder in one.holders or one.may_hold
+        for guest in _guests(holding, records)
+        if guest.wrong or not guest.holders
+        for holder in guest.holders or guest.may_hold
     )
 
 
@@ -73,13 +73,14 @@ class _Guest:
     """Its migration that is over and still holds an allocation."""
 
 
-def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Guest]:
-    held, promised, moves = holding.by_consumer(), _promised(records), records.moves()
+def _guests(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Guest]:
+    """Yield each guest that has claims, compared with its allocations."""
+    held, promised, moves = holding.by_consumer(), _claims_of_guests(records), records.moves()
     for instance in sorted(promised):
-        may_hold = (instance, *(one.uuid for one in moves.get(instance, ()) if not one.ended))
-        holders = tuple(one for one in may_hold if held.get(one))
+        may_hold = (instance, *(move.uuid for move in moves.get(instance, ()) if not move.ended))
+        holders = tuple(consumer for consumer in may_hold if held.get(consumer))
         if holders:
-            has = sum((Counter(held[one]) for one in holders), Counter[str]())
+            has = sum((Counter(held[holder]) for holder in holders), Counter[str]())
             wrong = tuple(
                 _differences(promised[instance], has, holding.offered - _sized(instance, records))
             )
@@ -89,20 +90,20 @@ def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Gue
                 instance,
                 may_hold,
                 (),
-                left=next((one for one in moves.get(instance, ()) if one.uuid in held), None),
+                left=next((move for move in moves.get(instance, ()) if move.uuid in held), None),
             )
 
 
-def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
+def _claims_of_guests(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
     """Return the claims of every guest that has arrived on the node."""
     claims: dict[ConsumerUuid, list[Claim]] = {}
-    for one in records.claims:
-        if one.open and one.purpose != "devices":
-            claims.setdefault(one.instance, []).append(one)
+    for claim in records.claims:
+        if claim.open and claim.purpose != "devices":
+            claims.setdefault(claim.instance, []).append(claim)
     return {
-        instance: some
-        for instance, some in claims.items()
-        if any(one.state == "consumed" for one in some)
+        instance: opened
+        for instance, opened in claims.items()
+        if any(claim.state == "consumed" for claim in opened)
     }
 
 
@@ -149,9 +150,12 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
     claim as they were when the allocation was made.
     """
     return (
-        sum(one.amounts.vcpus + sum(len(cell.reserved) for cell in one.cells) for one in claims),
-        sum(one.amounts.memory_mb for one in claims),
-        sum(-(-one.amounts.disk_mb // MIB_IN_GIB) for one in claims),
+        sum(
+            claim.amounts.vcpus + sum(len(cell.reserved) for cell in claim.cells)
+            for claim in claims
+        ),
+        sum(claim.amounts.memory_mb for claim in claims),
+        sum(-(-claim.amounts.disk_mb // MIB_IN_GIB) for claim in claims),
     )
 
 
@@ -159,7 +163,11 @@ def _sized(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
     """Return the classes of each group in which a flavor of the guest sizes a class itself."""
     known = records.instances.get(instance)
     flavors: list[Flavor] = (
-        [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None]
+        [
+            flavor
+            for flavor in (known.flavor, known.old_flavor, known.new_flavor)
+            if flavor is not None
+        ]
         if known
         else []
     )

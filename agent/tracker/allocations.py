@@ -123,8 +123,8 @@ def judge_allocations(
         if (verdict := judgement.of(consumer)) is not None
     ]
     return AllocationVerdicts(
-        tuple(one for one in verdicts if isinstance(one, Removal)),
-        tuple(one for one in verdicts if isinstance(one, Drift)),
+        tuple(verdict for verdict in verdicts if isinstance(verdict, Removal)),
+        tuple(verdict for verdict in verdicts if isinstance(verdict, Drift)),
         judgement.unknown,
         judgement.cleared(),
     )
@@ -140,19 +140,19 @@ def removal_operations(
 
     ``own``: the providers of the node's tree; ``sharing``: the providers that share with it.
     """
-    for one in removals:
-        allocation = allocations.get(one.consumer)
+    for removal in removals:
+        allocation = allocations.get(removal.consumer)
         if allocation is None or not any(uuid in own for uuid in allocation.resources):
             continue
         rest = {uuid: held for uuid, held in allocation.resources.items() if uuid not in own}
-        if one.reach == "all" or (
-            one.reach == "tree-and-shared" and all(uuid in sharing for uuid in rest)
+        if removal.reach == "all" or (
+            removal.reach == "tree-and-shared" and all(uuid in sharing for uuid in rest)
         ):
             rest = {}
         if rest:
-            yield SetAllocations(old=allocation, new=rest, reason=one.reason)
+            yield SetAllocations(old=allocation, new=rest, reason=removal.reason)
         else:
-            yield DeleteAllocations(old=allocation, reason=one.reason)
+            yield DeleteAllocations(old=allocation, reason=removal.reason)
 
 
 def is_beside(
@@ -328,24 +328,28 @@ class _Judgement:
         # The share may be for a move to this node that failed; a move from this node that failed
         # does not matter.
         if any(
-            one.in_progress or (not one.ended and one.dest_node == self.node)
-            for one in self.moves.get(instance.uuid, ())
+            move.in_progress or (not move.ended and move.dest_node == self.node)
+            for move in self.moves.get(instance.uuid, ())
         ):
             return frozenset()
         return frozenset(
-            one.uuid for one in self.records.evacuations if one.instance == instance.uuid
+            evacuation.uuid
+            for evacuation in self.records.evacuations
+            if evacuation.instance == instance.uuid
         )
 
     def cleared(self) -> frozenset[ConsumerUuid]:
         """Return the evacuations whose instance holds nothing here, or is here again or on its way
         back: an allocation that it has here later is no leftover of theirs.
         """
-        back = {one.uuid for one in self.records.instances.values() if self._here(one)}
-        back |= {one.instance for one in self.records.claims if one.half == "new"}
+        back = {
+            instance.uuid for instance in self.records.instances.values() if self._here(instance)
+        }
+        back |= {claim.instance for claim in self.records.claims if claim.half == "new"}
         return frozenset(
-            one.uuid
-            for one in self.records.evacuations
-            if one.instance not in self.held or one.instance in back
+            evacuation.uuid
+            for evacuation in self.records.evacuations
+            if evacuation.instance not in self.held or evacuation.instance in back
         )
 
     def _not_counted(self, instance: Instance) -> Drift:

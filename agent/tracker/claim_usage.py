@@ -43,15 +43,15 @@ def stats(instances: Iterable[Instance], driver: Stats, failed_builds: int) -> S
     the ``driver`` reports.
     """
     counts: Counter[str] = Counter(num_instances=0, io_workload=0)
-    for one in instances:
-        if one.removed:
+    for instance in instances:
+        if instance.removed:
             continue
         counts["num_instances"] += 1
-        counts[f"num_vm_{one.vm_state}"] += 1
-        counts[f"num_task_{one.task_state}"] += 1
-        counts[f"num_os_type_{one.os_type}"] += 1
-        counts[f"num_proj_{one.project_id}"] += 1
-        counts["io_workload"] += one.vm_state == "building" or one.task_state in IO_TASKS
+        counts[f"num_vm_{instance.vm_state}"] += 1
+        counts[f"num_task_{instance.task_state}"] += 1
+        counts[f"num_os_type_{instance.os_type}"] += 1
+        counts[f"num_proj_{instance.project_id}"] += 1
+        counts["io_workload"] += instance.vm_state == "building" or instance.task_state in IO_TASKS
     return {"uptime": None, **driver, **counts, "failed_builds": failed_builds}
 
 
@@ -99,10 +99,13 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
     placed = [cell for claim in state.claims.values() for cell in claim.cells]
     # Where no provider has PCPU, the dedicated CPUs of pinned guests and of their emulators are
     # counted as shared ones.
-    dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
+    dedicated = any(orc.PCPU in provider.inventory for provider in tree.providers())
     cells = {
         cell.id: _of_cell(
-            cell, 0 if dedicated else _pinned(one for one in placed if one.host_cell == cell.id)
+            cell,
+            0
+            if dedicated
+            else _pinned(placed_cell for placed_cell in placed if placed_cell.host_cell == cell.id),
         )
         for cell in state.cells
     }
@@ -111,7 +114,7 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
         all_cells.update(counts)
     vcpus = (
         used.vcpus
-        + sum(len(one.reserved) for one in placed)
+        + sum(len(cell.reserved) for cell in placed)
         - (_pinned(placed) if dedicated else 0)
     )
     own = {orc.VCPU: vcpus, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024)}
@@ -122,22 +125,22 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
     cards = Counter(
         device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses
     )
-    for one in device_providers(tree, root):
-        if (counted := device_class(one)) is not None:
-            amounts[one.uuid] = Counter({counted: cards[one.name]})
+    for provider in device_providers(tree, root):
+        if (counted := device_class(provider)) is not None:
+            amounts[provider.uuid] = Counter({counted: cards[provider.name]})
     for unit in state.units.values():
         amounts.setdefault(unit.provider, Counter())[unit.resource_class] += unit.holder is not None
     return {
         uuid: {
-            name: amount for name, amount in one.items() if name in tree.provider(uuid).inventory
+            name: amount for name, amount in counts.items() if name in tree.provider(uuid).inventory
         }
-        for uuid, one in amounts.items()
+        for uuid, counts in amounts.items()
         if tree.exists(uuid)
     }
 
 
 def _pinned(placed: Iterable[PlacedCell]) -> int:
-    return sum(len(one.pinned_cpus) for one in placed)
+    return sum(len(cell.pinned_cpus) for cell in placed)
 
 
 def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:

@@ -26,7 +26,7 @@ from agent.tracker.errors import (
 )
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import AT_ONCE, ClaimPlanner
-from agent.tracker.releasing import given_back, released
+from agent.tracker.releasing import give_back, release_claims
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
 from agent.tracker.stored_state import PlannedChange, StoredState
@@ -43,7 +43,7 @@ def claim_instance(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated(known, request)) is not None:
+    if (before := repeated_claim(known, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
     check_not_elsewhere(request.instance, state)
@@ -56,17 +56,7 @@ def claim_instance(
             "abort that first, or use its id",
             claim=known.claims[0].id,
         )
-    wanted = GuestRequest(
-        request.id,
-        instance.flavor,
-        instance.image_properties,
-        instance.volume_backed,
-        request.limits,
-        request.allocations,
-        request.devices,
-        request.networks,
-    )
-    reserved = planning.reserve(state, wanted)
+    reserved = planning.reserve(state, GuestRequest.of(request, instance, instance.flavor))
     node = state.node
     claim = Claim(
         id=request.id,
@@ -91,7 +81,8 @@ def claim_instance(
     )
     return PlannedChange(
         claim,
-        RecordChanges(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"),
+        RecordChanges(instances=(owned,), claims=(claim,))
+        + hold_reservation(claim, reserved, "allocated"),
     )
 
 
@@ -103,7 +94,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
     :raises WrongState: the claim is part of a move; or its guest was built and is not known to be
         gone, or runs.
     """
-    claim = existing(known)
+    claim = existing_claim(known)
     if not claim.open:
         return PlannedChange(claim)
     if claim.migration is not None:
@@ -126,7 +117,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
             what, "when it is gone from its host, say so: deleted, or shelved_offloaded"
         )
     if claim.purpose != "devices" and any(
-        one.uuid == claim.instance and one.state != "stopped" for one in shown
+        guest.uuid == claim.instance and guest.state != "stopped" for guest in shown
     ):
         what = f"instance {claim.instance} runs on the hypervisor, and claim {claim.id} is its room"
         raise WrongState(
@@ -136,7 +127,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
                 "then again"
             ),
         )
-    changes = given_back([claim], known, now)
+    changes = give_back([claim], known, now)
     if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
         changes += RecordChanges(
             instances=(replace(instance, host=None, node=None, updated_at=now),)
@@ -155,20 +146,20 @@ def claim_devices(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated(known, request)) is not None:
+    if (before := repeated_claim(known, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
     if known.instance is None:
         raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
-    if all(one.node != state.node.uuid for one in known.claims):
+    if all(claim.node != state.node.uuid for claim in known.claims):
         raise InstanceElsewhere(
             f"instance {request.instance} has no claim on node {printable(state.node.name)}",
             "claim its room first",
         )
-    devices = planning.only_devices(
+    devices = planning.choose_devices(
         state,
         request.devices,
-        *_near(known.instance, [one for one in known.claims if one.node == state.node.uuid]),
+        *_near(known.instance, [claim for claim in known.claims if claim.node == state.node.uuid]),
     )
     claim = Claim(
         id=request.id,
@@ -180,7 +171,8 @@ def claim_devices(
         updated_at=now,
     )
     return PlannedChange(
-        claim, RecordChanges(claims=(claim,), devices=tuple(taken(devices, claim, "claimed")))
+        claim,
+        RecordChanges(claims=(claim,), devices=tuple(take_devices(devices, claim, "claimed"))),
     )
 
 
@@ -189,7 +181,8 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
     policy that says how near to them its devices have to be.
     """
     rooms = sorted(
-        (one for one in claims if one.purpose != "devices"), key=lambda one: one.half == "new"
+        (claim for claim in claims if claim.purpose != "devices"),
+        key=lambda claim: claim.half == "new",
     )
     flavor = (
         instance.new_flavor
@@ -202,7 +195,7 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
         # The flavor has changed since the guest was built, and the guest goes on running.
         guest = None
     return frozenset(
-        cell.host_cell for one in rooms[-1:] for cell in one.cells
+        cell.host_cell for claim in rooms[-1:] for cell in claim.cells
     ), guest.pci_policy if guest is not None else None
 
 
@@ -212,10 +205,14 @@ def allocate_devices(known: StoredState, now: float) -> PlannedChange:
     :raises UnknownClaim: there is no such claim.
     :raises WrongState: it was released.
     """
-    claim = existing(known)
+    claim = existing_claim(known)
     if not claim.open:
         raise WrongState(f"claim {claim.id} was released", "claim the devices again")
-    waiting = [one for one in known.devices if one.holder == claim.id and one.state == "claimed"]
+    waiting = [
+        device
+        for device in known.devices
+        if device.holder == claim.id and device.state == "claimed"
+    ]
     if not waiting:
         return PlannedChange(claim)
     used = replace(
@@ -224,7 +221,7 @@ def allocate_devices(known: StoredState, now: float) -> PlannedChange:
     return PlannedChange(
         used,
         RecordChanges(
-            claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)
+            claims=(used,), devices=tuple(replace(device, state="allocated") for device in waiting)
         ),
     )
 
@@ -236,17 +233,17 @@ def free_devices_of(
     ``only``, those claims of which all devices are in that state.
     """
     kinds: dict[str, set[str]] = {}
-    for one in known.devices:
-        if one.holder is not None:
-            kinds.setdefault(one.holder, set()).add(one.state)
+    for device in known.devices:
+        if device.holder is not None:
+            kinds.setdefault(device.holder, set()).add(device.state)
     ended = [
-        one
-        for one in known.claims
-        if one.purpose == "devices"
-        and one.node == state.node.uuid
-        and (only is None or kinds.get(one.id) == {only})
+        claim
+        for claim in known.claims
+        if claim.purpose == "devices"
+        and claim.node == state.node.uuid
+        and (only is None or kinds.get(claim.id) == {only})
     ]
-    return released(ended, known, now)
+    return release_claims(ended, known, now)
 
 
 # --- what claims and moves share ------------------------------------------------------------------
@@ -269,19 +266,23 @@ def check_ready(state: NodeState) -> None:
         )
 
 
-def repeated(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+def repeated_claim(
+    known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
+) -> Claim | None:
     """Return the open claim that an earlier, equal request made; None if there is none.
 
     :raises ClaimIdTaken: another request made the claim with this id.
     :raises ClaimReleased: the claim was given back since.
     """
-    claim = made_by(known, request)
+    claim = claim_made_by(known, request)
     if claim is not None and not claim.open:
         raise ClaimReleased(f"claim {request.id} was given back", "use a new id for a new claim")
     return claim
 
 
-def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+def claim_made_by(
+    known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
+) -> Claim | None:
     """Return the claim that an earlier, equal request made, open or released; None if there is
     none.
 
@@ -294,7 +295,7 @@ def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
     return known.claim
 
 
-def existing(known: StoredState) -> Claim:
+def existing_claim(known: StoredState) -> Claim:
     """Return the claim with the operation's id.
 
     :raises UnknownClaim: there is none.
@@ -325,15 +326,15 @@ def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
         )
 
 
-def holding(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordChanges:
+def hold_reservation(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordChanges:
     """Return the devices and units of the reservation, held by the claim."""
     return RecordChanges(
-        devices=tuple(taken(reserved.devices, claim, state)),
-        units=tuple(replace(one, holder=claim.id) for one in reserved.units),
+        devices=tuple(take_devices(reserved.devices, claim, state)),
+        units=tuple(replace(unit, holder=claim.id) for unit in reserved.units),
     )
 
 
-def taken(
+def take_devices(
     devices: Iterable[tuple[DeviceRecord, DeviceRequest]], claim: Claim, state: DeviceState
 ) -> Iterable[DeviceRecord]:
     """Return the devices as the claim holds them."""

@@ -41,8 +41,8 @@ class TreeConsumers:
     def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
         """Return the migrations of each instance that has any."""
         moves: dict[ConsumerUuid, list[Migration]] = {}
-        for one in self.migrations.values():
-            moves.setdefault(one.instance, []).append(one)
+        for migration in self.migrations.values():
+            moves.setdefault(migration.instance, []).append(migration)
         return moves
 
 
@@ -124,13 +124,19 @@ class StoredConsumerRecords:
         :raises StoreError: the records cannot be read.
         """
         state = self._newest(view)
-        claimed = {one.instance for one in state.claims.values()}
+        claimed = {claim.instance for claim in state.claims.values()}
         with self._records.reading() as reading:
-            found = reading.consumers([one for one in consumers if one not in claimed])
+            found = reading.consumers(
+                [consumer for consumer in consumers if consumer not in claimed]
+            )
             # The instances of the migrations among the consumers are needed too, to know where the
             # guests are.
             moved = (
-                {one.instance for one in found.migrations.values() if one.uuid in consumers}
+                {
+                    migration.instance
+                    for migration in found.migrations.values()
+                    if migration.uuid in consumers
+                }
                 - found.instances.keys()
                 - claimed
             )
@@ -138,10 +144,18 @@ class StoredConsumerRecords:
             evacuations = reading.evacuations_from(self._host, view.node)
             # Read again because the counted state may be older than the end of an evacuation: a
             # guest that has left since would look as if it had come back.
-            counted = [one.instance for one in evacuations if one.instance in state.instances]
+            counted = [
+                evacuation.instance
+                for evacuation in evacuations
+                if evacuation.instance in state.instances
+            ]
             now = reading.consumers(counted).instances if counted else {}
-            evacuated = [found.instances.get(one.instance) for one in evacuations]
-            nodes = {one.node for one in evacuated if one is not None and one.node is not None}
+            evacuated = [found.instances.get(evacuation.instance) for evacuation in evacuations]
+            nodes = {
+                instance.node
+                for instance in evacuated
+                if instance is not None and instance.node is not None
+            }
             strange = frozenset(uuid for uuid in nodes if reading.node(uuid) is None)
         left = {
             uuid
@@ -152,13 +166,15 @@ class StoredConsumerRecords:
             host=self._host,
             claims=tuple(state.claims.values()),
             instances={
-                **{uuid: one for uuid, one in state.instances.items() if uuid in claimed},
+                **{uuid: instance for uuid, instance in state.instances.items() if uuid in claimed},
                 **guests,
                 **found.instances,
             },
             migrations={**state.migrations, **found.migrations},
             unreadable=found.unreadable,
-            evacuations=[one for one in evacuations if one.instance not in left],
+            evacuations=[
+                evacuation for evacuation in evacuations if evacuation.instance not in left
+            ],
             strange_nodes=strange,
         )
 

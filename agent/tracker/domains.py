@@ -22,23 +22,25 @@ def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPla
     """Return the cells of each guest. What a moving guest leaves at its source is held by its
     migration.
     """
-    cells: dict[ConsumerUuid, tuple[PlacedCell, ...]] = {one.uuid: one.cells for one in domains}
+    cells: dict[ConsumerUuid, tuple[PlacedCell, ...]] = {
+        guest.uuid: guest.cells for guest in domains
+    }
     moving: dict[ConsumerUuid, ConsumerUuid] = {}
     claims = (
-        sorted(state.claims.values(), key=lambda one: one.half != "old")
+        sorted(state.claims.values(), key=lambda claim: claim.half != "old")
         if state is not None
         else ()
     )
-    for one in claims:
-        if one.purpose == "devices":
+    for claim in claims:
+        if claim.purpose == "devices":
             continue
-        if one.half == "old" and one.migration is not None:
-            cells[one.migration] = one.cells
-            moving[one.migration] = one.instance
+        if claim.half == "old" and claim.migration is not None:
+            cells[claim.migration] = claim.cells
+            moving[claim.migration] = claim.instance
             # An evacuated instance is the consumer at both ends.
-            cells.setdefault(one.instance, one.cells)
+            cells.setdefault(claim.instance, claim.cells)
         else:
-            cells[one.instance] = one.cells
+            cells[claim.instance] = claim.cells
     return GuestPlaces(cells, moving)
 
 
@@ -68,9 +70,9 @@ def known_guests(
     """Return the guests that a node's own records mention."""
     return frozenset(
         {
-            *(one.instance for one in claims),
-            *(one.uuid for one in instances),
-            *(one.instance for one in migrations),
+            *(claim.instance for claim in claims),
+            *(instance.uuid for instance in instances),
+            *(migration.instance for migration in migrations),
         }
     )
 
@@ -78,7 +80,7 @@ def known_guests(
 def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
     """Return the guests that the node's own records do not mention."""
     known = known_guests(records.claims, records.instances, records.migrations)
-    return [one for one in domains if one.uuid not in known]
+    return [guest for guest in domains if guest.uuid not in known]
 
 
 def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
@@ -94,25 +96,25 @@ def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
 def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
     """Return the guests that no node counts. Those of this host's other nodes are counted there."""
     return [
-        one
-        for one in unknown_here(records, domains)
-        if not is_on_other_node(records.node, owners.get(one.uuid))
+        guest
+        for guest in unknown_here(records, domains)
+        if not is_on_other_node(records.node, owners.get(guest.uuid))
     ]
 
 
 def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
     """Return the amounts of each guest: memory, and CPUs if known. The disk is unknown."""
-    return {one.uuid: Amounts(one.memory_mib, one.vcpus or 0) for one in domains}
+    return {guest.uuid: Amounts(guest.memory_mib, guest.vcpus or 0) for guest in domains}
 
 
 def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
     """Yield a drift for each guest that should not be here."""
-    for one in domains:
+    for guest in domains:
         doing, owner = (
-            "runs here" if one.state == "running" else f"is {one.state} here",
-            owners.get(one.uuid),
+            "runs here" if guest.state == "running" else f"is {guest.state} here",
+            owners.get(guest.uuid),
         )
-        what = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) {doing}"
+        what = f"domain {printable(guest.name)} ({guest.uuid}, {guest.memory_mib} MiB) {doing}"
         if owner is None:
             remedy = "agent guests import makes a record of it, or tells why there can be none"
             yield Drift(
@@ -120,7 +122,7 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
                 "warning",
                 f"{what}, and no record knows it",
                 remedy,
-                consumer=one.uuid,
+                consumer=guest.uuid,
             )
         else:
             # Two copies of one guest write to the same disks. The agent cannot know which copy is
@@ -134,7 +136,7 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
                 "warning",
                 f"{what}, but its instance is {place_of(owner)}",
                 remedy,
-                consumer=one.uuid,
+                consumer=guest.uuid,
             )
 
 
@@ -143,8 +145,11 @@ def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) ->
 
     Skips guests whose claim was changed after the facts were taken, at ``taken_at``.
     """
-    shown, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
-    for claim in (one for one in records.claims if one.purpose != "devices"):
+    shown, instances = (
+        {guest.uuid for guest in domains},
+        {instance.uuid: instance for instance in records.instances},
+    )
+    for claim in (claim for claim in records.claims if claim.purpose != "devices"):
         known = instances.get(claim.instance)
         if (
             known is None

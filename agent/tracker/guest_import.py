@@ -46,8 +46,8 @@ class GuestImport:
         return replace(
             self,
             guests=tuple(
-                replace(one, outcome="imported") if one.outcome == "importable" else one
-                for one in self.guests
+                replace(guest, outcome="imported") if guest.outcome == "importable" else guest
+                for guest in self.guests
             ),
         )
 
@@ -63,12 +63,13 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
     seen: list[ObservedGuest] = []
     changes = NO_CHANGES
     for guest in sorted(
-        state.host.guests or (), key=lambda one: (RUNNING_FIRST[one.state], one.uuid)
+        state.host.guests or (), key=lambda domain: (RUNNING_FIRST[domain.state], domain.uuid)
     ):
         owner = others.instances.get(guest.uuid)
         if guest.uuid in known:
             claim = next(
-                (one.id for one in state.claims_of(guest.uuid) if one.purpose != "devices"), None
+                (claim.id for claim in state.claims_of(guest.uuid) if claim.purpose != "devices"),
+                None,
             )
             seen.append(ObservedGuest(guest, "known", claim))
         elif is_on_other_node(state.node, owner):

@@ -13,7 +13,13 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
-from agent.tracker.claims import check_ready, existing, holding, made_by, repeated
+from agent.tracker.claims import (
+    check_ready,
+    claim_made_by,
+    existing_claim,
+    hold_reservation,
+    repeated_claim,
+)
 from agent.tracker.errors import (
     InstanceClaimed,
     InstanceDiffers,
@@ -46,7 +52,7 @@ def claim_move(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated(known, request)) is not None:
+    if (before := repeated_claim(known, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
     node = state.node
@@ -65,17 +71,7 @@ def claim_move(
         migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
     )
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    wanted = GuestRequest(
-        request.id,
-        flavor,
-        instance.image_properties,
-        instance.volume_backed,
-        request.limits,
-        request.allocations,
-        request.devices,
-        request.networks,
-    )
-    reserved = planning.reserve(state, wanted)
+    reserved = planning.reserve(state, GuestRequest.of(request, instance, flavor))
     if request.type == "live-migration":
         _check_same_pages(_pages_at_source(source, request, flavor, instance), reserved)
     claim = Claim(
@@ -95,7 +91,9 @@ def claim_move(
         updated_at=now,
     )
     # A live migration attaches its devices when the guest arrives.
-    kept = holding(claim, reserved, "claimed" if request.type == "live-migration" else "allocated")
+    kept = hold_reservation(
+        claim, reserved, "claimed" if request.type == "live-migration" else "allocated"
+    )
     changes = _moving_changes(known, request, instance, source, migration, now)
     return PlannedChange(
         claim, changes + RecordChanges(migrations=(migration,), claims=(claim,)) + kept
@@ -113,10 +111,10 @@ def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
     :raises UnknownClaim: there is no such claim any more.
     """
     if known.migration is None or known.migration.dest_compute == host:
-        repeated(known, request)
+        repeated_claim(known, request)
     else:
-        made_by(known, request)
-    return PlannedChange(existing(known))
+        claim_made_by(known, request)
+    return PlannedChange(existing_claim(known))
 
 
 def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) -> PlannedChange:
@@ -202,14 +200,7 @@ def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim)
         list(_differences(kept, request.instance, sorted(request.told))) if kept is not None else []
     )
     if kept is not None and request.page_size_kib is not None:
-        there = next(
-            (
-                claim
-                for claim in known.claims
-                if claim.purpose != "devices" and claim.node == kept.node
-            ),
-            None,
-        )
+        there = _claim_on(kept.node, known)
         if there is not None and _page_size(there) != request.page_size_kib:
             differences.append(
                 f"its page size in KiB is {_page_size(there)}, not {request.page_size_kib}"
@@ -282,13 +273,13 @@ def _source_claim(
         raise InvalidTrackerRequest(
             f"instance {instance.uuid} is on node {dest} already", "another destination"
         )
+    return _claim_on(instance.node, known)
+
+
+def _claim_on(node: ProviderUuid | None, known: StoredState) -> Claim | None:
+    """Return the guest's own claim on the node; None if it has none."""
     return next(
-        (
-            claim
-            for claim in known.claims
-            if claim.purpose != "devices" and claim.node == instance.node
-        ),
-        None,
+        (claim for claim in known.claims if claim.purpose != "devices" and claim.node == node), None
     )
 
 

@@ -18,9 +18,9 @@ from agent.model.instance import Instance
 from agent.model.migration import GIVEN_UP, Migration, MigrationStatus
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
-from agent.tracker.claims import existing
+from agent.tracker.claims import existing_claim
 from agent.tracker.errors import UnknownClaim, WrongState
-from agent.tracker.releasing import given_back
+from agent.tracker.releasing import give_back
 from agent.tracker.stored_state import PlannedChange, StoredState, is_departure
 from agent.tracker.verdicts import ARRIVED, STAYS, WAITING
 
@@ -66,7 +66,7 @@ def finish(known: StoredState, now: float) -> PlannedChange:
     changes = RecordChanges()
     if migration.type in ARRIVED:
         arrived = claim if leaves else replace(arrived, half="only", migration=None)
-        changes = given_back(_halves(known, migration, "old"), known, now)
+        changes = give_back(_halves(known, migration, "old"), known, now)
     instance = _moved_instance(known)
     flavor = (
         instance.new_flavor
@@ -107,7 +107,7 @@ def confirm(known: StoredState, now: float) -> PlannedChange:
         return PlannedChange(claim)
     _check_status(migration, "finished", "confirming")
     instance = replace(_moved_instance(known), old_flavor=None, new_flavor=None, updated_at=now)
-    changes = given_back(_halves(known, migration, "old"), known, now)
+    changes = give_back(_halves(known, migration, "old"), known, now)
     ended = replace(migration, status="confirmed", updated_at=now)
     changes += RecordChanges(instances=(instance,), migrations=(ended,))
     if is_departure(claim, migration):
@@ -133,7 +133,7 @@ def revert(known: StoredState, now: float) -> PlannedChange:
             f"instance {instance.uuid} has task state {instance.task_state or 'none'}",
             "set it to resize_reverting before the revert",
         )
-    changes = given_back([claim], known, now)
+    changes = give_back([claim], known, now)
     back = replace(
         instance,
         host=migration.source_compute,
@@ -167,7 +167,7 @@ def abort(known: StoredState, now: float) -> PlannedChange:
             f"move {claim.id} has arrived: migration {migration.uuid} is {migration.status}",
             "confirm or revert it",
         )
-    changes = given_back([claim], known, now) + RecordChanges(
+    changes = give_back([claim], known, now) + RecordChanges(
         claims=_old_half_alone(known, migration, now)
     )
     if migration.in_progress:
@@ -209,7 +209,7 @@ def progress(known: StoredState, status: MigrationStatus, now: float) -> Planned
 
 def drop(known: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
     """Give one half of a move back, and nothing else; harmless when repeated."""
-    return given_back(
+    return give_back(
         [claim for claim in known.claims if claim.migration == migration and claim.half == half],
         known,
         now,
@@ -246,7 +246,7 @@ def _move_records(known: StoredState) -> tuple[Claim, Migration]:
 
     :raises UnknownClaim: there is no such move.
     """
-    claim = existing(known)
+    claim = existing_claim(known)
     if claim.purpose != "move" or known.migration is None:
         raise UnknownClaim(f"claim {claim.id} is no move", "see agent migrations")
     return claim, known.migration

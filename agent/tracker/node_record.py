@@ -52,7 +52,7 @@ def node_record(
     :raises NodeHeldElsewhere: another host manages the node and its lease has not ended.
     :raises ConfigError: the host has another node of that name.
     """
-    changes = _leased(found, uuid, agent, now)
+    changes = _lease_changes(found, uuid, agent, now)
     name, before = printable(facts.name), found.node
     if before is None and found.namesake is not None and not found.namesake.deleted:
         what = (
@@ -66,7 +66,7 @@ def node_record(
         LOG.warning("node %s (%s) moved here from host %s", name, uuid, printable(before.host))
     if before is not None and before.deleted:
         LOG.warning("node %s (%s) was deleted and is back", name, uuid)
-    described = _described(
+    described = _describe(
         before or ComputeNode(uuid=uuid, host=agent.host, name=facts.name, created_at=now),
         facts,
         agent,
@@ -85,7 +85,7 @@ def is_ours(lease: Lease | None, host: str, now: float) -> bool:
     return lease is not None and lease.host == host and lease.live(now)
 
 
-def _leased(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> RecordChanges:
+def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> RecordChanges:
     """Return the change that takes the lease, or renews a lease of which a third has passed."""
     lease = found.lease
     if lease is not None and lease.host != agent.host and lease.live(now):
@@ -116,7 +116,7 @@ def _leased(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> R
     return RecordChanges(leases=(renewed,))
 
 
-def _described(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy) -> ComputeNode:
+def _describe(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy) -> ComputeNode:
     """Return the node's record with the driver's facts. What the driver does not report now keeps
     its stored value.
     """

@@ -51,27 +51,28 @@ class NodeState:
     @classmethod
     def of(cls, records: NodeRecords, host: HostCapacity) -> Self:
         """Return the state of the records on the host. A damaged record never hides the others."""
-        host = host.without_orphans([one.instance for one in records.claims])
+        host = host.without_orphans([claim.instance for claim in records.claims])
         used, cells, uncounted = _sums(records.claims, host)
         return cls(
             node=records.node,
             host=host,
-            claims={one.id: one for one in records.claims},
-            instances={one.uuid: one for one in records.instances},
-            migrations={one.uuid: one for one in records.migrations},
-            devices={one.address: one for one in records.devices},
-            units={unit_key(one): one for one in records.units},
+            claims={claim.id: claim for claim in records.claims},
+            instances={instance.uuid: instance for instance in records.instances},
+            migrations={migration.uuid: migration for migration in records.migrations},
+            devices={device.address: device for device in records.devices},
+            units={unit_key(unit): unit for unit in records.units},
             used=used,
             cells=cells,
             uncounted=uncounted,
             damaged=tuple(
-                f"{one.table} {printable(one.key)}: {printable(one.why)}" for one in records.damaged
+                f"{record.table} {printable(record.key)}: {printable(record.why)}"
+                for record in records.damaged
             ),
         )
 
     def on(self, host: HostCapacity) -> Self:
         """Return the state of the same records on other facts of the host."""
-        host = host.without_orphans([one.instance for one in self.claims.values()])
+        host = host.without_orphans([claim.instance for claim in self.claims.values()])
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
@@ -108,27 +109,47 @@ class NodeState:
         )
         changed = replace(
             self,
-            node=next((_grown(one) for one in changes.nodes if one.uuid == uuid), touched),
+            node=next(
+                (_with_next_version(node) for node in changes.nodes if node.uuid == uuid), touched
+            ),
             devices={
                 **{
-                    address: one
-                    for address, one in self.devices.items()
-                    if one not in changes.dropped_devices
+                    address: device
+                    for address, device in self.devices.items()
+                    if device not in changes.dropped_devices
                 },
-                **{one.address: _grown(one) for one in changes.devices if one.node == uuid},
+                **{
+                    device.address: _with_next_version(device)
+                    for device in changes.devices
+                    if device.node == uuid
+                },
             },
             units={
-                **{key: one for key, one in self.units.items() if one not in changes.dropped_units},
-                **{unit_key(one): _grown(one) for one in changes.units if one.node == uuid},
+                **{
+                    key: unit
+                    for key, unit in self.units.items()
+                    if unit not in changes.dropped_units
+                },
+                **{
+                    unit_key(unit): _with_next_version(unit)
+                    for unit in changes.units
+                    if unit.node == uuid
+                },
             },
-        )._counting([one for one in changes.claims if one.node == uuid])
-        return changed._concerning(
+        )._with_claims([claim for claim in changes.claims if claim.node == uuid])
+        return changed._with_consumers(
             {
                 **self.instances,
                 **({subject.uuid: subject} if subject else {}),
-                **{one.uuid: _grown(one) for one in changes.instances},
+                **{instance.uuid: _with_next_version(instance) for instance in changes.instances},
             },
-            {**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
+            {
+                **self.migrations,
+                **{
+                    migration.uuid: _with_next_version(migration)
+                    for migration in changes.migrations
+                },
+            },
         )
 
     @property
@@ -143,11 +164,11 @@ class NodeState:
     def usage(self) -> Usage:
         """Return the sums for the report."""
         tracked = {
-            one.instance
-            for one in self.claims.values()
-            if one.half != "new" and one.purpose != "devices"
+            claim.instance
+            for claim in self.claims.values()
+            if claim.half != "new" and claim.purpose != "devices"
         }
-        moves = {one.migration for one in self.claims.values() if one.migration is not None}
+        moves = {claim.migration for claim in self.claims.values() if claim.migration is not None}
         return Usage(
             self.used.vcpus,
             self.used.memory_mb,
@@ -159,9 +180,9 @@ class NodeState:
 
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
         """Return the instance's open claims on this node."""
-        return [one for one in self.claims.values() if one.instance == instance]
+        return [claim for claim in self.claims.values() if claim.instance == instance]
 
-    def _concerning(
+    def _with_consumers(
         self,
         instances: Mapping[ConsumerUuid, Instance],
         migrations: Mapping[ConsumerUuid, Migration],
@@ -170,34 +191,35 @@ class NodeState:
         by the rule of :class:`~agent.model.node_records.NodeRecords`.
         """
         node, claims = self.node.uuid, self.claims.values()
-        claimed, moved = {one.instance for one in claims}, {one.migration for one in claims}
+        claimed, moved = {claim.instance for claim in claims}, {claim.migration for claim in claims}
         return replace(
             self,
             instances={
-                key: one
-                for key, one in instances.items()
-                if key in claimed or (one.node == node and not one.deleted)
+                key: instance
+                for key, instance in instances.items()
+                if key in claimed or (instance.node == node and not instance.deleted)
             },
             migrations={
-                key: one
-                for key, one in migrations.items()
-                if key in moved or (not one.ended and node in (one.source_node, one.dest_node))
+                key: migration
+                for key, migration in migrations.items()
+                if key in moved
+                or (not migration.ended and node in (migration.source_node, migration.dest_node))
             },
         )
 
-    def _counting(self, changed: Iterable[Claim]) -> Self:
+    def _with_claims(self, changed: Iterable[Claim]) -> Self:
         """Return the state after claims were opened, changed or released."""
         changed = list(changed)
-        host = self.host.without_orphans([one.instance for one in changed if one.open])
+        host = self.host.without_orphans([claim.instance for claim in changed if claim.open])
         claims, used, cells = (
             dict(self.claims),
             self.used - self.host.reserved + host.reserved,
-            {one.id: one for one in self.cells},
+            {cell.id: cell for cell in self.cells},
         )
         plain = not self.uncounted
         for claim in changed:
             before = claims.pop(claim.id, None)
-            now = _grown(claim)
+            now = _with_next_version(claim)
             if before is not None:
                 used -= before.amounts
             if now.open:
@@ -248,7 +270,7 @@ def _sums(
     return used, cells, uncounted
 
 
-def _grown(record: Versioned) -> Versioned:
+def _with_next_version(record: Versioned) -> Versioned:
     return replace(record, version=record.version + 1)
 
 

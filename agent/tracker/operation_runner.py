@@ -32,9 +32,9 @@ from agent.tracker.stored_state import (
     OperationTarget,
     PlannedChange,
     StoredState,
-    concerned,
-    ends,
-    places,
+    claimed_nodes,
+    ends_of_move,
+    nodes_of_instance,
     read_stored_state,
 )
 
@@ -178,7 +178,7 @@ class OperationRunner:
         try:
             with self._records.transaction(nodes) as transaction:
                 known = read_stored_state(transaction, target)
-                if not (more := places(known)) <= nodes:
+                if not (more := claimed_nodes(known)) <= nodes:
                     return more
                 states = {
                     uuid: self.current_state(uuid, entry, transaction)
@@ -186,7 +186,7 @@ class OperationRunner:
                 }
                 answer = plan(states, known, transaction)
                 if changes := changes_of(answer):
-                    changes = replace(changes, also_on=concerned(known))
+                    changes = replace(changes, also_on=nodes_of_instance(known))
                     transaction.write(changes)
         except RecordConflict:
             self._drop_states(nodes)
@@ -217,12 +217,12 @@ class OperationRunner:
         mine = frozenset(self._entries)
         with self._records.reading() as reading:
             known = read_stored_state(reading, target, held=False)
-            nodes = places(known)
+            nodes = claimed_nodes(known)
             if not nodes:
                 raise UnknownClaim(
                     f"no claim or move {target.claim}", "see agent claims and agent migrations"
                 )
-            either = nodes | ends(known)
+            either = nodes | ends_of_move(known)
             # A node that was removed has no other agent that could be asked instead.
             removed = {
                 uuid

@@ -13,7 +13,13 @@ from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.pci.device_request import EXTRA_SPEC
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import GuestRequest, Reservation, guest_topology, only_devices, reserve
+from agent.tracker.reserving import (
+    GuestRequest,
+    Reservation,
+    choose_devices,
+    guest_topology,
+    reserve,
+)
 
 Answer = TypeVar("Answer")
 
@@ -35,15 +41,15 @@ class ClaimPlanner:
         """See :func:`agent.tracker.reserving.reserve`."""
         return reserve(state, wanted)
 
-    def only_devices(
+    def choose_devices(
         self,
         state: NodeState,
         requests: tuple[DeviceRequest, ...],
         cells: frozenset[int],
         policy: PciPolicy | None,
     ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
-        """See :func:`agent.tracker.reserving.only_devices`."""
-        return only_devices(state, requests, cells, policy)
+        """See :func:`agent.tracker.reserving.choose_devices`."""
+        return choose_devices(state, requests, cells, policy)
 
 
 AT_ONCE = ClaimPlanner()
@@ -88,7 +94,7 @@ class LocklessPlanner(ClaimPlanner):
             else self._known(state, wanted, lambda: reserve(state, wanted))
         )
 
-    def only_devices(
+    def choose_devices(
         self,
         state: NodeState,
         requests: tuple[DeviceRequest, ...],
@@ -100,7 +106,7 @@ class LocklessPlanner(ClaimPlanner):
         :raises NotPlannedYet: the search was not made yet.
         """
         return self._known(
-            state, (requests, cells, policy), lambda: only_devices(state, requests, cells, policy)
+            state, (requests, cells, policy), lambda: choose_devices(state, requests, cells, policy)
         )
 
     def _known(self, state: NodeState, asked: object, work: Callable[[], Answer]) -> Answer:

@@ -19,45 +19,47 @@ from agent.model.unit_record import UnitRecord
 from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key
-from agent.tracker.releasing import freed, released
+from agent.tracker.releasing import free_device, release_claims
 from agent.tracker.stored_state import StoredState
-from agent.tracker.updates import ended_moves
+from agent.tracker.updates import end_moves
 from agent.tracker.verdicts import ARRIVED, ClaimVerdict, judge_claim
 
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
 
-def synced_devices(
+def sync_devices(
     rows: Iterable[DeviceRecord], shown: Iterable[DeviceRecord] | None, holders: Collection[str]
 ) -> RecordChanges:
     """Return the changes that bring the device rows in line with the host. ``shown``: the devices
     of the host, None if it did not report any. ``holders``: the claims that may hold devices.
     """
-    kept = [_without_ghost(one, holders, freed) for one in rows]
+    kept = [_without_ghost(row, holders, free_device) for row in rows]
     if shown is not None:
-        held = {one.address for one in kept if one.holder is not None}
+        held = {row.address for row in kept if row.holder is not None}
         # For its holder, a device that is not offered any more is gone.
-        shown = [one for one in shown if one.serves == "guests" or one.address not in held]
-    changed, dropped = _compared(
+        shown = [
+            device for device in shown if device.serves == "guests" or device.address not in held
+        ]
+    changed, dropped = _compare_rows(
         kept,
-        {one.address: one for one in rows},
+        {row.address: row for row in rows},
         shown,
-        lambda one: one.address,
-        _described_device,
-        lambda one: one.withheld,
+        lambda device: device.address,
+        _describe_device,
+        lambda device: device.withheld,
     )
     return RecordChanges(devices=tuple(changed), dropped_devices=tuple(dropped))
 
 
-def synced_units(
+def sync_units(
     rows: Iterable[UnitRecord], shown: Iterable[UnitRecord] | None, holders: Collection[str]
 ) -> RecordChanges:
     """Return the changes that bring the unit rows in line with the host, like
-    :func:`synced_devices`.
+    :func:`sync_devices`.
     """
-    kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
-    changed, dropped = _compared(
-        kept, {unit_key(one): one for one in rows}, shown, unit_key, _described_unit
+    kept = [_without_ghost(row, holders, lambda unit: replace(unit, holder=None)) for row in rows]
+    changed, dropped = _compare_rows(
+        kept, {unit_key(row): row for row in rows}, shown, unit_key, _describe_unit
     )
     return RecordChanges(units=tuple(changed), dropped_units=tuple(dropped))
 
@@ -67,18 +69,18 @@ def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row
     return free(row) if row.holder is not None and row.holder not in holders else row
 
 
-def _compared(
+def _compare_rows(
     rows: Iterable[Row],
     before: Mapping[Hashable, Row],
     shown: Iterable[Row] | None,
     key: Callable[[Row], Hashable],
-    described: Callable[[Row, Row], Row],
+    describe: Callable[[Row, Row], Row],
     stays: Callable[[Row], bool] = lambda _row: False,
 ) -> tuple[list[Row], list[Row]]:
     """Return the rows to write and those to drop. ``stays``: whether a row without a holder is kept
     although the host does not show it.
     """
-    found: dict[Hashable, Row] | None = None if shown is None else {key(one): one for one in shown}
+    found: dict[Hashable, Row] | None = None if shown is None else {key(row): row for row in shown}
     known: set[Hashable] = set()
     after: list[Row] = []
     dropped: list[Row] = []
@@ -89,18 +91,18 @@ def _compared(
         if not present and row.holder is None and not stays(row):
             dropped.append(before[key(row)])
             continue
-        now = described(row, here) if here is not None else row
+        now = describe(row, here) if here is not None else row
         after.append(replace(now, present=present))
-    changed = [one for one in after if one != before[key(one)]]
-    new = [] if found is None else [one for place, one in found.items() if place not in known]
+    changed = [row for row in after if row != before[key(row)]]
+    new = [] if found is None else [row for place, row in found.items() if place not in known]
     return changed + new, dropped
 
 
-def _described_unit(old: UnitRecord, new: UnitRecord) -> UnitRecord:
+def _describe_unit(old: UnitRecord, new: UnitRecord) -> UnitRecord:
     return replace(old, metadata=new.metadata) if old.holder is None else old
 
 
-def _described_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
+def _describe_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
     """Return the old row with the description of the new one.
 
     A device with a holder keeps its description, but gets the mark that it has to be cleaned
@@ -170,31 +172,38 @@ def reconcile(
     records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """Compare a node's records with each other and with the host."""
-    instances = {one.uuid: one for one in records.instances}
-    migrations = {one.uuid: one for one in records.migrations}
+    instances = {instance.uuid: instance for instance in records.instances}
+    migrations = {migration.uuid: migration for migration in records.migrations}
     verdicts = {
-        one.id: judge_claim(
-            one,
-            instances.get(one.instance),
-            migrations.get(one.migration) if one.migration else None,
+        claim.id: judge_claim(
+            claim,
+            instances.get(claim.instance),
+            migrations.get(claim.migration) if claim.migration else None,
             records.node.uuid,
-            rules.stranded_after - (now - _last_heard(one, instances, migrations)),
+            rules.stranded_after - (now - _last_heard(claim, instances, migrations)),
         )
-        for one in records.claims
+        for claim in records.claims
     }
-    verdicts |= dict(_lone_devices(records, verdicts))
-    changes = _carried_out(records, verdicts, migrations, now)
-    gone = {one.id for one in changes.claims if not one.open}
+    verdicts |= dict(_lone_device_verdicts(records, verdicts))
+    changes = _carry_out(records, verdicts, migrations, now)
+    gone = {claim.id for claim in changes.claims if not claim.open}
     # What an unreadable claim holds still belongs to its guest.
-    holders = {one.id for one in records.claims if one.id not in gone} | records.unreadable("claim")
+    holders = {claim.id for claim in records.claims if claim.id not in gone} | records.unreadable(
+        "claim"
+    )
     deserted = [
-        one
-        for one in records.migrations
-        if not one.ended and (owner := shown.owners.get(one.instance)) is not None and owner.removed
+        migration
+        for migration in records.migrations
+        if not migration.ended
+        and (owner := shown.owners.get(migration.instance)) is not None
+        and owner.removed
     ]
-    for one in deserted:
-        del migrations[one.uuid]
-    drift = [*_told(records.claims, verdicts), *_absent(records, shown, now - rules.stranded_after)]
+    for move in deserted:
+        del migrations[move.uuid]
+    drift = [
+        *_doubtful_claims(records.claims, verdicts),
+        *_stranded_builds(records, shown, now - rules.stranded_after),
+    ]
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [
@@ -203,9 +212,9 @@ def reconcile(
         ]
     return Reconciliation(
         changes
-        + ended_moves(deserted, now)
-        + _competing(records, migrations, now)
-        + _in_line(records, shown, holders),
+        + end_moves(deserted, now)
+        + _fail_competing_moves(records, migrations, now)
+        + _align_with_host(records, shown, holders),
         tuple(drift),
         domains.amounts(uncounted) if rules.count_orphans else {},
     )
@@ -221,10 +230,12 @@ def _last_heard(
         instances.get(claim.instance),
         migrations.get(claim.migration) if claim.migration else None,
     )
-    return max(claim.updated_at, *(one.updated_at for one in about if one is not None), 0.0)
+    return max(
+        claim.updated_at, *(record.updated_at for record in about if record is not None), 0.0
+    )
 
 
-def _lone_devices(
+def _lone_device_verdicts(
     records: NodeRecords, verdicts: dict[str, ClaimVerdict]
 ) -> Iterator[tuple[str, ClaimVerdict]]:
     """Yield the verdicts on devices of guests that have no other claim on the node any more: they
@@ -233,16 +244,16 @@ def _lone_devices(
     if records.unreadable("claim"):
         return
     staying = {
-        one.instance
-        for one in records.claims
-        if one.purpose != "devices" and verdicts[one.id].what != "release"
+        claim.instance
+        for claim in records.claims
+        if claim.purpose != "devices" and verdicts[claim.id].what != "release"
     }
-    for one in records.claims:
-        if one.purpose == "devices" and one.instance not in staying:
-            yield one.id, ClaimVerdict("release", "its instance is not on this node")
+    for claim in records.claims:
+        if claim.purpose == "devices" and claim.instance not in staying:
+            yield claim.id, ClaimVerdict("release", "its instance is not on this node")
 
 
-def _carried_out(
+def _carry_out(
     records: NodeRecords,
     verdicts: dict[str, ClaimVerdict],
     migrations: dict[ConsumerUuid, Migration],
@@ -251,8 +262,10 @@ def _carried_out(
     """Return the changes that carry out the verdicts. Devices and units are freed later by
     comparing holders, so that each row is written once.
     """
-    changes = released(
-        [one for one in records.claims if verdicts[one.id].what == "release"], StoredState(), now
+    changes = release_claims(
+        [claim for claim in records.claims if verdicts[claim.id].what == "release"],
+        StoredState(),
+        now,
     )
     for claim in records.claims:
         found = verdicts[claim.id].what
@@ -261,7 +274,7 @@ def _carried_out(
             changes += RecordChanges(
                 claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),)
             )
-            changes += _settled(records, claim, now)
+            changes += _clear_resize(records, claim, now)
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
             changes += RecordChanges(
@@ -270,42 +283,46 @@ def _carried_out(
     return changes
 
 
-def _settled(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
+def _clear_resize(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
     """Return the change that clears the flavors of a resize from the instance of a claim that is
     the only one again.
     """
     mine = [
-        one
-        for one in records.instances
-        if one.uuid == claim.instance
-        and one.node == records.node.uuid
-        and one.new_flavor is not None
+        instance
+        for instance in records.instances
+        if instance.uuid == claim.instance
+        and instance.node == records.node.uuid
+        and instance.new_flavor is not None
     ]
     return RecordChanges(
         instances=tuple(
-            replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine
+            replace(instance, old_flavor=None, new_flavor=None, updated_at=now) for instance in mine
         )
     )
 
 
-def _in_line(records: NodeRecords, shown: ObservedHost, holders: Collection[str]) -> RecordChanges:
+def _align_with_host(
+    records: NodeRecords, shown: ObservedHost, holders: Collection[str]
+) -> RecordChanges:
     """Return the changes that bring devices and units in line with the host. An unreadable row is
     left alone and not created a second time.
     """
     unreadable = records.unreadable("device"), records.unreadable("unit")
     devices, units = shown.devices, shown.units
     if devices is not None and unreadable[0]:
-        devices = tuple(one for one in devices if f"{one.node}/{one.address}" not in unreadable[0])
+        devices = tuple(
+            device for device in devices if f"{device.node}/{device.address}" not in unreadable[0]
+        )
     if units is not None and unreadable[1]:
         units = tuple(
-            one for one in units if "/".join((one.node, *unit_key(one))) not in unreadable[1]
+            unit for unit in units if "/".join((unit.node, *unit_key(unit))) not in unreadable[1]
         )
-    return synced_devices(records.devices, devices, holders) + synced_units(
+    return sync_devices(records.devices, devices, holders) + sync_units(
         records.units, units, holders
     )
 
 
-def _competing(
+def _fail_competing_moves(
     records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float
 ) -> RecordChanges:
     """Return the changes that set to error the moves to this node that have begun although the
@@ -314,25 +331,27 @@ def _competing(
     Only the destination does so; of two moves the one that changed the instance's record first
     wins, because the record is guarded by its version.
     """
-    moving = {one.instance: one.migration for one in records.claims if one.migration is not None}
+    moving = {
+        claim.instance: claim.migration for claim in records.claims if claim.migration is not None
+    }
     wrong = [
-        one
-        for one in migrations.values()
-        if one.dest_node == records.node.uuid
-        and one.status in BEGUN
-        and moving.get(one.instance, one.uuid) != one.uuid
+        migration
+        for migration in migrations.values()
+        if migration.dest_node == records.node.uuid
+        and migration.status in BEGUN
+        and moving.get(migration.instance, migration.uuid) != migration.uuid
     ]
     return RecordChanges(
-        migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong)
+        migrations=tuple(replace(migration, status="error", updated_at=now) for migration in wrong)
     )
 
 
-def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
+def _stranded_builds(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
     """Yield a drift for each claim of a new guest that was last updated ``before`` and whose guest
     has not come: the build failed, or its end was not reported.
     """
-    made = {one.uuid for one in records.instances if not one.removed}
-    running = {one.uuid for one in shown.domains or ()}
+    made = {instance.uuid for instance in records.instances if not instance.removed}
+    running = {domain.uuid for domain in shown.domains or ()}
     for claim in records.claims:
         waiting = (
             claim.purpose == "instance"
@@ -354,7 +373,8 @@ def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterato
             )
 
 
-def _told(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict]) -> Iterator[Drift]:
+def _doubtful_claims(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict]) -> Iterator[Drift]:
+    """Yield a drift for each claim whose move or instance nothing is heard of."""
     for claim in claims:
         found = verdicts[claim.id]
         if found.what in ("stranded", "unknown"):

@@ -9,41 +9,47 @@ from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import StoredState
 
 
-def released(claims: Iterable[Claim], known: StoredState, now: float) -> RecordChanges:
+def release_claims(claims: Iterable[Claim], known: StoredState, now: float) -> RecordChanges:
     """Return the changes that release the claims and free their devices and units.
 
     Devices and units that are gone from the host are dropped instead, unless a card is still
     withheld.
     """
-    ended = [one for one in claims if one.open]
-    ids = {one.id for one in ended}
-    devices = [one for one in known.devices if one.holder in ids]
-    units = [one for one in known.units if one.holder in ids]
+    ended = [claim for claim in claims if claim.open]
+    ids = {claim.id for claim in ended}
+    devices = [device for device in known.devices if device.holder in ids]
+    units = [unit for unit in known.units if unit.holder in ids]
     return RecordChanges(
         claims=tuple(
-            replace(one, state="released", cells=(), mdevs=(), updated_at=now) for one in ended
+            replace(claim, state="released", cells=(), mdevs=(), updated_at=now) for claim in ended
         ),
-        devices=tuple(freed(one) for one in devices if one.present or one.withheld),
-        units=tuple(replace(one, holder=None) for one in units if one.present),
-        dropped_devices=tuple(one for one in devices if not (one.present or one.withheld)),
-        dropped_units=tuple(one for one in units if not one.present),
+        devices=tuple(
+            free_device(device) for device in devices if device.present or device.withheld
+        ),
+        units=tuple(replace(unit, holder=None) for unit in units if unit.present),
+        dropped_devices=tuple(
+            device for device in devices if not (device.present or device.withheld)
+        ),
+        dropped_units=tuple(unit for unit in units if not unit.present),
     )
 
 
-def given_back(claims: Sequence[Claim], known: StoredState, now: float) -> RecordChanges:
+def give_back(claims: Sequence[Claim], known: StoredState, now: float) -> RecordChanges:
     """Return the changes that release the claims and, on nodes where the guest keeps no other
     claim, the devices that it got afterwards.
     """
-    ids = {one.id for one in claims}
-    staying = {one.node for one in known.claims if one.purpose != "devices" and one.id not in ids}
+    ids = {claim.id for claim in claims}
+    staying = {
+        claim.node for claim in known.claims if claim.purpose != "devices" and claim.id not in ids
+    }
     lone = [
-        one
-        for one in known.claims
-        if one.purpose == "devices" and one.node not in staying and one.id not in ids
+        claim
+        for claim in known.claims
+        if claim.purpose == "devices" and claim.node not in staying and claim.id not in ids
     ]
-    return released([*claims, *lone], known, now)
+    return release_claims([*claims, *lone], known, now)
 
 
-def freed(device: DeviceRecord) -> DeviceRecord:
+def free_device(device: DeviceRecord) -> DeviceRecord:
     """Return the device without a holder. A device that has to be cleaned stays marked."""
     return replace(device, state="available", holder=None, request=None)

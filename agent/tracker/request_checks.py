@@ -52,11 +52,11 @@ def raise_all(errors: Iterable[InvalidTrackerRequest]) -> None:
     :raises InvalidTrackerRequest: there are any.
     """
     if found := list(errors):
-        kinds = {type(one) for one in found}
+        kinds = {type(error) for error in found}
         kind = kinds.pop() if len(kinds) == 1 else InvalidTrackerRequest
         raise kind(
-            "; ".join(one.message for one in found),
-            "; ".join(dict.fromkeys(one.remedy for one in found)),
+            "; ".join(error.message for error in found),
+            "; ".join(dict.fromkeys(error.remedy for error in found)),
         )
 
 
@@ -93,10 +93,10 @@ def _claim_errors(
 
 
 def _ids(*ids: str) -> Iterator[InvalidTrackerRequest]:
-    for one in ids:
-        if not is_uuid(one):
+    for given in ids:
+        if not is_uuid(given):
             yield InvalidTrackerRequest(
-                f"{printable(str(one))} is no uuid",
+                f"{printable(str(given))} is no uuid",
                 "ids of claims, nodes, instances and migrations are uuids",
             )
 
@@ -140,8 +140,10 @@ def _allocations(given: Resources) -> Iterator[InvalidTrackerRequest]:
 
 
 def _device_amounts(given: Iterable[DeviceRequest]) -> Iterator[InvalidTrackerRequest]:
-    for one in given:
-        yield from _amount(f"devices {printable(one.id)}: count", one.count, MAX_DEVICES, least=1)
+    for request in given:
+        yield from _amount(
+            f"devices {printable(request.id)}: count", request.count, MAX_DEVICES, least=1
+        )
 
 
 def _amount(name: str, value: int, most: int, least: int = 0) -> Iterator[InvalidTrackerRequest]:

@@ -116,11 +116,13 @@ def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         said = (
-            (one, getattr(value, one.name)) for one in fields(value) if one.name not in NOT_ASKED
+            (field, getattr(value, field.name))
+            for field in fields(value)
+            if field.name not in NOT_ASKED
         )
         return {
-            one.name: found
-            for one, found in said
-            if not (one.metadata.get("newer") and found == one.default)
+            field.name: found
+            for field, found in said
+            if not (field.metadata.get("newer") and found == field.default)
         }
     return sorted(value) if isinstance(value, frozenset) else dict(value)

@@ -22,18 +22,18 @@ devices. Cards that Placement does not have are missing.
 """
 
 
-def noted(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:
+def note_reserved_amounts(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:
     """Return the changes that bring the device records up to what Placement has reserved."""
     unclear = {address for address, found in seen.items() if found is None}
     after = [
-        (one, _noted(one, seen.get(address)))
-        for address, one in _heads(devices).items()
+        (device, _noted(device, seen.get(address)))
+        for address, device in _heads(devices).items()
         if address not in unclear
     ]
     return RecordChanges(devices=tuple(now for before, now in after if now != before))
 
 
-def cleaned(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
+def clean_device(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
     """Return the change that records that the device was cleaned and frees the reserved part of its
     card; empty if there is nothing to do.
 
@@ -56,14 +56,14 @@ def cleaned(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
     )
 
 
-def withheld(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withheld]:
+def withheld_of_cards(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withheld]:
     """Return how much is to be reserved of each card whose record differs from what Placement has,
     or withholds devices.
     """
     return {
-        address: Withheld(None if one.used else one.reserved, due=one.reservation_due)
-        for address, one in _heads(devices).items()
-        if one.withheld or one.reservation_due
+        address: Withheld(None if device.used else device.reserved, due=device.reservation_due)
+        for address, device in _heads(devices).items()
+        if device.withheld or device.reservation_due
     }
 
 
@@ -72,15 +72,15 @@ def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRec
     first of its functions if the host does not show the card.
     """
     heads: dict[str, DeviceRecord] = {}
-    for one in _in_order(devices):
-        last = heads.get(one.card)
+    for device in _in_order(devices):
+        last = heads.get(device.card)
         if (
             last is None
-            or one.address == one.card
-            or (one.withheld and not last.withheld and last.address != one.card)
+            or device.address == device.card
+            or (device.withheld and not last.withheld and last.address != device.card)
         ):
-            heads[one.card] = one
-    return {PciAddress.parse(card): one for card, one in heads.items()}
+            heads[device.card] = device
+    return {PciAddress.parse(card): row for card, row in heads.items()}
 
 
 def _in_order(devices: Mapping[str, DeviceRecord]) -> Iterator[DeviceRecord]:
@@ -117,27 +117,27 @@ def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
 def device_uses(state: NodeState) -> DeviceUses:
     """Return the devices in use and the consumers that are settled, busy or known."""
     moving = {
-        one.instance
-        for one in state.claims.values()
-        if one.half != "only" or one.state != "consumed"
+        claim.instance
+        for claim in state.claims.values()
+        if claim.half != "only" or claim.state != "consumed"
     }
-    settled = {one.instance for one in state.claims.values()} - moving
+    settled = {claim.instance for claim in state.claims.values()} - moving
     held = [
-        (one, state.claims[one.holder].instance)
-        for one in state.devices.values()
-        if one.holder is not None and one.holder in state.claims
+        (device, state.claims[device.holder].instance)
+        for device in state.devices.values()
+        if device.holder is not None and device.holder in state.claims
     ]
-    busy = {one.uuid for one in state.instances.values() if one.task_state is not None} | {
-        one.instance for one in state.migrations.values() if not one.ended
-    }
+    busy = {
+        instance.uuid for instance in state.instances.values() if instance.task_state is not None
+    } | {migration.instance for migration in state.migrations.values() if not migration.ended}
     known = frozenset(
-        {*(one.instance for one in state.claims.values()), *state.instances, *state.migrations}
+        {*(claim.instance for claim in state.claims.values()), *state.instances, *state.migrations}
     )
     return DeviceUses(
         tuple(_use(device, owner) for device, owner in held),
         frozenset(settled),
         frozenset(busy),
-        withheld(state.devices),
+        withheld_of_cards(state.devices),
         known,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Self
 
 import os_resource_classes as orc
 
@@ -13,6 +14,7 @@ from agent.errors import AgentError, Undecided
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import Guest, PciPolicy, PlacedCell
+from agent.model.instance import Instance
 from agent.model.mdev import MdevShare, MdevSource
 from agent.model.names import number_of, printable
 from agent.model.unit_record import UnitRecord
@@ -37,7 +39,7 @@ from agent.tracker.errors import (
     ResourcesUndecided,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits, Resources
+from agent.tracker.requests import ClaimLimits, InstanceClaim, MoveClaim, Resources
 from agent.tree.cell_tree import page_size
 
 
@@ -53,8 +55,8 @@ def choose_units(
     rows, chosen, reasons = sorted(units, key=attrgetter("identifier")), [], []
     for provider, resources in sorted(wanted.items()):
         for name, amount in sorted(resources.items()):
-            known = [one for one in rows if one.provider == provider and one.resource_class == name]
-            free = [one for one in known if one.holder is None and one.present]
+            known = [row for row in rows if row.provider == provider and row.resource_class == name]
+            free = [unit for unit in known if unit.holder is None and unit.present]
             if known and len(free) < amount:
                 reasons.append(
                     f"{number_of(amount, 'unit')} of {name} wanted, {len(free) or 'none'} free"
@@ -74,18 +76,20 @@ def choose_mdevs(
     for provider, resources in sorted(wanted.items()):
         for name, amount in sorted(resources.items()):
             of_it = [
-                one for one in sources if one.provider == provider and one.resource_class == name
+                source
+                for source in sources
+                if source.provider == provider and source.resource_class == name
             ]
             if not of_it:
                 continue
-            parents, types = {one.parent for one in of_it}, {one.type for one in of_it}
+            parents, types = {source.parent for source in of_it}, {source.type for source in of_it}
             taken = sum(
-                one.count
-                for one in promised
-                if one.resource_class == name
-                and (one.provider == provider or one.parent in parents)
+                share.count
+                for share in promised
+                if share.resource_class == name
+                and (share.provider == provider or share.parent in parents)
             )
-            free = max(sum(one.total for one in of_it) - taken, 0)
+            free = max(sum(source.total for source in of_it) - taken, 0)
             if amount > free:
                 reasons.append(
                     f"{number_of(amount, 'mediated device')} of {name} wanted on "
@@ -118,6 +122,20 @@ class GuestRequest:
     networks: Networks = NO_NETWORKS
     """The networks of the guest's ports."""
 
+    @classmethod
+    def of(cls, request: InstanceClaim | MoveClaim, instance: Instance, flavor: Flavor) -> Self:
+        """Return what the request for the instance needs with this flavor."""
+        return cls(
+            request.id,
+            flavor,
+            instance.image_properties,
+            instance.volume_backed,
+            request.limits,
+            request.allocations,
+            request.devices,
+            request.networks,
+        )
+
     @property
     def amounts(self) -> Amounts:
         """Memory, CPUs and disk."""
@@ -146,12 +164,12 @@ def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
     """
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
     guest = guest_topology(wanted.flavor, wanted.image_properties)
-    with _decided():
-        placed, chosen = _fitted(state, guest, wanted, reasons)
+    with _search_errors():
+        placed, chosen = _fit_cells_and_devices(state, guest, wanted, reasons)
     units, short = choose_units(state.units.values(), wanted.allocations)
     mdevs, few = choose_mdevs(
         state.host.mdevs,
-        [share for one in state.claims.values() for share in one.mdevs],
+        [share for claim in state.claims.values() for share in claim.mdevs],
         wanted.allocations,
     )
     if why := [*reasons, *short, *few]:
@@ -159,7 +177,7 @@ def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
     return Reservation(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
 
 
-def only_devices(
+def choose_devices(
     state: NodeState,
     requests: tuple[DeviceRequest, ...],
     cells: frozenset[int],
@@ -180,7 +198,7 @@ def only_devices(
         _nearness(state.cells),
         state.host.device_providers,
     )
-    with _decided():
+    with _search_errors():
         chosen = devices.chosen(cells or None)
     if isinstance(chosen, Shortage):
         raise ResourcesUnavailable([chosen.reason, *_to_be_cleaned(state, requests)])
@@ -189,22 +207,22 @@ def only_devices(
 
 def _to_be_cleaned(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
     """Yield a hint for each device that would serve a request if it were cleaned."""
-    for one in sorted(state.devices.values(), key=attrgetter("address")):
+    for device in sorted(state.devices.values(), key=attrgetter("address")):
         if (
-            one.used
-            and one.holder is None
-            and one.present
-            and one.serves == "guests"
-            and any(matches(one, request) for request in requests)
+            device.used
+            and device.holder is None
+            and device.present
+            and device.serves == "guests"
+            and any(matches(device, request) for request in requests)
         ):
             yield (
-                f"device {one.address} waits to be cleaned: lower its reserved in Placement, or "
-                f"agent pci cleaned {one.address}"
+                f"device {device.address} waits to be cleaned: lower its reserved in Placement, or "
+                f"agent pci cleaned {device.address}"
             )
 
 
 @contextmanager
-def _decided() -> Iterator[None]:
+def _search_errors() -> Iterator[None]:
     try:
         yield
     except Undecided as error:
@@ -238,7 +256,7 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
         raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
 
 
-def _fitted(
+def _fit_cells_and_devices(
     state: NodeState, guest: Guest | None, wanted: GuestRequest, reasons: list[str]
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRecord, DeviceRequest]]]:
     """Return cells and devices, chosen together. Adds the reasons for what is missing to
@@ -271,16 +289,16 @@ def _fitted(
                 strategy=state.host.strategy,
             ).cells
         except NoFit as error:
-            reasons += [_told(error), *_to_be_cleaned(state, requests)]
+            reasons += [_misfit_text(error), *_to_be_cleaned(state, requests)]
             return (), []
     elif state.host.strict:
         reasons.append("NUMA: [compute] numa_mode is strict here, and the guest has no topology")
         return (), []
     elif allocated:
-        named = cells_named([cell for cell, one in sorted(allocated.items()) if one])
+        named = cells_named([cell for cell, amounts in sorted(allocated.items()) if amounts])
         reasons.append(f"NUMA: the scheduler allocated of {named}, and the guest has no topology")
         return (), []
-    chosen = devices.chosen(frozenset(one.host_cell for one in placed) if placed else None)
+    chosen = devices.chosen(frozenset(cell.host_cell for cell in placed) if placed else None)
     if isinstance(chosen, Shortage):
         reasons += [chosen.reason, *_to_be_cleaned(state, requests)]
         return placed, []
@@ -349,7 +367,7 @@ def _device_requests(
     )
 
 
-def _told(error: AgentError) -> str:
+def _misfit_text(error: AgentError) -> str:
     """Return the reason, with what prevented each guest cell on each host cell."""
     misfits = error.data.get("misfits") or {}
     details = ", ".join(

@@ -35,7 +35,9 @@ def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
     """
     ordinary = {cell.id: cell.smallest_page_kib for cell in cells}
     placed = _whole(guest.cells, vcpus, guest.memory_mib) if guest.cells else ()
-    memory = sum(one.cell.memory_mib for one in placed) if placed else guest.memory_mib
+    memory = (
+        sum(placed_cell.cell.memory_mib for placed_cell in placed) if placed else guest.memory_mib
+    )
     specs = _specs(placed, ordinary) if placed else {}
     digest = hashlib.sha256(json.dumps([vcpus, memory, specs], sort_keys=True).encode()).hexdigest()
     return Flavor(
@@ -52,8 +54,8 @@ def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[
     is added to the first one, because a flavor cannot express it otherwise.
     """
     first, *others = cells
-    lost = frozenset(range(vcpus)).difference(*(one.cell.cpus for one in cells))
-    more = max(memory_mib - sum(one.cell.memory_mib for one in cells), 0)
+    lost = frozenset(range(vcpus)).difference(*(placed_cell.cell.cpus for placed_cell in cells))
+    more = max(memory_mib - sum(placed_cell.cell.memory_mib for placed_cell in cells), 0)
     return (
         replace(
             first,
@@ -71,24 +73,27 @@ def _specs(placed: tuple[PlacedCell, ...], ordinary: Mapping[int, int | None]) -
     """
     shared, dedicated = (
         frozenset[int]().union(*kind)
-        for kind in ((one.cell.shared for one in placed), (one.cell.dedicated for one in placed))
+        for kind in (
+            (placed_cell.cell.shared for placed_cell in placed),
+            (placed_cell.cell.dedicated for placed_cell in placed),
+        )
     )
     specs = {"hw:numa_nodes": str(len(placed))}
-    for index, one in enumerate(placed):
+    for index, placed_cell in enumerate(placed):
         specs |= {
-            f"hw:numa_cpus.{index}": format_cpu_list(one.cell.cpus),
-            f"hw:numa_mem.{index}": str(one.cell.memory_mib),
+            f"hw:numa_cpus.{index}": format_cpu_list(placed_cell.cell.cpus),
+            f"hw:numa_mem.{index}": str(placed_cell.cell.memory_mib),
         }
     if dedicated:
         specs["hw:cpu_policy"] = "mixed" if shared else "dedicated"
     if dedicated and shared:
         specs["hw:cpu_dedicated_mask"] = format_cpu_list(dedicated)
-    if dedicated and any(one.reserved for one in placed):
+    if dedicated and any(cell.reserved for cell in placed):
         specs["hw:emulator_threads_policy"] = "isolate"
     sizes = {
-        one.page_size_kib
-        for one in placed
-        if one.page_size_kib not in (None, ordinary.get(one.host_cell))
+        cell.page_size_kib
+        for cell in placed
+        if cell.page_size_kib not in (None, ordinary.get(cell.host_cell))
     }
     if len(sizes) == 1:
         specs["hw:mem_page_size"] = str(sizes.pop())
@@ -172,7 +177,7 @@ def _vcpus(guest: Domain) -> int | None:
 
 
 def _in_cells(guest: Domain) -> int:
-    return sum(len(one.cell.cpus) for one in guest.cells)
+    return sum(len(placed_cell.cell.cpus) for placed_cell in guest.cells)
 
 
 def _amounts(guest: Domain, promised: Amounts) -> Amounts:
@@ -236,7 +241,7 @@ def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)]
         )
     except ConfigErrors as several:
-        yield from (Refusal(one.message, one.remedy) for one in several.errors)
+        yield from (Refusal(error.message, error.remedy) for error in several.errors)
     if state.host.strict and not guest.cells:
         yield Refusal(
             "[compute] numa_mode is strict here, and it has no cells",
@@ -250,9 +255,9 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     except CellUsageError as error:
         owners = sorted(
             {
-                one.instance
-                for one in state.claims.values()
-                if _pinned(one.cells) & _pinned(guest.cells)
+                claim.instance
+                for claim in state.claims.values()
+                if _pinned(claim.cells) & _pinned(guest.cells)
             }
         )
         yield Refusal(
@@ -262,18 +267,18 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
 
 
 def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
-    return frozenset[int]().union(*(one.pinned_cpus for one in cells))
+    return frozenset[int]().union(*(cell.pinned_cpus for cell in cells))
 
 
 def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     # A device that has to be cleaned after its present guest is that guest's all the same.
     free = {
-        one.address
-        for one in free_devices(
-            {key: replace(one, used=False) for key, one in state.devices.items()}
+        device.address
+        for device in free_devices(
+            {key: replace(device, used=False) for key, device in state.devices.items()}
         )
     }
-    for address in sorted(str(one) for one in guest.devices):
+    for address in sorted(str(device) for device in guest.devices):
         row = state.devices.get(address)
         if row is None or row.serves != "guests":
             yield Refusal(

@@ -91,10 +91,10 @@ def read_stored_state(
     migration = subject.migration or (
         claim.origin
         if claim is not None
-        else next((one.migration for one in open_ones if one.migration), None)
+        else next((claim.migration for claim in open_ones if claim.migration), None)
     )
     devices, units = (
-        reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
+        reading.held_by([claim.id for claim in open_ones]) if held and open_ones else ((), ())
     )
     found = reading.instance(instance)
     # An instance that has claims in this store has its host in this store too.
@@ -102,7 +102,7 @@ def read_stored_state(
         *subject.hosts,
         *([found.host] if found is not None and found.host is not None and not open_ones else []),
     }
-    strange = frozenset(one for one in hosts if not reading.nodes_of(one))
+    strange = frozenset(host for host in hosts if not reading.nodes_of(host))
     return StoredState(
         found,
         reading.migration(migration) if migration else None,
@@ -114,22 +114,22 @@ def read_stored_state(
     )
 
 
-def places(known: StoredState) -> frozenset[ProviderUuid]:
+def claimed_nodes(known: StoredState) -> frozenset[ProviderUuid]:
     """Return the nodes of the claims."""
     return frozenset(
-        one.node for one in (*known.claims, *([known.claim] if known.claim is not None else []))
+        claim.node for claim in (*known.claims, *([known.claim] if known.claim is not None else []))
     )
 
 
-def concerned(known: StoredState) -> tuple[ProviderUuid, ...]:
+def nodes_of_instance(known: StoredState) -> tuple[ProviderUuid, ...]:
     """Return the nodes to whose records the instance belongs: the node where it is, and the nodes
     where it has claims.
     """
     here = known.instance.node if known.instance is not None else None
-    return (*(one.node for one in known.claims), *([here] if here is not None else []))
+    return (*(claim.node for claim in known.claims), *([here] if here is not None else []))
 
 
-def ends(known: StoredState) -> frozenset[ProviderUuid]:
+def ends_of_move(known: StoredState) -> frozenset[ProviderUuid]:
     """Return the source and the destination of the move, because an operation may be repeated at an
     end where the guest has no claim any more.
     """

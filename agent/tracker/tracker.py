@@ -24,7 +24,7 @@ from agent.tracker.operation_runner import OperationRunner, nothing_audited, sta
 from agent.tracker.record_store import Clock, RecordReads, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
-from agent.tracker.reservations import cleaned
+from agent.tracker.reservations import clean_device
 from agent.tracker.stored_state import OperationTarget, PlannedChange, StoredState
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
@@ -146,7 +146,7 @@ class Tracker:
         """
         return bool(
             self._runner.change_node(
-                OperationTarget(node), lambda state, _: cleaned(state.devices, address)
+                OperationTarget(node), lambda state, _: clean_device(state.devices, address)
             )
         )
 

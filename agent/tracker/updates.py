@@ -18,7 +18,7 @@ from agent.tracker.errors import (
     WrongTopology,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import released
+from agent.tracker.releasing import release_claims
 from agent.tracker.reserving import guest_topology
 from agent.tracker.stored_state import StoredState
 
@@ -78,26 +78,28 @@ def update_instance(
     if (
         somebodys
         and instance.node != node.uuid
-        and all(one.node != node.uuid for one in known.claims)
+        and all(claim.node != node.uuid for claim in known.claims)
     ):
         where = printable(instance.host) if instance.host else "no host"
         raise InstanceElsewhere(
             f"instance {instance.uuid} is on {where}, not on node {printable(node.name)}",
             "ask the agent of its host",
         )
-    updated = _updated(instance, update)
+    updated = _apply_update(instance, update)
     if updated.image_properties != instance.image_properties:
         _check_rebuild(state, known, instance, updated)
     changes = RecordChanges()
     if updated.removed:
-        changes = released(known.claims, known, now) + ended_moves(moves, now)
+        changes = release_claims(known.claims, known, now) + end_moves(moves, now)
         updated = replace(updated, old_flavor=None, new_flavor=None)
         if not updated.deleted and updated.vm_state == "shelved_offloaded":
             updated = replace(updated, host=None, node=None)
     elif updated.vm_state == "active":
-        arrived = [one for one in known.claims if one.state == "held" and one.purpose == "instance"]
+        arrived = [
+            claim for claim in known.claims if claim.state == "held" and claim.purpose == "instance"
+        ]
         changes = RecordChanges(
-            claims=tuple(replace(one, state="consumed", updated_at=now) for one in arrived)
+            claims=tuple(replace(claim, state="consumed", updated_at=now) for claim in arrived)
         )
     if updated == instance and not changes:
         return changes
@@ -122,14 +124,14 @@ def forget_guest(
         )
     if instance.deleted and not known.claims:
         return RecordChanges()
-    elsewhere = [one.node for one in known.claims if one.node != node.uuid]
+    elsewhere = [claim.node for claim in known.claims if claim.node != node.uuid]
     if instance.node not in (None, node.uuid) or (elsewhere and not instance.removed):
         where = f"host {printable(instance.host)}" if instance.host else "another node"
         raise InstanceElsewhere(
             f"instance {instance.uuid} is on {where}, not on node {printable(node.name)} alone",
             "ask the agent of its host",
         )
-    if any(one.in_progress for one in moves):
+    if any(move.in_progress for move in moves):
         raise WrongState(
             f"instance {instance.uuid} moves",
             "end its move first: agent migrate confirm, revert or abort",
@@ -140,7 +142,7 @@ def forget_guest(
             f"{printable(state.host.guests_untold)}"
         )
         raise GuestsUntold(what, "see agent status, and forget it when the hypervisor tells")
-    if any(one.uuid == instance.uuid for one in state.host.guests or ()):
+    if any(guest.uuid == instance.uuid for guest in state.host.guests or ()):
         raise WrongState(
             f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}",
             "remove it from the hypervisor first",
@@ -156,8 +158,8 @@ def forget_guest(
         updated_at=now,
     )
     return (
-        released(known.claims, known, now)
-        + ended_moves(moves, now)
+        release_claims(known.claims, known, now)
+        + end_moves(moves, now)
         + RecordChanges(instances=(gone,))
     )
 
@@ -170,7 +172,7 @@ def count_build(state: NodeState, result: BuildResult, now: float) -> RecordChan
     return RecordChanges(nodes=(replace(state.node, failed_builds=failed, updated_at=now),))
 
 
-def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
+def _apply_update(instance: Instance, update: InstanceUpdate) -> Instance:
     names = ("vm_state", "task_state", "deleted", "hidden", "image_properties")
     return replace(
         instance,
@@ -189,9 +191,9 @@ def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt:
         return
     placed = [
         cell
-        for one in known.claims
-        if one.node == state.node.uuid and one.purpose != "devices"
-        for cell in one.cells
+        for claim in known.claims
+        if claim.node == state.node.uuid and claim.purpose != "devices"
+        for cell in claim.cells
     ]
     try:
         if guest is not None and placed:
@@ -207,12 +209,14 @@ def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt:
         ) from refusal
 
 
-def ended_moves(moves: Iterable[Migration], now: float) -> RecordChanges:
+def end_moves(moves: Iterable[Migration], now: float) -> RecordChanges:
     """Return the changes that end the moves of a guest that is gone, failed ones included: no guest
     is left whose place could still be found out.
     """
     return RecordChanges(
         migrations=tuple(
-            replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended
+            replace(move, status=move.without_guest, updated_at=now)
+            for move in moves
+            if not move.ended
         )
     )

@@ -32,7 +32,7 @@ from agent.tracker.record_store import (
     RecordStore,
     RecordTransaction,
 )
-from agent.tracker.reservations import Seen, noted
+from agent.tracker.reservations import Seen, note_reserved_amounts
 from agent.tracker.resource_providers import cell_providers, device_providers, mdev_sources
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
@@ -151,7 +151,7 @@ class UsageStep:
         :raises RecordConflict: another process changed the node at the same time.
         :raises StoreError: the records cannot be written.
         """
-        if not (changes := noted(view.state.devices, seen)):
+        if not (changes := note_reserved_amounts(view.state.devices, seen)):
             return view
         if dry_run:
             return replace(view, state=view.state.after(changes))
@@ -159,7 +159,7 @@ class UsageStep:
             # Claims that were made since the records were counted must not be lost. A node that has
             # no state in memory is left to another audit.
             state = entries[view.node].state if view.node in entries else None
-            if state is None or not (changes := noted(state.devices, seen)):
+            if state is None or not (changes := note_reserved_amounts(state.devices, seen)):
                 return view
             with self._records.transaction([view.node]) as transaction:
                 transaction.write(changes)

@@ -10,7 +10,7 @@ from agent.model.devices import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.model.unit_record import UnitRecord
-from agent.tracker.reconcile import synced_devices, synced_units
+from agent.tracker.reconcile import sync_devices, sync_units
 from tests.unit.store.record_samples import device, unit
 from tests.unit.tracker.samples import HERE
 
@@ -65,7 +65,7 @@ def test_a_device(
     written: list[DeviceRecord],
     dropped: list[DeviceRecord],
 ) -> None:
-    assert synced_devices([] if row is None else [row], shown, HOLDERS) == RecordChanges(
+    assert sync_devices([] if row is None else [row], shown, HOLDERS) == RecordChanges(
         devices=tuple(written), dropped_devices=tuple(dropped)
     )
 
@@ -94,7 +94,7 @@ def test_a_unit(
     written: list[UnitRecord],
     dropped: list[UnitRecord],
 ) -> None:
-    assert synced_units([] if row is None else [row], shown, HOLDERS) == RecordChanges(
+    assert sync_units([] if row is None else [row], shown, HOLDERS) == RecordChanges(
         units=tuple(written), dropped_units=tuple(dropped)
     )
 
@@ -102,13 +102,13 @@ def test_a_unit(
 def test_units_of_one_name_are_told_apart_by_provider_and_class() -> None:
     child = replace(NS, provider=ProviderUuid("cell-0"))
     other = replace(NS, resource_class="CUSTOM_OTHER")
-    changes = synced_units([NS, child, other], [unit(HERE)], HOLDERS)
+    changes = sync_units([NS, child, other], [unit(HERE)], HOLDERS)
     assert changes == RecordChanges(dropped_units=(child, other))
 
 
 def test_each_device_is_compared_with_itself() -> None:
     rows = [replace(FREE, address=f"0000:00:0{number}.0") for number in range(3)]
     shown = [device(HERE, "0000:00:01.0"), device(HERE, "0000:00:07.0")]
-    assert synced_devices(rows, shown, HOLDERS) == RecordChanges(
+    assert sync_devices(rows, shown, HOLDERS) == RecordChanges(
         devices=(shown[1],), dropped_devices=(rows[0], rows[2])
     )

@@ -17,7 +17,7 @@ from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import released
+from agent.tracker.releasing import release_claims
 from agent.tracker.stored_state import StoredState
 from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
@@ -75,7 +75,7 @@ def goes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     return (
         RecordChanges()
         if one is None
-        else released(
+        else release_claims(
             [one],
             StoredState(devices=tuple(now.devices.values()), units=tuple(now.units.values())),
             5.0,
@@ -305,7 +305,7 @@ def test_what_was_set_aside_counts_once_the_other_is_gone() -> None:
         claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0),
     )
     found = state(instances=[one, other], claims=[older, newer]).after(
-        released([older], StoredState(), 3.0)
+        release_claims([older], StoredState(), 3.0)
     )
     assert found.uncounted == {}
     assert found.cells[0].pinned == {4}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from agent.model.node_records import RecordChanges
-from agent.tracker.releasing import given_back, released
+from agent.tracker.releasing import give_back, release_claims
 from agent.tracker.stored_state import StoredState
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, guest_here, holder, pinned
@@ -14,7 +14,7 @@ ATTACHED = claim(GUEST, HERE, purpose="devices")
 
 
 def test_a_released_claim_has_no_pins_and_keeps_its_amounts() -> None:
-    (one,) = released([CLAIM], StoredState(), 7.0).claims
+    (one,) = release_claims([CLAIM], StoredState(), 7.0).claims
     assert (one.state, one.cells, one.amounts, one.updated_at) == (
         "released",
         (),
@@ -29,7 +29,7 @@ def test_what_it_holds_is_free_and_nothing_else() -> None:
         for one, whose in zip(gpus(2), (CLAIM, ATTACHED), strict=True)
     )
     units = unit(HERE, "ns_0", holder=CLAIM.id), unit(HERE, "ns_1", holder=ATTACHED.id)
-    found = released([CLAIM], StoredState(devices=(mine, other), units=units), 7.0)
+    found = release_claims([CLAIM], StoredState(devices=(mine, other), units=units), 7.0)
     assert found.devices == (replace(mine, holder=None, request=None, state="available"),)
     assert found.units == (replace(units[0], holder=None),)
     assert (found.dropped_devices, found.dropped_units) == ((), ())
@@ -38,7 +38,7 @@ def test_what_it_holds_is_free_and_nothing_else() -> None:
 def test_what_is_gone_from_the_host_is_dropped() -> None:
     gone = replace(gpus(1)[0], present=False, **holder(CLAIM))
     lost = unit(HERE, holder=CLAIM.id, present=False)
-    found = released([CLAIM], StoredState(devices=(gone,), units=(lost,)), 7.0)
+    found = release_claims([CLAIM], StoredState(devices=(gone,), units=(lost,)), 7.0)
     assert (found.devices, found.units, found.dropped_devices, found.dropped_units) == (
         (),
         (),
@@ -50,26 +50,26 @@ def test_what_is_gone_from_the_host_is_dropped() -> None:
 def test_a_released_claim_releases_nothing_more() -> None:
     again = replace(CLAIM, state="released")
     taken_since = replace(gpus(1)[0], **holder(again))
-    assert released([again], StoredState(devices=(taken_since,)), 7.0) == RecordChanges()
+    assert release_claims([again], StoredState(devices=(taken_since,)), 7.0) == RecordChanges()
 
 
 def test_devices_that_a_guest_got_afterwards_go_with_its_last_claim_on_the_node() -> None:
-    found = given_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
+    found = give_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
     assert {one.id for one in found.claims} == {CLAIM.id, ATTACHED.id}
 
 
 def test_they_stay_while_something_else_of_the_guest_is_there() -> None:
     half = claim(GUEST, HERE, half="new")
-    found = given_back([half], StoredState(claims=(CLAIM, half, ATTACHED)), 7.0)
+    found = give_back([half], StoredState(claims=(CLAIM, half, ATTACHED)), 7.0)
     assert [one.id for one in found.claims] == [half.id]
 
 
 def test_those_on_another_node_stay() -> None:
     there, attached_there = claim(GUEST, ELSEWHERE), claim(GUEST, ELSEWHERE, purpose="devices")
-    found = given_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED, there, attached_there)), 7.0)
+    found = give_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED, there, attached_there)), 7.0)
     assert {one.id for one in found.claims} == {CLAIM.id, ATTACHED.id}
 
 
 def test_devices_given_back_by_themselves_are_given_back_once() -> None:
-    found = given_back([ATTACHED, CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
+    found = give_back([ATTACHED, CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
     assert sorted(one.id for one in found.claims) == sorted([ATTACHED.id, CLAIM.id])

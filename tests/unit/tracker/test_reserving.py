@@ -13,7 +13,7 @@ from agent.numa.pair import CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import ClaimLimits
-from agent.tracker.reserving import GuestRequest, Reservation, only_devices, reserve
+from agent.tracker.reserving import GuestRequest, Reservation, choose_devices, reserve
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
 
@@ -151,12 +151,12 @@ def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradict
 def test_devices_alone_are_all_there_or_none() -> None:
     found = state(devices=gpus(2))
     two = (replace(GPU[0], count=2),)
-    assert [one.address for one, _ in only_devices(found, two, frozenset(), None)] == [
+    assert [one.address for one, _ in choose_devices(found, two, frozenset(), None)] == [
         "0000:00:00.0",
         "0000:01:00.0",
     ]
     with pytest.raises(ResourcesUnavailable):
-        only_devices(found, (replace(GPU[0], count=3),), frozenset(), None)
+        choose_devices(found, (replace(GPU[0], count=3),), frozenset(), None)
 
 
 # --- cells that the scheduler allocated from ------------------------------------------------------

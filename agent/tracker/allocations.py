@@ -240,7 +240,7 @@ class _Judgement:
                 f"no record has known it for {number_of(round((self.now - since) / HOUR), 'hour')}",
             )
         remedy = (
-            "none, if it is just being made; one that stays goes by [compute] "
+            "none while the guest is being built; an allocation that stays is removed by [compute] "
             "purge_unknown_allocations, or by hand"
         )
         return Drift(
@@ -376,8 +376,8 @@ class _Judgement:
             instance,
             detail,
             (
-                "whoever moves it gives this back at the end; if nobody does, take this node out "
-                "of its allocation"
+                "the end of its move removes this share; if it stays, remove this node from its "
+                "allocation"
             ),
         )
 

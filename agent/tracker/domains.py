@@ -116,7 +116,7 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
         )
         what = f"domain {printable(guest.name)} ({guest.uuid}, {guest.memory_mib} MiB) {doing}"
         if owner is None:
-            remedy = "agent guests import makes a record of it, or tells why there can be none"
+            remedy = "agent guests import creates a record of it, or says why it cannot"
             yield Drift(
                 "unknown-domain",
                 "warning",

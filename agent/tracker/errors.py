@@ -78,7 +78,7 @@ class NodeHeldElsewhere(TrackerError):
     fatal = True
 
 
-class GuestsUntold(TrackerError):
+class GuestsUnknown(TrackerError):
     """The node's driver does not report the guests."""
 
     code = "node.guests-untold"

@@ -45,7 +45,7 @@ class HostCapacity:
     """The CPUs as the hypervisor last showed them."""
     guests: tuple[Domain, ...] | None = None
     """All guests that the hypervisor shows, None if its driver does not report guests."""
-    guests_untold: str = ""
+    guests_incomplete: str = ""
     """Why the driver could not report all guests; else empty."""
 
     def with_orphans(self, orphans: Mapping[ConsumerUuid, Amounts]) -> Self:
@@ -98,5 +98,5 @@ def host_capacity(
         mdevs=last.mdevs,
         cpu=facts.cpu if facts.complete("cpu") else last.cpu,
         guests=facts.domains,
-        guests_untold=facts.incomplete.get("domains", ""),
+        guests_incomplete=facts.incomplete.get("domains", ""),
     )

@@ -31,7 +31,7 @@ from agent.tracker.errors import (
 from agent.tracker.moves import UNDER_WAY
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import AT_ONCE, ClaimPlanner
-from agent.tracker.requests import UNTOLD, MoveClaim, digest
+from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
 from agent.tracker.stored_state import PlannedChange, StoredState
 
@@ -125,7 +125,8 @@ def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) 
     """
     # The states are not compared, because a source that was down has missed the changes of them.
     instance = _with_given_states(
-        _moving_instance(known, replace(request, told=request.told - STATES)), request
+        _moving_instance(known, replace(request, given_fields=request.given_fields - STATES)),
+        request,
     )
     if request.host is None:
         raise InvalidTrackerRequest(
@@ -168,7 +169,7 @@ def _moving_instance(known: StoredState, request: MoveClaim) -> Instance:
     _check_agrees(kept if is_here else None, known, request)
     if kept is not None and is_here:
         return kept
-    if given.flavor == UNTOLD:
+    if given.flavor == RECORDED_FLAVOR:
         raise InvalidTrackerRequest(
             f"the records do not say what instance {given.uuid} has now",
             "say its host, node and flavor",
@@ -182,10 +183,10 @@ def _moving_instance(known: StoredState, request: MoveClaim) -> Instance:
 
 def _with_given_states(instance: Instance, request: MoveClaim) -> Instance:
     """Return the instance in the states that the caller gave, because the caller decides them."""
-    told = {name: getattr(request.instance, name) for name in STATES & request.told}
+    states = {name: getattr(request.instance, name) for name in STATES & request.given_fields}
     return (
-        replace(instance, **told)
-        if any(getattr(instance, name) != value for name, value in told.items())
+        replace(instance, **states)
+        if any(getattr(instance, name) != value for name, value in states.items())
         else instance
     )
 
@@ -197,7 +198,9 @@ def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim)
     :raises InstanceDiffers: they do not.
     """
     differences = (
-        list(_differences(kept, request.instance, sorted(request.told))) if kept is not None else []
+        list(_differences(kept, request.instance, sorted(request.given_fields)))
+        if kept is not None
+        else []
     )
     if kept is not None and request.page_size_kib is not None:
         there = _claim_on(kept.node, known)
@@ -211,7 +214,7 @@ def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim)
             begun = replace(made, source_compute=kept.host, source_node=kept.node)
         if begun is not None and begun.instance == made.instance:
             names = {
-                *request.told_migration,
+                *request.given_migration_fields,
                 *(
                     name
                     for name in ("source_compute", "source_node")

@@ -381,7 +381,7 @@ def _doubtful_claims(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict])
             # At the source only the migration's uuid is known, by which the move is found.
             move = claim.id if claim.half == "new" else claim.migration
             stranded = (
-                "it may still arrive, and its room is kept; if nobody goes on with it: agent "
+                "it may still arrive, so its resources are kept; if the move was given up: agent "
                 f"migrate abort {move}"
             )
             remedy = (

@@ -15,7 +15,7 @@ from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
 from agent.tracker.errors import InvalidAmount, InvalidTrackerRequest, UnknownState
 from agent.tracker.requests import (
-    UNTOLD,
+    RECORDED_FLAVOR,
     ClaimLimits,
     DeviceClaim,
     InstanceClaim,
@@ -82,7 +82,9 @@ def _claim_errors(
     yield from _states(given.vm_state, given.task_state)
     yield from _limits(request.limits)
     yield from _allocations(request.allocations)
-    flavors = [] if isinstance(request, MoveClaim) and given.flavor == UNTOLD else [given.flavor]
+    flavors = (
+        [] if isinstance(request, MoveClaim) and given.flavor == RECORDED_FLAVOR else [given.flavor]
+    )
     if isinstance(request, MoveClaim):
         yield from one_of("type", request.type, TYPES)
         flavors += [request.flavor] if request.flavor is not None else []

@@ -14,7 +14,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.fit import NO_NETWORKS, Networks
 from agent.numa.pair import CellLimits
 
-UNTOLD = Flavor("", "", 0, 0)
+RECORDED_FLAVOR = Flavor("", "", 0, 0)
 """The flavor of an instance whose caller leaves the flavor to the records."""
 
 NEWER = {"newer": True}
@@ -22,7 +22,7 @@ NEWER = {"newer": True}
 is the one that those agents computed.
 """
 
-NOT_ASKED = frozenset({"told", "told_migration", "cleared", "clearing"})
+NOT_ASKED = frozenset({"given_fields", "given_migration_fields", "cleared", "clearing"})
 """Fields that are no part of the request: the names of the fields that the caller gave, and what
 only the records have. The digest leaves them out.
 """
@@ -71,12 +71,12 @@ class MoveClaim:
     """The destination."""
     instance: Instance
     """The instance as the caller knows it, used where there is no record of it. The flavor may be
-    ``UNTOLD`` where there is a record.
+    ``RECORDED_FLAVOR`` where there is a record.
     """
     host: str | None = field(default=None, metadata=NEWER)
     """The name of the destination's host, because a source with a store of its own cannot know it.
     """
-    told: frozenset[str] = frozenset()
+    given_fields: frozenset[str] = frozenset()
     """The fields of ``instance`` that the caller gave. They have to agree with the record."""
     flavor: Flavor | None = None
     """The new flavor of a resize, else None."""
@@ -84,7 +84,7 @@ class MoveClaim:
     """The migration record that the caller created; None to have one created with the claim's id as
     its uuid.
     """
-    told_migration: frozenset[str] = frozenset()
+    given_migration_fields: frozenset[str] = frozenset()
     """The fields of ``migration`` that the caller gave."""
     page_size_kib: int | None = field(default=None, metadata=NEWER)
     """The size of the pages that a guest with cells runs on, in KiB, because a destination with a

@@ -201,7 +201,7 @@ def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             )
     elif not vcpus:
         yield Refusal(
-            "nobody knows how many CPUs it has",
+            "the number of its CPUs is unknown",
             "write its flavor beside it, where the driver finds it",
         )
     elif vcpus < (in_cells := _in_cells(guest)):

@@ -16,7 +16,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
 from agent.tracker import claims, guest_import, move_claims, moves, updates
-from agent.tracker.errors import GuestsUntold
+from agent.tracker.errors import GuestsUnknown
 from agent.tracker.guest_import import GuestImport
 from agent.tracker.node_entry import Listed, NodeEntry, locked
 from agent.tracker.node_state import NodeState
@@ -320,16 +320,16 @@ class Tracker:
     def foreseen_import(self, state: NodeState) -> GuestImport:
         """Return what :meth:`import_guests` would find and write on a node in this state.
 
-        :raises GuestsUntold: the driver does not report guests.
+        :raises GuestsUnknown: the driver does not report guests.
         """
         with self._records.reading() as reading:
             return self._imported(state, reading)
 
     def _imported(self, state: NodeState, reading: RecordReads) -> GuestImport:
         if state.host.guests is None:
-            why = state.host.guests_untold or "its driver does not tell of any"
-            raise GuestsUntold(
-                f"nobody knows the guests of node {printable(state.node.name)}: {printable(why)}",
+            why = state.host.guests_incomplete or "its driver does not report guests"
+            raise GuestsUnknown(
+                f"the guests of node {printable(state.node.name)} are unknown: {printable(why)}",
                 "see agent status",
             )
         return guest_import.import_guests(

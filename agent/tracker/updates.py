@@ -10,7 +10,7 @@ from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.numa.present_guests import RebuildRefused, check_rebuild
 from agent.tracker.errors import (
-    GuestsUntold,
+    GuestsUnknown,
     InstanceElsewhere,
     StaleVersion,
     UnknownInstance,
@@ -136,12 +136,14 @@ def forget_guest(
             f"instance {instance.uuid} moves",
             "end its move first: agent migrate confirm, revert or abort",
         )
-    if state.host.guests_untold:
+    if state.host.guests_incomplete:
         what = (
-            f"nobody knows all guests of node {printable(node.name)}: "
-            f"{printable(state.host.guests_untold)}"
+            f"not all guests of node {printable(node.name)} are known: "
+            f"{printable(state.host.guests_incomplete)}"
         )
-        raise GuestsUntold(what, "see agent status, and forget it when the hypervisor tells")
+        raise GuestsUnknown(
+            what, "see agent status; forget the guest once the hypervisor shows all guests"
+        )
     if any(guest.uuid == instance.uuid for guest in state.host.guests or ()):
         raise WrongState(
             f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}",

@@ -77,7 +77,7 @@ def _before(
 ) -> ClaimVerdict:
     """Return the verdict on a half of a move that goes on, or that failed at an unknown place."""
     doing = (
-        f"is {instance.task_state or instance.vm_state}, but nobody tells of progress"
+        f"is {instance.task_state or instance.vm_state}, but no progress is reported"
         if instance.moving
         else "is not being moved"
     )

@@ -15,17 +15,17 @@ from agent.model.names import printable
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
 from agent.tracker.claim_usage import stats
-from agent.tracker.errors import GuestsUntold
+from agent.tracker.errors import GuestsUnknown
 from agent.tracker.guest_import import GuestImport, ObservedGuest
 from agent.tracker.node_state import NodeState
 
 
 def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
     """Return the document of a node's guests; ``errors`` says if the list may be incomplete."""
-    name, why = state.node.name, state.host.guests_untold
+    name, why = state.node.name, state.host.guests_incomplete
     untold = (
         [
-            GuestsUntold(
+            GuestsUnknown(
                 f"node {printable(name)}: there may be more guests: {printable(why)}",
                 "see agent status",
             )

@@ -12,7 +12,7 @@ from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import InvalidDevices
 from agent.tracker.requests import (
-    UNTOLD,
+    RECORDED_FLAVOR,
     ClaimLimits,
     DeviceClaim,
     InstanceClaim,
@@ -45,7 +45,7 @@ def instance_claim(asked: Document) -> InstanceClaim:
 def move_claim(asked: Document) -> MoveClaim:
     """Return the claim for a guest that moves."""
     instance = asked["instance"]
-    current = _flavor(instance["flavor"]) if "flavor" in instance else UNTOLD
+    current = _flavor(instance["flavor"]) if "flavor" in instance else RECORDED_FLAVOR
     # Only a guest that was built can move.
     described = _instance({"vm_state": "active", **instance}, current)
     return MoveClaim(
@@ -54,10 +54,10 @@ def move_claim(asked: Document) -> MoveClaim:
         node=ProviderUuid(asked["node"]),
         host=asked.get("host"),
         instance=described,
-        told=frozenset(instance),
+        given_fields=frozenset(instance),
         flavor=_flavor(asked["flavor"]) if "flavor" in asked else None,
         migration=_migration(asked),
-        told_migration=_told_migration(asked),
+        given_migration_fields=_given_migration_fields(asked),
         page_size_kib=asked.get("page_size_kib"),
         **_conditions(asked),
     )
@@ -122,7 +122,7 @@ def _migration(asked: Document) -> Migration | None:
     )
 
 
-def _told_migration(asked: Document) -> frozenset[str]:
+def _given_migration_fields(asked: Document) -> frozenset[str]:
     """Return the names of the migration's fields that the document has."""
     given = asked.get("migration", {})
     return frozenset() if isinstance(given, str) else frozenset(given)

@@ -138,7 +138,7 @@ def test_a_move_that_an_older_agent_was_asked_for_is_known_again_after_the_upgra
         node="nb",
         instance=moved,
         migration=made,
-        told=frozenset({"uuid", "host"}),
+        given_fields=frozenset({"uuid", "host"}),
     )
     assert digest(asked) == "14905ee8781fa49e4043a483a2be5c6e016906f95bdca025001e19bce781ab00"
     assert digest(replace(asked, host="B")) != digest(asked)

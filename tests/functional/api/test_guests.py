@@ -110,7 +110,7 @@ def test_a_node_that_cannot_be_asked_does_not_keep_the_others_from_it(site, inha
     assert [(one["code"], one["message"]) for one in nodes["node-b"]["errors"]] == [
         (
             "node.guests-untold",
-            "nobody knows the guests of node node-b: its driver does not tell of any",
+            "the guests of node node-b are unknown: its driver does not report guests",
         )
     ]
 

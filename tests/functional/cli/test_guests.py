@@ -424,7 +424,7 @@ def test_who_cannot_be_forgotten(agent: AgentHere, http_placement: HttpPlacement
     untold = agent.run("guests", "forget", OFF)
     assert (
         untold.code,
-        "nobody knows all guests of node node-a: the listing broke off" in untold.stderr,
+        "not all guests of node node-a are known: the listing broke off" in untold.stderr,
     ) == (1, True)
 
 

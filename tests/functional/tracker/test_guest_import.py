@@ -9,7 +9,7 @@ from agent.model.devices import PciAddress
 from agent.model.domain import Origin
 from agent.model.flavor import Flavor
 from agent.numa.host_policy import HostPolicy
-from agent.tracker.errors import GuestsUntold, NodeDegraded, NodeUnavailable, ResourcesUnavailable
+from agent.tracker.errors import GuestsUnknown, NodeDegraded, NodeUnavailable, ResourcesUnavailable
 from agent.tracker.guest_import import GuestImport
 from agent.tracker.reconcile import ReconcileRules
 from tests.support.tracking import F1, FN, FN4, Host, World, device, domain, guest, race, settled
@@ -298,10 +298,10 @@ def test_a_node_whose_records_contradict_each_other_imports_nothing(world: World
 
 
 def test_a_driver_that_tells_of_no_guests_is_not_one_without_guests(ha: Host) -> None:
-    with pytest.raises(GuestsUntold, match="its driver does not tell of any"):
+    with pytest.raises(GuestsUnknown, match="its driver does not report guests"):
         ha.tracker.import_guests(ha.node)
     ha.audit(incomplete={"domains": "the listing\nbroke off"})
-    with pytest.raises(GuestsUntold, match=r"the listing\\nbroke off"):
+    with pytest.raises(GuestsUnknown, match=r"the listing\\nbroke off"):
         ha.tracker.import_guests(ha.node)
     ha.audit(domains=(), incomplete={})
     assert ha.tracker.import_guests(ha.node).guests == ()

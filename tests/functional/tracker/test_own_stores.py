@@ -18,7 +18,7 @@ from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
-from agent.tracker.requests import UNTOLD, MoveClaim
+from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim
 from agent.tracker.updates import InstanceUpdate
 from tests.support.refusals import refused
 from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, uuid_of
@@ -72,7 +72,7 @@ class Road:
             node=self.there.node,
             host=self.there.name,
             instance=described,
-            told=told,
+            given_fields=told,
             flavor=flavor,
         )
 
@@ -358,7 +358,7 @@ def test_what_is_said_of_the_guest_agrees_with_the_record_or_what_differs_is_tol
     asked = (road.a,) if not road.is_one else (road.b,)
     for host in asked:
         with refused(road.worlds[0], "instance.differs") as caught:
-            host.tracker.claim_move(replace(request, instance=wrong, told=told))
+            host.tracker.claim_move(replace(request, instance=wrong, given_fields=told))
         assert sorted(one.split()[0] for one in caught.value.reasons) == [
             "host",
             "its",
@@ -400,7 +400,7 @@ def test_a_guest_whose_flavor_nobody_says_does_not_come_back(own: Road) -> None:
     request = own.request("migration")
     with refused(own.worlds[0], "request.invalid"):
         own.a.tracker.claim_move(
-            replace(request, instance=replace(request.instance, flavor=UNTOLD))
+            replace(request, instance=replace(request.instance, flavor=RECORDED_FLAVOR))
         )
 
 

@@ -223,7 +223,7 @@ def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until
     for _ in range(3):
         (drift,) = claimed.audit().drift
         assert (drift.kind, drift.severity) == ("stranded-claim", "warning")
-        assert "its instance is resize_prep, but nobody tells of progress" in drift.detail
+        assert "its instance is resize_prep, but no progress is reported" in drift.detail
         assert f"agent migrate abort {claimed.move_id('i1')}" in drift.remedy
         world.time.pass_by(10 * claimed.rules.stranded_after)
     assert claimed.usage == "10752/6/105472"

@@ -334,7 +334,7 @@ def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
         instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances),
     )
     (drift,) = done(left).drift
-    assert (drift.kind, "nobody tells of progress" in drift.detail) == ("stranded-claim", True)
+    assert (drift.kind, "no progress is reported" in drift.detail) == ("stranded-claim", True)
 
 
 def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRecords) -> None:

@@ -115,7 +115,7 @@ def test_nothing_contradicts_an_ordinary_guest(guest):
 @pytest.mark.parametrize(
     ("guest", "told"),
     [
-        (seen(None), "nobody knows how many CPUs it has"),
+        (seen(None), "the number of its CPUs is unknown"),
         (seen(1, cells=(pinned(0, 4, 5),)), "its cells have 2 CPUs, and all of it 1"),
         (
             seen(None, cells=(PlacedCell(GuestCell(frozenset({1}), frozenset(), 64), 0),)),

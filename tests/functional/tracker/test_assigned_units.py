@@ -20,9 +20,9 @@ def held(host: Host) -> dict[str, str]:
     state = host.tracker.view(host.node)
     names = {guest(name): name for name in ("m1", "m2", "m3")}
     return {
-        one.identifier: names[state.claims[one.holder].instance]
-        for one in state.units.values()
-        if one.holder is not None
+        unit.identifier: names[state.claims[unit.holder].instance]
+        for unit in state.units.values()
+        if unit.holder is not None
     }
 
 
@@ -45,7 +45,7 @@ def test_s_39_units_are_taken_in_order_and_none_twice(world: World, hm: Host) ->
 
 def test_s_39_of_three_guests_at_the_same_moment_two_get_a_unit(hm: Host) -> None:
     results = race(*(lambda name=name: take(hm, name) for name in ("m1", "m2", "m3")))  # type: ignore[misc]
-    assert sum(isinstance(one, Exception) for one in results) == 1
+    assert sum(isinstance(result, Exception) for result in results) == 1
     assert set(held(hm)) == {"ns_0", "ns_1"}
     assert hm.usage == "4608/3/22528"
 
@@ -117,7 +117,7 @@ def test_s_41_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_aga
     hm.audit(units=(AssignableUnit(PMEM, "ns_1"),))
     assert held(hm) == {"ns_0": "m1"}
     hm.abort("m1")
-    assert [one.identifier for one in hm.tracker.view(hm.node).units.values()] == ["ns_1"]
+    assert [unit.identifier for unit in hm.tracker.view(hm.node).units.values()] == ["ns_1"]
     take(hm, "m2")
     with refused(world, "resources.unavailable"):
         take(hm, "m3")
@@ -151,7 +151,7 @@ def test_s_43_a_second_abort_frees_nothing_and_makes_no_noise(
     assert hm.abort("m1").repeated
     assert rows(world) == before
     assert held(hm) == {"ns_0": "m2"}
-    assert [one for one in caplog.records if one.name.startswith("agent")] == []
+    assert [record for record in caplog.records if record.name.startswith("agent")] == []
 
 
 def test_units_of_a_child_are_those_of_its_provider(world: World) -> None:

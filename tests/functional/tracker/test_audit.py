@@ -115,9 +115,9 @@ def missed(*hosts: Host, shown: tuple[Domain, ...] = ()) -> list[str]:
     """Those of the hosts that miss a guest when they show these, after a minute."""
     hosts[0].time.pass_by(60)
     return [
-        one.name
-        for one in hosts
-        for drift in one.audit(domains=shown).drift
+        host.name
+        for host in hosts
+        for drift in host.audit(domains=shown).drift
         if drift.kind == "missing-domain"
     ]
 

@@ -313,9 +313,9 @@ def test_everything_that_is_wrong_with_a_claim_is_told_at_once(world: World, hp:
         )
     told = str(caught.value)
     assert [
-        one
-        for one in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0")
-        if one not in told
+        fault
+        for fault in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0")
+        if fault not in told
     ] == []
 
 
@@ -377,4 +377,4 @@ def test_a_unit_whose_row_makes_no_sense_is_left_alone(world: World) -> None:
     before = rows(world)["unit"]
     hm.audit()
     assert rows(world)["unit"] == before
-    assert [one.identifier for one in hm.tracker.view(hm.node).units.values()] == ["ns_1"]
+    assert [unit.identifier for unit in hm.tracker.view(hm.node).units.values()] == ["ns_1"]

@@ -76,7 +76,7 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> Non
     ha.restart()
     ha.audit(start=True)
     assert ha.usage == "2560/2/22528"
-    assert [one.state for one in ha.claims("i1")] == ["held"]
+    assert [claim.state for claim in ha.claims("i1")] == ["held"]
 
 
 def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
@@ -84,7 +84,7 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
 ) -> None:
     ha = killed(child, world, tmp_path / "state", "answer")
     assert ha.usage == "2560/2/22528"
-    assert [one.state for one in ha.claims("i1")] == ["held"]
+    assert [claim.state for claim in ha.claims("i1")] == ["held"]
     assert stats_of(ha.audit())["num_instances"] == 1
     assert ha.claim("i1", F1).repeated
 

@@ -38,7 +38,7 @@ def gpu(host: Host, name: str, **fields: object) -> None:
 def unplug(host: Host, *names: str) -> None:
     """Take devices out."""
     assert host.devices is not None
-    host.devices = tuple(one for one in host.devices if NAMES[one.address] not in names)
+    host.devices = tuple(device for device in host.devices if NAMES[device.address] not in names)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def attached(hp: Host) -> Host:
 
 def attach(host: Host, name: str, *devices: str, id: str | None = None) -> PlannedChange:
     """Claim certain devices for a guest that is there."""
-    wanted = tuple(DeviceRequest(one, 1, {"address": ADDRESSES[one]}) for one in devices)
+    wanted = tuple(DeviceRequest(device, 1, {"address": ADDRESSES[device]}) for device in devices)
     return host.tracker.claim_devices(
         DeviceClaim(
             id=claim_id(name, *devices, id=id), node=host.node, instance=guest(name), devices=wanted
@@ -81,7 +81,7 @@ def claim_id(name: str, *devices: str, id: str | None = None) -> str:
 
 def free(host: Host) -> set[str]:
     """The devices that somebody can have."""
-    return {NAMES[one.address] for one in free_devices(host.tracker.view(host.node).devices)}
+    return {NAMES[device.address] for device in free_devices(host.tracker.view(host.node).devices)}
 
 
 def held(host: Host) -> dict[str, tuple[str, str]]:
@@ -89,9 +89,9 @@ def held(host: Host) -> dict[str, tuple[str, str]]:
     state = host.tracker.view(host.node)
     names = {guest(name): name for name in ("g1", "g2", "g3", "i1", "i2")}
     return {
-        NAMES[one.address]: (names[state.claims[one.holder].instance], one.state)
-        for one in state.devices.values()
-        if one.holder is not None
+        NAMES[device.address]: (names[state.claims[device.holder].instance], device.state)
+        for device in state.devices.values()
+        if device.holder is not None
     }
 
 
@@ -111,7 +111,7 @@ def test_s_28_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
     loser = "g2" if isinstance(results[0], Exception) else "g3"
     winner = "g3" if loser == "g2" else "g2"
     assert held(hp) == {"G0": ("g1", "allocated"), "G1": (winner, "allocated")}
-    (error,) = (one for one in results if isinstance(one, Exception))
+    (error,) = (result for result in results if isinstance(result, Exception))
     assert getattr(error, "code", None) == "resources.unavailable"
     assert hp.instance(loser) is None
     assert hp.usage == "8704/5/43008"
@@ -233,7 +233,9 @@ def test_s_36_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) ->
     hp.audit()
     assert held(hp) == {"G0": ("g1", "allocated")}
     assert [
-        NAMES[one.address] for one in hp.tracker.view(hp.node).devices.values() if not one.present
+        NAMES[device.address]
+        for device in hp.tracker.view(hp.node).devices.values()
+        if not device.present
     ] == ["G0"]
     assert "G0" not in free(hp)
     hp.update("g1", vm_state="deleted", deleted=True)

@@ -50,7 +50,9 @@ def test_s_67_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -
     claimed.finish()
     assert claimed.place == ("HB", "HB")
     assert claimed.migration.status == "done"
-    assert [(one.half, one.state) for one in claimed.dest.claims("i1")] == [("only", "consumed")]
+    assert [(claim.half, claim.state) for claim in claimed.dest.claims("i1")] == [
+        ("only", "consumed")
+    ]
     claimed.dest.update("i1", vm_state="active", task_state=None)
     assert stats_of(claimed.dest.audit())["num_vm_active"] == 1
     assert claimed.usages == (EMPTY, AS_F2)

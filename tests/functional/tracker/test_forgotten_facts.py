@@ -67,7 +67,7 @@ def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
     (error,) = report.errors
     assert error.message == f"driver scripted: its facts of {NAME}{named}"
     assert error.remedy
-    assert not [one for one in placement.requests if one.method != "GET"]
+    assert not [request for request in placement.requests if request.method != "GET"]
     assert published(placement) == PUBLISHED
     kept = agent.tracking.tracker.view(report.uuid).node
     assert (kept.memory_mb, kept.local_gb) == (65536, 1000)

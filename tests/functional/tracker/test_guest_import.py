@@ -21,15 +21,15 @@ EMPTY = "512/0/0"
 
 def outcomes(found: GuestImport) -> dict[str, str]:
     """What became of each guest, by name."""
-    return {one.guest.name: one.outcome for one in found.guests}
+    return {guest.guest.name: guest.outcome for guest in found.guests}
 
 
 def reasons(found: GuestImport) -> dict[str, list[str]]:
     """Why guests were refused."""
     return {
-        one.guest.name: [refusal.reason for refusal in one.refusals]
-        for one in found.guests
-        if one.refusals
+        guest.guest.name: [refusal.reason for refusal in guest.refusals]
+        for guest in found.guests
+        if guest.refusals
     }
 
 
@@ -73,7 +73,7 @@ def test_what_can_be_is_imported_and_the_rest_is_named(world: World) -> None:
     assert hn.usage == "5120/6/20480"
     settled(hn)
     (claim,) = hn.claims("pinned")
-    assert (claim.state, claim.purpose, [sorted(one.pinned_cpus) for one in claim.cells]) == (
+    assert (claim.state, claim.purpose, [sorted(cell.pinned_cpus) for cell in claim.cells]) == (
         "consumed",
         "instance",
         [[4, 5], [12, 13]],
@@ -90,11 +90,11 @@ def test_what_can_be_is_imported_and_the_rest_is_named(world: World) -> None:
 
 def test_after_it_an_audit_finds_nothing_strange_but_what_stayed_out(world: World) -> None:
     hn = inhabited(world)
-    assert {one.consumer for one in hn.audit().drift} == {
+    assert {drift.consumer for drift in hn.audit().drift} == {
         guest(name) for name in ("floats", "pinned", "has-gpu", "odd")
     }
     hn.tracker.import_guests(hn.node)
-    assert [(one.kind, one.consumer) for one in hn.audit().drift] == [
+    assert [(drift.kind, drift.consumer) for drift in hn.audit().drift] == [
         ("unknown-domain", guest("odd"))
     ]
     assert hn.usage == "5120/6/20480"
@@ -124,8 +124,8 @@ def test_again_it_imports_nothing_more(world: World) -> None:
         "has-gpu": "known",
         "odd": "refused",
     }
-    assert {one.guest.name: one.claim for one in again.guests} == {
-        one.guest.name: one.claim for one in first.guests
+    assert {guest.guest.name: guest.claim for guest in again.guests} == {
+        guest.guest.name: guest.claim for guest in first.guests
     }
     assert hn.changed == []
     assert hn.usage == "5120/6/20480"
@@ -137,7 +137,10 @@ def test_nobody_else_gets_what_they_have(world: World) -> None:
     hn.claim("n1", FN)
     hn.claim("n2", FN)
     assert {
-        cpu for name in ("n1", "n2") for one in hn.claims(name)[0].cells for cpu in one.pinned_cpus
+        cpu
+        for name in ("n1", "n2")
+        for claim in hn.claims(name)[0].cells
+        for cpu in claim.pinned_cpus
     } == {6, 7, 14, 15}
     with pytest.raises(ResourcesUnavailable):
         hn.claim("n3", FN)
@@ -148,7 +151,7 @@ def test_once_the_one_that_contradicts_has_gone_the_other_gets_in(world: World) 
     hn = inhabited(world)
     hn.tracker.import_guests(hn.node)
     hn.update("pinned", vm_state="deleted", deleted=True)
-    hn.audit(domains=tuple(one for one in hn.facts.domains or () if one.name != "pinned"))
+    hn.audit(domains=tuple(guest for guest in hn.facts.domains or () if guest.name != "pinned"))
     assert outcomes(hn.tracker.import_guests(hn.node))["odd"] == "imported"
     assert hn.instance("odd").vm_state == "stopped"
     assert hn.audit().drift == ()
@@ -178,7 +181,7 @@ def test_64_an_agent_does_not_start_on_sets_that_lack_their_cpus(world: World) -
     with pytest.raises(ConfigErrors) as caught:
         hn.audit(start=True)
     assert {guest("floats"), guest("has-gpu")} == {
-        one for error in caught.value.errors for one in error.data.get("guests", ())
+        guest for error in caught.value.errors for guest in error.data.get("guests", ())
     }
 
 
@@ -252,8 +255,8 @@ def test_an_imported_guest_moves_with_its_cells(world: World) -> None:
     source.audit(domains=(domain("i1", 1024, cells=(pinned(0, 4, 5),)),))
     source.tracker.import_guests(source.node)
     target.move("i1", "migration")
-    (claim,) = [one for one in target.claims("i1") if one.node == target.node]
-    assert [one.cell for one in claim.cells] == [pinned(0, 4, 5).cell]
+    (claim,) = [claim for claim in target.claims("i1") if claim.node == target.node]
+    assert [cell.cell for cell in claim.cells] == [pinned(0, 4, 5).cell]
     assert len(claim.cells[0].pinned_cpus) == 2
 
 

@@ -41,7 +41,7 @@ def test_s_01_a_claim_is_one_held_row_and_the_instance_is_the_hosts(ha: Host) ->
     found = ha.instance("i1")
     assert found is not None
     assert (found.host, found.launched_on, found.node) == ("HA", "HA", ha.node)
-    assert [(one.half, one.state) for one in ha.claims("i1")] == [("only", "held")]
+    assert [(claim.half, claim.state) for claim in ha.claims("i1")] == [("only", "held")]
     assert stats_of(ha.audit())["num_instances"] == 1
 
 
@@ -164,7 +164,7 @@ def test_s_10_another_claim_of_the_same_guest_is_refused(world: World, ha: Host)
 
 def test_s_10_of_two_claims_of_one_guest_at_the_same_moment_one_wins(ha: Host) -> None:
     results = race(lambda: ha.claim("i1", F1, id="one"), lambda: ha.claim("i1", F1, id="two"))
-    assert sum(isinstance(one, Exception) for one in results) == 1
+    assert sum(isinstance(result, Exception) for result in results) == 1
     assert ha.usage == "2560/2/22528"
 
 
@@ -201,7 +201,11 @@ def test_s_12_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> N
     with refused(world, "resources.unavailable") as caught:
         ha.claim("i1", F3, limits=ClaimLimits(memory_mb=8703, vcpus=4, disk_mb=84991))
     assert isinstance(caught.value, ResourcesUnavailable)
-    assert [one.partition(":")[0] for one in caught.value.reasons] == ["memory", "vcpus", "disk"]
+    assert [reason.partition(":")[0] for reason in caught.value.reasons] == [
+        "memory",
+        "vcpus",
+        "disk",
+    ]
 
 
 def test_s_13_a_limit_above_the_total_leaves_less_than_nothing(world: World) -> None:
@@ -218,7 +222,9 @@ def test_s_14_without_limits_placement_is_trusted_and_a_warning_counts(ha: Host)
     assert ha.audit().drift == ()
     ha.claim("i1", big(131072))
     assert free_memory_mb(ha) == -66048
-    assert [(one.kind, one.severity) for one in ha.audit().drift] == [("overcommitted", "warning")]
+    assert [(drift.kind, drift.severity) for drift in ha.audit().drift] == [
+        ("overcommitted", "warning")
+    ]
     ha.abort("i1")
     assert ha.audit().drift == ()
 
@@ -250,11 +256,11 @@ def test_an_abort_of_a_claim_that_never_was_is_refused(world: World, ha: Host) -
 def test_an_active_guests_claim_is_consumed(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
-    assert [one.state for one in ha.claims("i1")] == ["consumed"]
+    assert [claim.state for claim in ha.claims("i1")] == ["consumed"]
     assert ha.usage == "2560/2/22528"
 
 
 def test_claims_at_the_same_moment_all_count(ha: Host) -> None:
     results = race(*(lambda name=f"i{number}": ha.claim(name, F1) for number in range(6)))  # type: ignore[misc]
-    assert not any(isinstance(one, Exception) for one in results)
+    assert not any(isinstance(result, Exception) for result in results)
     assert ha.usage == f"{512 + 6 * 2048}/7/{2048 + 6 * 20480}"

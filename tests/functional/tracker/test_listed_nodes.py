@@ -39,7 +39,7 @@ class ListingDriver(ScriptedDriver):
 def agent(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest]:
     """An agent with two nodes, both audited."""
     made = AgentUnderTest(placement, tmp_path / "state", ListingDriver())
-    assert [one.state for one in made.period(start=True).nodes] == ["changed", "changed"]
+    assert [node.state for node in made.period(start=True).nodes] == ["changed", "changed"]
     yield made
     made.stop()
 

@@ -158,7 +158,7 @@ def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: H
     hb.tracker.allocate_devices(hb.move_id("i1"))
     assert hb.audit().drift == ()
     world.time.pass_by(HOUR)
-    assert [one.kind for one in hb.audit().drift] == ["stranded-claim"]
+    assert [drift.kind for drift in hb.audit().drift] == ["stranded-claim"]
     assert hb.usage == AS_F1
 
 

@@ -33,8 +33,8 @@ def two(
         for name in ("first", "second")
     ]
     yield agents[0], agents[1], time
-    for one in agents:
-        one.stop()
+    for agent in agents:
+        agent.stop()
 
 
 def offers(agent: AgentUnderTest, name: str) -> None:
@@ -51,7 +51,7 @@ def unheard(first: AgentUnderTest, second: AgentUnderTest, time: Time) -> None:
 def told(first: AgentUnderTest, second: AgentUnderTest, time: Time) -> None:
     """The same, and the first one sees meanwhile whose the node is."""
     unheard(first, second, time)
-    assert [one.code for one in first.cycle().errors] == ["node.elsewhere"]
+    assert [error.code for error in first.cycle().errors] == ["node.elsewhere"]
 
 
 @pytest.mark.parametrize("lose", [unheard, told])
@@ -86,7 +86,7 @@ def test_a_lease_that_ran_out_while_a_plan_was_made_does_not_write_an_old_journa
 
     placement.faults.add(faults.before(taken), method="GET", path="in_tree")
     report = first.cycle()
-    assert [one.code for one in report.errors] == ["node.elsewhere"]
+    assert [error.code for error in report.errors] == ["node.elsewhere"]
     assert set(placement.other.inventory(ROOT)) == {"CUSTOM_GOLD"}
     assert second.cycle().state == "in-sync"
     offers(second, "PLATINUM")
@@ -107,7 +107,10 @@ def test_a_node_that_was_elsewhere_is_known_by_what_the_other_agent_left(
     time.pass_by(LEASE + 1)
     first.driver.script = shaped({}, {f"{NAME}_C": (NAME, {"CUSTOM_SILVER": total(1)})})
     first.cycle()
-    assert {one["name"] for one in placement.dump()["providers"].values()} == {NAME, f"{NAME}_C"}
+    assert {provider["name"] for provider in placement.dump()["providers"].values()} == {
+        NAME,
+        f"{NAME}_C",
+    }
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -127,7 +130,7 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
     assert second.cycle(start=True).state == "changed"
     placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}}, GUEST)
     if seen:
-        assert [one.code for one in first.cycle(start=True).errors] == ["node.elsewhere"]
+        assert [error.code for error in first.cycle(start=True).errors] == ["node.elsewhere"]
     second.tracking.node_leases.release()
     second.stop()
     found = first.cycle(start=True)
@@ -135,8 +138,8 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
     assert set(placement.other.inventory(ROOT)) == {"MEMORY_MB"}
     cell = child_uuid(ROOT, f"{NAME}_CELL0")
     held = {
-        uuid: one["resources"]
-        for uuid, one in placement.other.allocations(GUEST)["allocations"].items()
+        uuid: share["resources"]
+        for uuid, share in placement.other.allocations(GUEST)["allocations"].items()
     }
     assert held == {ROOT: {"MEMORY_MB": 512}, cell: {"VCPU": 2}}
     assert first.cycle(start=True).state == "in-sync"
@@ -155,7 +158,7 @@ def test_what_was_read_of_a_node_that_was_elsewhere_is_not_believed_once_it_is_h
     )
     first.driver.script = second.driver.script = shaped({"CUSTOM_SILVER": total(1)})
     assert first.cycle(start=True).state == "changed"
-    assert [one.code for one in second.cycle(start=True).errors] == ["node.elsewhere"]
+    assert [error.code for error in second.cycle(start=True).errors] == ["node.elsewhere"]
     first.driver.script = shaped({"CUSTOM_SILVER": total(1), "CUSTOM_GOLD": total(1)})
     assert first.cycle().state == "changed"
     first.stop()
@@ -182,7 +185,7 @@ def test_nobody_takes_a_refused_node_over_while_it_pauses(
     for _ in range(5):
         time.pass_by(LEASE / 2)
         assert (first.cycle(start=True).state, placement.requests) == ("refused", [])
-    assert [one.code for one in second.cycle(start=True).errors] == ["node.elsewhere"]
+    assert [error.code for error in second.cycle(start=True).errors] == ["node.elsewhere"]
 
 
 def test_a_refused_node_that_another_agent_has_got_says_so_while_it_pauses(
@@ -196,7 +199,7 @@ def test_a_refused_node_that_another_agent_has_got_says_so_while_it_pauses(
     first.driver.script = refused
     assert first.cycle(start=True).state == "refused"
     unheard(first, second, time)
-    assert [one.code for one in first.cycle(start=True).errors] == [
+    assert [error.code for error in first.cycle(start=True).errors] == [
         "reshape.failed",
         "node.elsewhere",
     ]

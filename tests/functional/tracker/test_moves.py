@@ -104,7 +104,7 @@ def test_a_guest_whose_move_is_over_moves_again(finished: Journey, end: str, the
     getattr(finished, end)()
     other = {"HA": finished.source, "HB": finished.dest}[then]
     other.move("i1", "resize", F2, id="again")
-    assert {(one.half, one.flavor_id) for one in other.claims("i1")} == {
+    assert {(claim.half, claim.flavor_id) for claim in other.claims("i1")} == {
         ("old", finished.instance.flavor.id),
         ("new", "f2"),
     }

@@ -164,8 +164,8 @@ def test_s_81_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: 
     hb.node_leases.release()
     contenders = [twin(world, hb, name) for name in ("HC", "HD")]
     results = race(*(lambda host=host: host.audit(start=True) for host in contenders))
-    refusals = [one for one in results if isinstance(one, AgentError)]
-    assert [one.code for one in refusals] == ["node.elsewhere"]
+    refusals = [result for result in results if isinstance(result, AgentError)]
+    assert [refusal.code for refusal in refusals] == ["node.elsewhere"]
     (winner,) = [
         host.name
         for host, found in zip(contenders, results, strict=True)
@@ -257,7 +257,7 @@ def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World,
         results = race(
             lambda name=name: ha.abort(name), lambda: ha.usage_step.mark_deleted(ha.node)
         )
-        assert not [one for one in results if isinstance(one, Exception)], results
+        assert not [result for result in results if isinstance(result, Exception)], results
         assert ha.claims(name) == ()
         assert record(world, ha.node).deleted
         ha.audit()

@@ -20,7 +20,7 @@ LARGE = Flavor("large", "LARGE", 1, 4096, root_gb=10, extra_specs={"hw:mem_page_
 
 def cell(host: Host, number: int) -> HostCell:
     """A cell of the host with what is used of it."""
-    return next(one for one in host.tracker.view(host.node).cells if one.id == number)
+    return next(cell for cell in host.tracker.view(host.node).cells if cell.id == number)
 
 
 def used(host: Host, number: int) -> tuple[int, int, list[int]]:
@@ -166,7 +166,7 @@ def test_s_25_a_guest_without_cells_changes_no_cell(hn: Host) -> None:
 def test_s_26_a_running_guest_does_not_go_where_its_pages_have_another_size(world: World) -> None:
     small, large = world.numa("H2M", paged(2048)), world.numa("H1G", paged(1048576))
     small.claim("i1", LARGE, vm_state="active")
-    assert [one.cells[0].page_size_kib for one in small.claims("i1")] == [2048]
+    assert [claim.cells[0].page_size_kib for claim in small.claims("i1")] == [2048]
     before = rows(world)
     with refused(world, "resources.unavailable") as caught:
         large.move("i1", "live-migration")

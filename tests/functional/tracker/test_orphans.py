@@ -16,7 +16,7 @@ def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(wor
     told = host.audit(domains=(domain("stray", 1024),))
     assert host.usage == "1536/1/2048"
     assert told.usage.memory_mb_used == 1536
-    assert [(one.kind, one.severity, one.consumer) for one in told.drift] == [
+    assert [(drift.kind, drift.severity, drift.consumer) for drift in told.drift] == [
         ("unknown-domain", "warning", guest("stray"))
     ]
     host.audit()

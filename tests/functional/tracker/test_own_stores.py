@@ -137,7 +137,7 @@ class Road:
                 AS[self.flavor.id] if host is self.here else EMPTY,
                 0,
             )
-        for world in {id(one): one for one in self.worlds}.values():
+        for world in {id(world): world for world in self.worlds}.values():
             with world.records.reading() as reading:
                 found = reading.instance(guest("i1"))
                 assert found is not None
@@ -359,7 +359,7 @@ def test_what_is_said_of_the_guest_agrees_with_the_record_or_what_differs_is_tol
     for host in asked:
         with refused(road.worlds[0], "instance.differs") as caught:
             host.tracker.claim_move(replace(request, instance=wrong, given_fields=told))
-        assert sorted(one.split()[0] for one in caught.value.reasons) == [
+        assert sorted(reason.split()[0] for reason in caught.value.reasons) == [
             "host",
             "its",
             "its",

@@ -29,8 +29,8 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
     agents: list[AgentUnderTest] = []
 
     def make(**policy: Any) -> AgentUnderTest:
-        for one in agents:
-            one.stop()
+        for earlier in agents:
+            earlier.stop()
         agent = AgentUnderTest(placement, tmp_path / "state", policy=Policy(**policy))
         agent.driver.facts_of = lambda name: HostFacts(
             name,
@@ -44,8 +44,8 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
         return agent
 
     yield make
-    for one in agents:
-        one.stop()
+    for earlier in agents:
+        earlier.stop()
 
 
 def add_trait(placement: PlacementServer, name: str) -> None:

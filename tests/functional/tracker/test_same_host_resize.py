@@ -19,7 +19,7 @@ def record(host: Host) -> Instance:
 
 def halves(host: Host) -> dict[str, str | None]:
     """The open claims of i1 as half to flavor."""
-    return {one.half: one.flavor_id for one in host.claims("i1")}
+    return {claim.half: claim.flavor_id for claim in host.claims("i1")}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_s_44_both_halves_count_and_belong_to_one_migration(claimed: Host) -> No
     )
     assert (migration.old_flavor_id, migration.new_flavor_id) == ("f1", "f3")
     assert halves(claimed) == {"old": "f1", "new": "f3"}
-    assert {one.migration for one in claimed.claims("i1")} == {migration.uuid}
+    assert {claim.migration for claim in claimed.claims("i1")} == {migration.uuid}
     assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
         F1,
         F1,
@@ -89,7 +89,7 @@ def test_s_45_old_and_new_pins_do_not_overlap(hn: Host) -> None:
     hn.update("i1", vm_state="active", task_state="resize_prep")
     hn.move("i1", "resize", FN4)
     hn.audit()
-    old, new = sorted(hn.claims("i1"), key=lambda one: one.half, reverse=True)
+    old, new = sorted(hn.claims("i1"), key=lambda claim: claim.half, reverse=True)
     assert (old.half, [sorted(cell.pinned_cpus) for cell in old.cells]) == ("old", [[4, 5]])
     assert (new.half, [sorted(cell.pinned_cpus) for cell in new.cells]) == (
         "new",
@@ -252,7 +252,7 @@ def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
 ) -> None:
     claimed.update("i1", task_state=None)
     world.time.pass_by(claimed.rules.stranded_after)
-    assert [one.kind for one in claimed.audit().drift] == ["stranded-claim"]
+    assert [drift.kind for drift in claimed.audit().drift] == ["stranded-claim"]
     claimed.update("i1", task_state="resize_finish")
     assert claimed.audit().drift == ()
     assert claimed.usage == "10752/6/105472"
@@ -292,10 +292,10 @@ def hp(world: World) -> Host:
 
 def gpus(host: Host) -> list[str | None]:
     """The halves that have the GPUs, None for one that is free."""
-    half = {one.id: one.half for one in host.claims("i1")}
+    half = {claim.id: claim.half for claim in host.claims("i1")}
     return [
-        half.get(one.holder or "")
-        for _, one in sorted(host.tracker.view(host.node).devices.items())
+        half.get(device.holder or "")
+        for _, device in sorted(host.tracker.view(host.node).devices.items())
     ]
 
 

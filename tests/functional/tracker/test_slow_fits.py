@@ -62,7 +62,7 @@ def waiting(slow: SlowFit, *claims: Callable[[], Claim]) -> Iterator[list[Future
         stack.callback(gate.opened.set)
         begun = [pool.submit(claims[0])]
         assert gate.reached.wait(END)
-        begun += [pool.submit(one) for one in claims[1:]]
+        begun += [pool.submit(claim) for claim in claims[1:]]
         yield begun
         slow.before = lambda _number: None
 
@@ -136,8 +136,8 @@ def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other
         slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))
     ) as claims:  # type: ignore[misc]
         pass
-    got = [pins(one.result(END)) for one in claims]
-    assert sorted(cpu for one in got for cpu in one) == [4, 5, 6, 7, 12, 13, 14, 15]
+    got = [pins(claim.result(END)) for claim in claims]
+    assert sorted(cpu for cpus in got for cpu in cpus) == [4, 5, 6, 7, 12, 13, 14, 15]
     # Who waited has begun anew when its turn came, before its fit.
     assert slow.count == 4
 
@@ -147,7 +147,7 @@ def test_what_two_slow_claims_want_goes_to_one(world: World, slow: SlowFit) -> N
     claim(host, "n0", FN4)
     with waiting(slow, lambda: claim(host, "n1", FN4), lambda: claim(host, "n2", FN4)) as claims:
         pass
-    assert sorted(isinstance(one.exception(END), ResourcesUnavailable) for one in claims) == [
+    assert sorted(isinstance(claim.exception(END), ResourcesUnavailable) for claim in claims) == [
         False,
         True,
     ]

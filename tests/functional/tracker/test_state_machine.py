@@ -316,7 +316,7 @@ class TrackersMachine(RuleBasedStateMachine):
     def something(self, data: Any, operation: str) -> None:
         undisturbed = [None] * len(FAULTS)
         faults = (
-            [one for one in FAULTS if one[0] != "conflict"]
+            [fault for fault in FAULTS if fault[0] != "conflict"]
             if operation in WITHOUT_CONFLICTS
             else FAULTS
         )
@@ -335,7 +335,7 @@ class TrackersMachine(RuleBasedStateMachine):
             flavor or data.draw(FLAVORS),
             wanted or data.draw(WANTED),
         )
-        gone = [name for name, one in self.account.guests.items() if one.host is None]
+        gone = [name for name, guest in self.account.guests.items() if guest.host is None]
         name = data.draw(
             st.sampled_from(
                 [f"i{len(self.account.guests)}"] * 3 + gone + list(self.account.guests)[-2:]
@@ -358,7 +358,7 @@ class TrackersMachine(RuleBasedStateMachine):
         )
 
     def abort(self, data: Any, fault: FaultAt) -> None:
-        open_ones = [id for id, one in self.account.promises.items() if one.open]
+        open_ones = [id for id, promise in self.account.promises.items() if promise.open]
         if id := self._one(data, open_ones, self.account.promises):
             agent = self._agent(data)
             self.do_for_good(
@@ -387,8 +387,8 @@ class TrackersMachine(RuleBasedStateMachine):
     def allocate_devices(self, data: Any, fault: FaultAt) -> None:
         waiting = [
             id
-            for id, one in self.account.promises.items()
-            if one.open and one.devices and not one.attached
+            for id, promise in self.account.promises.items()
+            if promise.open and promise.devices and not promise.attached
         ]
         if id := self._one(data, waiting, self.account.promises):
             agent = self.nodes[self.account.promises[id].node]
@@ -403,9 +403,9 @@ class TrackersMachine(RuleBasedStateMachine):
     def free_devices(self, data: Any, fault: FaultAt) -> None:
         only = data.draw(st.sampled_from([None, "claimed", "allocated"]))
         having = [
-            one.instance
-            for one in self.account.promises.values()
-            if one.open and one.purpose == "devices"
+            promise.instance
+            for promise in self.account.promises.values()
+            if promise.open and promise.purpose == "devices"
         ]
         if name := self._one(data, having, self.account.guests):
             node = self._place(data, name)
@@ -472,7 +472,9 @@ class TrackersMachine(RuleBasedStateMachine):
     def drop(self, data: Any, fault: FaultAt) -> None:
         half = data.draw(st.sampled_from(["old", "new"]))
         if id := self._one(
-            data, [id for id, one in self.account.moves.items() if one.goes_on], self.account.moves
+            data,
+            [id for id, move in self.account.moves.items() if move.goes_on],
+            self.account.moves,
         ):
             agent = self._agent(data)
             self.do_for_good(
@@ -489,7 +491,9 @@ class TrackersMachine(RuleBasedStateMachine):
             data.draw(st.sampled_from(["error", "failed", "cancelled"])),
             self.agents["east"].records,
         )
-        if id := self._one(data, [id for id, one in self.account.moves.items() if one.goes_on], []):
+        if id := self._one(
+            data, [id for id, move in self.account.moves.items() if move.goes_on], []
+        ):
             with records.transaction([]) as transaction:
                 found = transaction.migration(ConsumerUuid(uuid_of(id)))
                 assert found is not None
@@ -568,7 +572,11 @@ class TrackersMachine(RuleBasedStateMachine):
     def take_a_taken_id(self, data: Any, _fault: FaultAt) -> None:
         if id := self._one(
             data,
-            [id for id, one in self.account.promises.items() if one.node in self.account.memory],
+            [
+                id
+                for id, promise in self.account.promises.items()
+                if promise.node in self.account.memory
+            ],
             [],
         ):
             node, before = self.account.promises[id].node, self.store.dump()
@@ -603,14 +611,16 @@ class TrackersMachine(RuleBasedStateMachine):
     def _placed(self) -> list[str]:
         return [
             name
-            for name, one in self.account.guests.items()
-            if one.host is not None and not one.removed
+            for name, guest in self.account.guests.items()
+            if guest.host is not None and not guest.removed
         ]
 
     def _place(self, data: Any, name: str) -> ProviderUuid:
         """A node where a guest has something, if there is one."""
         return data.draw(
-            st.sampled_from([one.node for one in self.account.open_of(name)] or list(self.nodes))
+            st.sampled_from(
+                [promise.node for promise in self.account.open_of(name)] or list(self.nodes)
+            )
         )
 
     @staticmethod
@@ -643,8 +653,8 @@ class TrackersMachine(RuleBasedStateMachine):
                 anew.cells,
                 (),
             )
-            assert {uuid: _known(one) for uuid, one in state.instances.items()} == {
-                uuid: _known(one) for uuid, one in anew.instances.items()
+            assert {uuid: _known(instance) for uuid, instance in state.instances.items()} == {
+                uuid: _known(instance) for uuid, instance in anew.instances.items()
             }
 
 

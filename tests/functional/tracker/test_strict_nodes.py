@@ -33,12 +33,12 @@ def test_a_guest_that_floats_is_refused_and_nothing_is_kept(world: World, strict
     assert strict.usage == "512/0/0"
 
 
-@pytest.mark.parametrize("flavor", [FN, PLACED], ids=lambda one: one.name)
+@pytest.mark.parametrize("flavor", [FN, PLACED], ids=lambda flavor: flavor.name)
 def test_a_guest_with_a_topology_is_on_its_cells(flavor: Flavor, strict: Host) -> None:
     strict.claim("i1", flavor)
     cells = strict.tracker.view(strict.node).cells
-    assert sum(one.memory_used_mib for one in cells) == flavor.memory_mb
-    assert sum(one.shared_used + len(one.pinned) for one in cells) == flavor.vcpus
+    assert sum(cell.memory_used_mib for cell in cells) == flavor.memory_mb
+    assert sum(cell.shared_used + len(cell.pinned) for cell in cells) == flavor.vcpus
 
 
 def test_neither_a_migration_nor_a_resize_brings_one_that_floats(

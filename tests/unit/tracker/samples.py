@@ -25,12 +25,12 @@ def host_cells() -> tuple[HostCell, ...]:
     """Two cells of 4 dedicated and 4 shared CPUs and 16 GiB each."""
     return tuple(
         HostCell(
-            one,
-            frozenset(range(8 * one, 8 * one + 4)),
-            frozenset(range(8 * one + 4, 8 * one + 8)),
+            number,
+            frozenset(range(8 * number, 8 * number + 4)),
+            frozenset(range(8 * number + 4, 8 * number + 8)),
             16384,
         )
-        for one in range(2)
+        for number in range(2)
     )
 
 

@@ -32,7 +32,7 @@ def told(
         host=HOST,
         claims=claims or (claim(GUEST, NODE),),
         instances={GUEST: instance(GUEST, **guest)},
-        migrations={one.uuid: one for one in migrations},
+        migrations={migration.uuid: migration for migration in migrations},
     )
     return list(allocation_drift(AllocationShare(NODE, {NODE: held}, offered), records))
 
@@ -112,7 +112,7 @@ def test_somebody_elses_migration_does_not_either() -> None:
         source_compute=HOST,
         source_node=NODE,
     )
-    assert [one.kind for one in told({MOVE: F1}, migrations=(other,))] == ["missing-allocation"]
+    assert [drift.kind for drift in told({MOVE: F1}, migrations=(other,))] == ["missing-allocation"]
 
 
 def test_each_guest_is_told_of_once_in_the_order_of_their_uuids() -> None:
@@ -121,4 +121,4 @@ def test_each_guest_is_told_of_once_in_the_order_of_their_uuids() -> None:
         for name in ("c", "a", "b")
         for half in ("old", "new")
     ]
-    assert [one.consumer for one in told({}, *claims)] == ["a", "b", "c"]
+    assert [drift.consumer for drift in told({}, *claims)] == ["a", "b", "c"]

@@ -39,7 +39,7 @@ DONE = {
 
 def holding(*consumers: ConsumerUuid, **changes: Any) -> AllocationShare:
     return AllocationShare(
-        NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes
+        NODE, {NODE: {consumer: {"VCPU": 1} for consumer in consumers}, CELL: {}}, **changes
     )
 
 
@@ -58,16 +58,16 @@ def records(
     instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any
 ) -> TreeConsumers:
     proving = [
-        one
-        for one in migrations or []
-        if (one.type, one.status, one.source_compute, one.source_node)
+        migration
+        for migration in migrations or []
+        if (migration.type, migration.status, migration.source_compute, migration.source_node)
         == ("evacuation", "done", HOST, NODE)
     ]
     return TreeConsumers(
         host=HOST,
-        instances={one.uuid: one for one in instances},
-        migrations={one.uuid: one for one in migrations or []},
-        evacuations=[one for one in proving if not one.cleared],
+        instances={instance.uuid: instance for instance in instances},
+        migrations={migration.uuid: migration for migration in migrations or []},
+        evacuations=[migration for migration in proving if not migration.cleared],
         **changes,
     )
 
@@ -109,7 +109,9 @@ def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[Cons
         claims=tuple(draw(st.lists(CLAIMS, max_size=2))),
         unreadable=frozenset(draw(st.sets(st.sampled_from(WHO), max_size=1))),
     )
-    since = {one: draw(st.floats(0, 2 * NOW)) for one in draw(st.sets(st.sampled_from(WHO)))}
+    since = {
+        consumer: draw(st.floats(0, 2 * NOW)) for consumer in draw(st.sets(st.sampled_from(WHO)))
+    }
     return holding(*held, running=running), known, since
 
 
@@ -117,7 +119,7 @@ def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[Cons
 @given(case=cases(), purge_after=st.none() | st.floats(0, 2 * NOW))
 def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float | None) -> None:
     held, known, since = case
-    tracked = {one.instance for one in known.claims}
+    tracked = {claim.instance for claim in known.claims}
     verdicts = judge_allocations(held, known, since, NOW, purge_after)
     for removal in verdicts.removals:
         who = removal.consumer
@@ -138,12 +140,14 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
             assert (guest.host, guest.node) != (HOST, NODE)
             assert held.running is not None
             assert who not in held.running
-            moves = [one for one in known.migrations.values() if one.instance == who]
-            assert not any(one.in_progress for one in moves)
+            moves = [
+                migration for migration in known.migrations.values() if migration.instance == who
+            ]
+            assert not any(move.in_progress for move in moves)
             assert removal.leftover.evacuations <= {
-                one.uuid
-                for one in moves
-                if one.type == "evacuation" and one.status == "done" and not one.cleared
+                move.uuid
+                for move in moves
+                if move.type == "evacuation" and move.status == "done" and not move.cleared
             }
             assert removal.leftover.evacuations
         elif guest is not None:
@@ -163,16 +167,18 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
 def test_everybody_is_judged_once(case: Any) -> None:
     held, known, since = case
     verdicts = judge_allocations(held, known, since, NOW, GRACE)
-    named = [one.consumer for one in verdicts.removals] + [one.consumer for one in verdicts.drift]
+    named = [removal.consumer for removal in verdicts.removals] + [
+        verdict.consumer for verdict in verdicts.drift
+    ]
     assert len(named) == len(set(named))
     assert set(named) <= {*held.consumers[NODE]}
     assert verdicts.unknown_since.keys() == {
-        one
-        for one in held.consumers[NODE]
-        if one not in known.instances
-        and one not in known.migrations
-        and one not in known.unreadable
-        and one not in {c.instance for c in known.claims}
+        consumer
+        for consumer in held.consumers[NODE]
+        if consumer not in known.instances
+        and consumer not in known.migrations
+        and consumer not in known.unreadable
+        and consumer not in {c.instance for c in known.claims}
     }
 
 
@@ -181,7 +187,7 @@ def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
     held, _, since = case
     verdicts = judge_allocations(held, TreeConsumers(host=HOST), since, NOW, None)
     assert verdicts.removals == ()
-    assert {one.severity for one in verdicts.drift} == {"info"}
+    assert {verdict.severity for verdict in verdicts.drift} == {"info"}
 
 
 def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it() -> None:
@@ -214,7 +220,7 @@ def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(
         holding(WHO[0], running=running), records([]), {WHO[0]: NOW - 2 * GRACE}, NOW, GRACE
     )
     assert verdicts.removals == ()
-    assert [one.kind for one in verdicts.drift] == ["orphaned-allocation"]
+    assert [verdict.kind for verdict in verdicts.drift] == ["orphaned-allocation"]
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> None:
@@ -292,7 +298,7 @@ def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_her
 
 
 def allocation(*providers: ProviderUuid) -> Allocation:
-    return Allocation(WHO[0], {one: {"VCPU": 1} for one in providers}, "p", "u", 3)
+    return Allocation(WHO[0], {provider: {"VCPU": 1} for provider in providers}, "p", "u", 3)
 
 
 PARTLY, WHOLLY = Removal(WHO[0], "evacuated"), Removal(WHO[0], "deleted", "all")
@@ -314,7 +320,7 @@ def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
         assert isinstance(operation, DeleteAllocations)
         assert operation.wanted.resources == {}
         assert operation.wanted.generation == 3
-        assert operation.before == {WHO[0]: {one: {"VCPU": 1} for one in held}}
+        assert operation.before == {WHO[0]: {consumer: {"VCPU": 1} for consumer in held}}
 
 
 @pytest.mark.parametrize("found", [{}, {WHO[0]: allocation(ELSEWHERE)}])
@@ -359,7 +365,7 @@ def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_her
         st.builds(
             Removal, st.sampled_from(WHO), st.just("it is over"), st.sampled_from(["tree", "all"])
         ),
-        unique_by=lambda one: one.consumer,
+        unique_by=lambda removal: removal.consumer,
     ),
     holders=st.dictionaries(
         st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)
@@ -368,10 +374,18 @@ def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_her
 def test_what_is_elsewhere_goes_only_with_everything(
     removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]
 ) -> None:
-    found = {one: replace(allocation(*tree), consumer=one) for one, tree in holders.items()}
-    made = {one.old.consumer: one for one in removal_operations(removals, found, [NODE, CELL])}
+    found = {
+        consumer: replace(allocation(*tree), consumer=consumer)
+        for consumer, tree in holders.items()
+    }
+    made = {
+        removal.old.consumer: removal
+        for removal in removal_operations(removals, found, [NODE, CELL])
+    }
     assert made.keys() == {
-        one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}
+        removal.consumer
+        for removal in removals
+        if holders.get(removal.consumer, set()) & {NODE, CELL}
     }
     for removal in removals:
         if removal.consumer in made:

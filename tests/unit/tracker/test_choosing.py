@@ -8,7 +8,7 @@ from tests.unit.tracker.samples import ELSEWHERE, HERE
 def test_units_are_taken_in_the_order_of_their_names() -> None:
     units = [unit(HERE, name) for name in ("ns_2", "ns_0", "ns_1")]
     chosen, reasons = choose_units(units, {HERE.uuid: {"CUSTOM_PMEM": 2}})
-    assert ([one.identifier for one in chosen], reasons) == (["ns_0", "ns_1"], [])
+    assert ([unit.identifier for unit in chosen], reasons) == (["ns_0", "ns_1"], [])
 
 
 def test_units_that_are_held_or_gone_are_not_taken() -> None:

@@ -76,7 +76,7 @@ def test_pinned_cpus_are_shared_ones_where_nothing_counts_dedicated_ones(world: 
 
 
 def test_pages_count_in_mib_where_they_are(world: World) -> None:
-    cells = [replace(one, pages=(PagePool(2048, 4096),)) for one in numa_cells().cells]
+    cells = [replace(cell, pages=(PagePool(2048, 4096),)) for cell in numa_cells().cells]
     host = world.numa(topology=Topology(tuple(cells)))
     host.claim("n1", replace(FN, extra_specs={**FN.extra_specs, "hw:mem_page_size": "large"}))
     pages = {"CUSTOM_MEMORY_PAGE_2048": {"total": 8192}}

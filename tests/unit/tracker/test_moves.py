@@ -112,7 +112,7 @@ def finished(status: str = "finished", **fields: Any) -> StoredState:
 
 def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
     """The claims that are written, with their states and halves."""
-    return {one.id: (one.state, one.half) for one in changes.claims}
+    return {claim.id: (claim.state, claim.half) for claim in changes.claims}
 
 
 # --- claiming -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
         request(type="migration", flavor=None, instance=replace(I1, version=0)),
         NOW,
     )
-    assert [one.uuid for one in planned.changes.instances] == [I1.uuid]
+    assert [instance.uuid for instance in planned.changes.instances] == [I1.uuid]
     assert outcome(planned.changes) == {MOVE.uuid: ("held", "new")}
 
 
@@ -162,7 +162,7 @@ def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
     planned = move_claims.claim_move(
         state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW
     )
-    assert [(one.state, one.holder) for one in planned.changes.devices] == [
+    assert [(device.state, device.holder) for device in planned.changes.devices] == [
         ("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)
     ]
 
@@ -221,7 +221,7 @@ def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
 def test_a_resize_that_arrives_waits_for_its_confirmation(status: str) -> None:
     changes = moves.finish(under_way(status), NOW).changes
     assert outcome(changes) == {MOVE.uuid: ("consumed", "new")}
-    assert [one.status for one in changes.migrations] == ["finished"]
+    assert [migration.status for migration in changes.migrations] == ["finished"]
     (arrived,) = changes.instances
     assert (arrived.host, arrived.node, arrived.flavor, arrived.old_flavor) == (
         HERE.host,
@@ -240,8 +240,8 @@ def test_a_move_that_waits_for_nothing_gives_its_source_back_when_it_arrives(
 ) -> None:
     changes = moves.finish(under_way(status, kind), NOW).changes
     assert outcome(changes) == {"source": ("released", "old"), MOVE.uuid: ("consumed", "only")}
-    assert [one.status for one in changes.migrations] == [ended]
-    assert [one.flavor for one in changes.instances] == [F1]
+    assert [migration.status for migration in changes.migrations] == [ended]
+    assert [instance.flavor for instance in changes.instances] == [F1]
 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))
@@ -258,7 +258,8 @@ def test_a_move_is_confirmed_only_where_it_waits_for_that(status: str) -> None:
             MOVE.uuid: ("consumed", "only"),
         }
         assert [
-            (one.old_flavor, one.new_flavor, one.flavor) for one in planned.changes.instances
+            (instance.old_flavor, instance.new_flavor, instance.flavor)
+            for instance in planned.changes.instances
         ] == [(None, None, F3)]
 
 
@@ -312,8 +313,10 @@ def test_a_move_that_is_given_up_leaves_the_source_as_the_only_claim(
         **({} if dropped else {MOVE.uuid: ("released", "new")}),
         "source": ("held", "only"),
     }
-    assert [one.status for one in changes.migrations] == [ended]
-    assert [(one.old_flavor, one.new_flavor) for one in changes.instances] == [(None, None)]
+    assert [migration.status for migration in changes.migrations] == [ended]
+    assert [(instance.old_flavor, instance.new_flavor) for instance in changes.instances] == [
+        (None, None)
+    ]
 
 
 @pytest.mark.parametrize("status", ARRIVED)
@@ -337,7 +340,7 @@ def test_a_move_that_was_given_up_is_not_given_up_again(status: str) -> None:
 def test_one_half_is_dropped_and_nothing_else(half: Any, gone: str) -> None:
     changes = moves.drop(under_way(), MOVE.uuid, half, NOW)
     assert changes == RecordChanges(claims=changes.claims)
-    assert {one.id: one.state for one in changes.claims} == {gone: "released"}
+    assert {claim.id: claim.state for claim in changes.claims} == {gone: "released"}
     assert not moves.drop(under_way(), guest("another move"), half, NOW)
 
 
@@ -375,17 +378,17 @@ def test_devices_at_the_end_that_the_guest_leaves_are_free(
     plan: Any, known: StoredState, leaves: ComputeNode
 ) -> None:
     changes = plan(with_ports(known), NOW).changes
-    assert {one.id for one in changes.claims if one.purpose == "devices" and not one.open} == {
-        f"port-{leaves.name}"
-    }
-    assert [one.node for one in changes.devices if one.holder is None] == [leaves.uuid]
+    assert {
+        claim.id for claim in changes.claims if claim.purpose == "devices" and not claim.open
+    } == {f"port-{leaves.name}"}
+    assert [device.node for device in changes.devices if device.holder is None] == [leaves.uuid]
 
 
 def test_devices_at_the_end_where_the_guest_arrives_are_in_use() -> None:
     changes = moves.finish(with_ports(under_way()), NOW).changes
-    assert [(one.node, one.state) for one in changes.devices] == [(HERE.uuid, "allocated")]
-    assert [(one.id, one.state) for one in changes.claims if one.purpose == "devices"] == [
+    assert [(device.node, device.state) for device in changes.devices] == [(HERE.uuid, "allocated")]
+    assert [(claim.id, claim.state) for claim in changes.claims if claim.purpose == "devices"] == [
         ("port-n1", "consumed")
     ]
     # The source keeps its own until the move is confirmed.
-    assert all(one.node == HERE.uuid for one in changes.claims)
+    assert all(claim.node == HERE.uuid for claim in changes.claims)

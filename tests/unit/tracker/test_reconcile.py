@@ -95,7 +95,7 @@ def some_claims(draw: st.DrawFn, moves: list[Migration]) -> list[Claim]:
     """
     claims = []
     for who in WHO:
-        mine = [None, *(one for one in moves if one.instance == who)]
+        mine = [None, *(move for move in moves if move.instance == who)]
         move = draw(st.sampled_from(mine))
         halves = (
             ["only"] if move is None else draw(st.sampled_from([["old"], ["new"], ["old", "new"]]))
@@ -128,13 +128,13 @@ def _claim(
 def situations(draw: st.DrawFn) -> tuple[NodeRecords, ObservedHost]:
     moves = [draw(a_move(uuid)) for uuid in draw(st.sets(st.sampled_from(MOVES)))]
     claims = draw(some_claims(moves))
-    claimed = {one.instance for one in claims}
+    claimed = {claim.instance for claim in claims}
     instances = [
         one
         for who in draw(st.sets(st.sampled_from(WHO)))
         if _read((one := draw(an_instance(who))), claimed)
     ]
-    holders = st.sampled_from([None, "nobody", *(one.id for one in claims)])
+    holders = st.sampled_from([None, "nobody", *(claim.id for claim in claims)])
 
     def held(row: Any) -> Any:
         holder = draw(holders)
@@ -156,8 +156,8 @@ def situations(draw: st.DrawFn) -> tuple[NodeRecords, ObservedHost]:
             | st.builds(
                 tuple,
                 st.lists(
-                    st.sampled_from([device(HERE, one, numa_node=1) for one in ADDRESSES]),
-                    unique_by=lambda one: one.address,
+                    st.sampled_from([device(HERE, address, numa_node=1) for address in ADDRESSES]),
+                    unique_by=lambda row: row.address,
                 ),
             )
         ),
@@ -166,18 +166,18 @@ def situations(draw: st.DrawFn) -> tuple[NodeRecords, ObservedHost]:
             | st.builds(
                 tuple,
                 st.lists(
-                    st.sampled_from([unit(HERE, one) for one in UNITS]),
-                    unique_by=lambda one: one.identifier,
+                    st.sampled_from([unit(HERE, identifier) for identifier in UNITS]),
+                    unique_by=lambda row: row.identifier,
                 ),
             )
         ),
         draw(st.sampled_from([None, (), (domain("i0", 512), domain("stray", 512))])),
     )
     moves = [
-        one
-        for one in moves
-        if (not one.ended and HERE.uuid in (one.source_node, one.dest_node))
-        or one.uuid in {c.migration for c in claims}
+        move
+        for move in moves
+        if (not move.ended and HERE.uuid in (move.source_node, move.dest_node))
+        or move.uuid in {c.migration for c in claims}
     ]
     return NodeRecords(HERE, tuple(claims), tuple(instances), tuple(moves), devices, units), shown
 
@@ -213,8 +213,8 @@ def test_no_record_is_written_twice(situation: tuple[NodeRecords, ObservedHost])
         "devices": "address",
         "units": "identifier",
     }
-    for one in fields(changes):
-        name = one.name.removeprefix("dropped_")
+    for field in fields(changes):
+        name = field.name.removeprefix("dropped_")
         rows = getattr(changes, name) + getattr(changes, f"dropped_{name}", ())
         counts = Counter(getattr(row, keys.get(name, "node")) for row in rows)
         assert not [key for key, count in counts.items() if count > 1]
@@ -226,11 +226,11 @@ def test_what_is_held_is_held_by_a_claim_that_stays(
 ) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
-    staying = {one.id for one in after.claims}
+    staying = {claim.id for claim in after.claims}
     for row in (*after.devices, *after.units):
         assert row.holder is None or row.holder in staying
         assert row.present or row.holder is not None
-    assert all((one.holder is None) == (one.state == "available") for one in after.devices)
+    assert all((device.holder is None) == (device.state == "available") for device in after.devices)
     # Nothing that a claim has and keeps is taken from it.
     for before in (*records.devices, *records.units):
         if before.holder in staying:
@@ -243,21 +243,21 @@ def test_a_guest_that_is_here_keeps_room_if_it_had_some(
 ) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
-    room = {one.instance for one in records.claims if one.purpose != "devices"}
-    left = {one.instance for one in after.claims if one.purpose != "devices"}
-    for one in records.instances:
+    room = {claim.instance for claim in records.claims if claim.purpose != "devices"}
+    left = {claim.instance for claim in after.claims if claim.purpose != "devices"}
+    for recorded in records.instances:
         moves = [
             move
             for move in records.migrations
-            if move.uuid in {c.migration for c in records.claims if c.instance == one.uuid}
+            if move.uuid in {c.migration for c in records.claims if c.instance == recorded.uuid}
         ]
         if (
-            one.node == HERE.uuid
-            and not one.removed
-            and one.uuid in room
+            recorded.node == HERE.uuid
+            and not recorded.removed
+            and recorded.uuid in room
             and not any(move.same_node for move in moves)
         ):
-            assert one.uuid in left
+            assert recorded.uuid in left
 
 
 # --- what one audit tells and the next one does ---------------------------------------------------
@@ -314,15 +314,19 @@ def test_a_source_is_told_of_a_move_that_rests_by_its_migration(resting: NodeRec
     )
     found = done(there)
     assert not found.changes
-    assert [f"agent migrate abort {move.uuid}" in one.remedy for one in found.drift] == [True]
+    assert [f"agent migrate abort {move.uuid}" in drift.remedy for drift in found.drift] == [True]
 
 
 def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
     about_instance = replace(
-        resting, instances=tuple(replace(one, updated_at=NOW - 1) for one in resting.instances)
+        resting,
+        instances=tuple(replace(instance, updated_at=NOW - 1) for instance in resting.instances),
     )
     about_move = replace(
-        resting, migrations=tuple(replace(one, updated_at=NOW - 1) for one in resting.migrations)
+        resting,
+        migrations=tuple(
+            replace(migration, updated_at=NOW - 1) for migration in resting.migrations
+        ),
     )
     for going_on in (about_instance, about_move):
         assert (done(going_on).changes, done(going_on).drift) == (RecordChanges(), ())
@@ -331,7 +335,9 @@ def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
 def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
     left = replace(
         resting,
-        instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances),
+        instances=tuple(
+            replace(instance, task_state="resize_migrating") for instance in resting.instances
+        ),
     )
     (drift,) = done(left).drift
     assert (drift.kind, "no progress is reported" in drift.detail) == ("stranded-claim", True)
@@ -363,7 +369,7 @@ def test_a_guest_whose_claim_is_the_only_one_again_becomes_nothing_else(
     )
     room = claim(who, HERE, half=half, migration=move.uuid, origin=move.uuid)
     changes = done(NodeRecords(HERE, (room,), (who,), (move,))).changes
-    assert [(one.half, one.migration, one.origin) for one in changes.claims] == [
+    assert [(claim.half, claim.migration, claim.origin) for claim in changes.claims] == [
         ("only", None, move.uuid)
     ]
     assert changes.instances == (replace(who, old_flavor=None, new_flavor=None, updated_at=NOW),)
@@ -389,7 +395,7 @@ def test_another_move_that_has_begun_is_in_error_if_it_leads_here(
 ) -> None:
     other = replace(resting.migrations[0], uuid=MOVES[1], status=status, dest_node=dest)
     changes = done(replace(resting, migrations=(*resting.migrations, other))).changes
-    assert [(one.uuid, one.status) for one in changes.migrations] == (
+    assert [(migration.uuid, migration.status) for migration in changes.migrations] == (
         [(other.uuid, after)] if after else []
     )
 
@@ -406,11 +412,11 @@ def test_devices_go_with_the_last_claim_of_their_guest() -> None:
     room, port = claim(who, HERE), claim(who, HERE, purpose="devices", amounts=NOTHING)
     rows = device(HERE, holder=port.id, state="allocated")
     changes = done(NodeRecords(HERE, (room, port), (who,), (), (rows,))).changes
-    assert {(one.id, one.state) for one in changes.claims} == {
+    assert {(claim.id, claim.state) for claim in changes.claims} == {
         (room.id, "released"),
         (port.id, "released"),
     }
-    assert [(one.state, one.holder) for one in changes.devices] == [("available", None)]
+    assert [(device.state, device.holder) for device in changes.devices] == [("available", None)]
 
 
 def test_what_a_claim_has_that_makes_no_sense_stays_held() -> None:

@@ -25,8 +25,8 @@ def test_a_released_claim_has_no_pins_and_keeps_its_amounts() -> None:
 
 def test_what_it_holds_is_free_and_nothing_else() -> None:
     mine, other = (
-        replace(one, request="r", **holder(whose))
-        for one, whose in zip(gpus(2), (CLAIM, ATTACHED), strict=True)
+        replace(gpu, request="r", **holder(whose))
+        for gpu, whose in zip(gpus(2), (CLAIM, ATTACHED), strict=True)
     )
     units = unit(HERE, "ns_0", holder=CLAIM.id), unit(HERE, "ns_1", holder=ATTACHED.id)
     found = release_claims([CLAIM], StoredState(devices=(mine, other), units=units), 7.0)
@@ -55,21 +55,21 @@ def test_a_released_claim_releases_nothing_more() -> None:
 
 def test_devices_that_a_guest_got_afterwards_go_with_its_last_claim_on_the_node() -> None:
     found = give_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
-    assert {one.id for one in found.claims} == {CLAIM.id, ATTACHED.id}
+    assert {claim.id for claim in found.claims} == {CLAIM.id, ATTACHED.id}
 
 
 def test_they_stay_while_something_else_of_the_guest_is_there() -> None:
     half = claim(GUEST, HERE, half="new")
     found = give_back([half], StoredState(claims=(CLAIM, half, ATTACHED)), 7.0)
-    assert [one.id for one in found.claims] == [half.id]
+    assert [claim.id for claim in found.claims] == [half.id]
 
 
 def test_those_on_another_node_stay() -> None:
     there, attached_there = claim(GUEST, ELSEWHERE), claim(GUEST, ELSEWHERE, purpose="devices")
     found = give_back([CLAIM], StoredState(claims=(CLAIM, ATTACHED, there, attached_there)), 7.0)
-    assert {one.id for one in found.claims} == {CLAIM.id, ATTACHED.id}
+    assert {claim.id for claim in found.claims} == {CLAIM.id, ATTACHED.id}
 
 
 def test_devices_given_back_by_themselves_are_given_back_once() -> None:
     found = give_back([ATTACHED, CLAIM], StoredState(claims=(CLAIM, ATTACHED)), 7.0)
-    assert sorted(one.id for one in found.claims) == sorted([ATTACHED.id, CLAIM.id])
+    assert sorted(claim.id for claim in found.claims) == sorted([ATTACHED.id, CLAIM.id])

@@ -38,7 +38,7 @@ def reasons(on: NodeState, what: GuestRequest) -> Sequence[str]:
     """Why the guest gets nothing, the first words of each."""
     with pytest.raises(ResourcesUnavailable) as caught:
         reserve(on, what)
-    return [one.partition(":")[0] for one in caught.value.reasons]
+    return [reason.partition(":")[0] for reason in caught.value.reasons]
 
 
 def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
@@ -109,7 +109,7 @@ def test_cells_and_devices_are_chosen_together() -> None:
         PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"}
     )
     reserved = reserve(found, wanted(guest, devices=GPU))
-    assert [one.host_cell for one in reserved.cells] == [1]
+    assert [cell.host_cell for cell in reserved.cells] == [1]
     assert [(device.numa_node, request.id) for device, request in reserved.devices] == [(1, "gpu")]
 
 
@@ -130,8 +130,8 @@ def test_devices_that_are_too_far_away_are_a_reason() -> None:
 def test_units_come_with_the_claim() -> None:
     found = state(units=[unit(HERE, "ns_1"), unit(HERE, "ns_0")])
     assert [
-        one.identifier
-        for one in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units
+        unit.identifier
+        for unit in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units
     ] == ["ns_0"]
 
 
@@ -151,7 +151,7 @@ def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradict
 def test_devices_alone_are_all_there_or_none() -> None:
     found = state(devices=gpus(2))
     two = (replace(GPU[0], count=2),)
-    assert [one.address for one, _ in choose_devices(found, two, frozenset(), None)] == [
+    assert [device.address for device, _ in choose_devices(found, two, frozenset(), None)] == [
         "0000:00:00.0",
         "0000:01:00.0",
     ]
@@ -197,8 +197,8 @@ def test_what_cells_count_has_to_be_allocated_of_the_same_cell() -> None:
 def test_a_class_that_was_allocated_of_the_root_before_a_new_layout_binds_no_cell() -> None:
     before = {HERE.uuid: {"VCPU": 2, "MEMORY_MB": 4096}, CELL[1]: {"PCPU": 2}}
     assert [
-        one.host_cell
-        for one in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells
+        cell.host_cell
+        for cell in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells
     ] == [1]
 
 

@@ -11,8 +11,8 @@ from agent.tracker.seen_guest import seen_flavor
 from tests.unit.tracker.samples import pinned
 
 PAGED = [
-    HostCell(one, frozenset({0}), frozenset({1}), 100, pages=(Pages(4, 10), Pages(2048, 10)))
-    for one in range(2)
+    HostCell(number, frozenset({0}), frozenset({1}), 100, pages=(Pages(4, 10), Pages(2048, 10)))
+    for number in range(2)
 ]
 
 
@@ -82,7 +82,7 @@ def test_guests_that_look_the_same_have_one_flavor():
             },
         ),
         (
-            [floating(one, one, page_size_kib=2048) for one in range(2)],
+            [floating(number, number, page_size_kib=2048) for number in range(2)],
             {
                 "hw:numa_nodes": "2",
                 "hw:numa_cpus.0": "0",
@@ -95,12 +95,12 @@ def test_guests_that_look_the_same_have_one_flavor():
     ],
 )
 def test_the_specs_ask_for_the_cells_that_are_seen(cells, specs):
-    seen = guest(*cells, memory_mib=sum(one.cell.memory_mib for one in cells))
-    flavor = seen_flavor(seen, sum(len(one.cell.cpus) for one in cells), PAGED)
+    seen = guest(*cells, memory_mib=sum(cell.cell.memory_mib for cell in cells))
+    flavor = seen_flavor(seen, sum(len(cell.cell.cpus) for cell in cells), PAGED)
     assert flavor.extra_specs == specs
     asked = guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, {})
     assert asked is not None
-    assert asked.cells == tuple(one.cell for one in cells)
+    assert asked.cells == tuple(cell.cell for cell in cells)
 
 
 def test_cpus_and_memory_that_are_in_no_cell_of_the_host_are_in_the_first_one():
@@ -118,4 +118,4 @@ def test_cpus_and_memory_that_are_in_no_cell_of_the_host_are_in_the_first_one():
     }
     asked = guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, {})
     assert asked is not None
-    assert [(one.shared, one.dedicated) for one in asked.cells] == [({2}, {0, 1}), (set(), {3})]
+    assert [(cell.shared, cell.dedicated) for cell in asked.cells] == [({2}, {0, 1}), (set(), {3})]

@@ -26,8 +26,8 @@ def seen(vcpus: int | None = 2, **fields: Any) -> Domain:
 
 def reasons(guest: Domain, on: NodeState) -> list[str]:
     found = list(contradictions(on, guest))
-    assert all(one.remedy for one in found)
-    return [one.reason for one in found]
+    assert all(refusal.remedy for refusal in found)
+    return [refusal.reason for refusal in found]
 
 
 def made_of(flavor: Flavor, **fields: Any) -> Origin:
@@ -175,7 +175,7 @@ def test_devices_that_it_cannot_have_are_told_one_by_one():
     ]
     on = state(instances=[OTHER], claims=[held], devices=rows)
     addresses = (GPU, PF, VF, "0000:03:00.0", "0000:04:00.0")
-    assert reasons(seen(devices=tuple(PciAddress.parse(one) for one in addresses)), on) == [
+    assert reasons(seen(devices=tuple(PciAddress.parse(address) for address in addresses)), on) == [
         f"it has device {GPU}, which belongs to {OTHER.uuid}",
         f"it has device {PF}, whose PF or VFs others have",
         f"it has device {VF}, which belongs to {OTHER.uuid}",

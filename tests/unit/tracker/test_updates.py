@@ -35,7 +35,7 @@ def updated(known: StoredState, **update: Any) -> RecordChanges:
 
 def released_in(changes: RecordChanges) -> set[str]:
     """The claims that are given back."""
-    return {one.id for one in changes.claims if not one.open}
+    return {claim.id for claim in changes.claims if not claim.open}
 
 
 def test_what_is_not_said_stays() -> None:
@@ -75,8 +75,10 @@ def test_a_guest_that_is_gone_gives_everything_back_wherever_it_was(said: dict[s
         **said,
     )
     assert released_in(changes) == {HELD.id, ATTACHED.id, there.id}
-    assert [one.holder for one in (*changes.devices, *changes.units)] == [None, None]
-    assert [one.status for one in changes.migrations] == [migration(GUEST).without_guest]
+    assert [device.holder for device in (*changes.devices, *changes.units)] == [None, None]
+    assert [migration.status for migration in changes.migrations] == [
+        migration(GUEST).without_guest
+    ]
 
 
 def test_a_move_that_is_over_stays_as_it_ended() -> None:

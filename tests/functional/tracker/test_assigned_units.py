@@ -31,7 +31,7 @@ def take(host: Host, name: str, count: int = 1) -> None:
     host.claim(name, FM, allocations=pmem_of(host, count))
 
 
-def test_s_39_units_are_taken_in_order_and_none_twice(world: World, hm: Host) -> None:
+def test_units_are_taken_in_order_and_none_twice(world: World, hm: Host) -> None:
     take(hm, "m1")
     take(hm, "m2")
     assert held(hm) == {"ns_0": "m1", "ns_1": "m2"}
@@ -43,14 +43,14 @@ def test_s_39_units_are_taken_in_order_and_none_twice(world: World, hm: Host) ->
     assert hm.usage == "4608/3/22528"
 
 
-def test_s_39_of_three_guests_at_the_same_moment_two_get_a_unit(hm: Host) -> None:
+def test_of_three_guests_at_the_same_moment_two_get_a_unit(hm: Host) -> None:
     results = race(*(lambda name=name: take(hm, name) for name in ("m1", "m2", "m3")))  # type: ignore[misc]
     assert sum(isinstance(result, Exception) for result in results) == 1
     assert set(held(hm)) == {"ns_0", "ns_1"}
     assert hm.usage == "4608/3/22528"
 
 
-def test_s_39_a_guest_that_wants_two_gets_both_or_none(world: World, hm: Host) -> None:
+def test_a_guest_that_wants_two_gets_both_or_none(world: World, hm: Host) -> None:
     take(hm, "m1")
     with refused(world, "resources.unavailable") as caught:
         take(hm, "m2", 2)
@@ -60,12 +60,12 @@ def test_s_39_a_guest_that_wants_two_gets_both_or_none(world: World, hm: Host) -
     assert held(hm) == {"ns_0": "m2", "ns_1": "m2"}
 
 
-def test_s_39_classes_without_units_are_only_counted(hm: Host) -> None:
+def test_classes_without_units_are_only_counted(hm: Host) -> None:
     hm.claim("m1", F1, allocations={hm.node: {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}})
     assert held(hm) == {}
 
 
-def test_s_40_a_unit_is_held_from_its_claim_on(hm: Host) -> None:
+def test_a_unit_is_held_from_its_claim_on(hm: Host) -> None:
     take(hm, "m1")
     hm.audit()
     assert held(hm) == {"ns_0": "m1"}
@@ -86,7 +86,7 @@ def test_s_40_a_unit_is_held_from_its_claim_on(hm: Host) -> None:
     ],
     ids=["one", "class", "provider", "all"],
 )
-def test_s_41_no_agent_starts_when_a_held_unit_is_gone(
+def test_no_agent_starts_when_a_held_unit_is_gone(
     world: World, hm: Host, left: tuple[AssignableUnit, ...]
 ) -> None:
     take(hm, "m1")
@@ -102,7 +102,7 @@ def test_s_41_no_agent_starts_when_a_held_unit_is_gone(
     assert held(hm) == {"ns_0": "m1"}
 
 
-def test_s_41_a_free_unit_that_is_gone_is_no_reason_not_to_start(world: World, hm: Host) -> None:
+def test_a_free_unit_that_is_gone_is_no_reason_not_to_start(world: World, hm: Host) -> None:
     take(hm, "m1")
     hm.restart()
     hm.audit(start=True, units=(AssignableUnit(PMEM, "ns_0"),))
@@ -110,7 +110,7 @@ def test_s_41_a_free_unit_that_is_gone_is_no_reason_not_to_start(world: World, h
         take(hm, "m2")
 
 
-def test_s_41_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_again(
+def test_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_again(
     world: World, hm: Host
 ) -> None:
     take(hm, "m1")
@@ -123,14 +123,14 @@ def test_s_41_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_aga
         take(hm, "m3")
 
 
-def test_s_41_units_that_could_not_be_read_are_not_gone(hm: Host) -> None:
+def test_units_that_could_not_be_read_are_not_gone(hm: Host) -> None:
     take(hm, "m1")
     hm.restart()
     hm.audit(start=True, units=None, incomplete={"units": "the file is locked"})
     assert held(hm) == {"ns_0": "m1"}
 
 
-def test_s_42_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
+def test_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
     source = world.pmem("HS")
     take(source, "m1")
     source.update("m1", vm_state="active", task_state="rebuilding")
@@ -140,7 +140,7 @@ def test_s_42_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
     assert hm.usage == source.usage == "2560/2/12288"
 
 
-def test_s_43_a_second_abort_frees_nothing_and_makes_no_noise(
+def test_a_second_abort_frees_nothing_and_makes_no_noise(
     world: World, hm: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     take(hm, "m1")

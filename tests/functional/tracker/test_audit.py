@@ -45,7 +45,7 @@ def steady(host: Host) -> str:
     return found
 
 
-def test_s_84_whoever_has_not_left_counts_in_full(guests: Host) -> None:
+def test_whoever_has_not_left_counts_in_full(guests: Host) -> None:
     assert steady(guests) == "8704/5/94720"
     numbers = stats_of(guests.audit())
     assert (
@@ -60,7 +60,7 @@ def test_s_84_whoever_has_not_left_counts_in_full(guests: Host) -> None:
     assert (shelved.host, shelved.node) == (None, None)
 
 
-def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit(
+def test_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit(
     world: World, guests: Host
 ) -> None:
     with world.records.transaction([guests.node]) as transaction:
@@ -71,7 +71,7 @@ def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit
     assert steady(guests) == "4608/3/43008"
 
 
-def test_s_85_one_that_is_unshelved_counts_from_its_claim_on(guests: Host) -> None:
+def test_a_guest_that_is_unshelved_counts_from_its_claim_on(guests: Host) -> None:
     guests.claim("i3", F3, id="unshelve-i3", vm_state="shelved_offloaded", task_state="spawning")
     assert steady(guests) == "16896/9/177664"
     assert stats_of(guests.audit())["num_vm_shelved_offloaded"] == 1
@@ -79,7 +79,7 @@ def test_s_85_one_that_is_unshelved_counts_from_its_claim_on(guests: Host) -> No
     assert steady(guests) == "16896/9/177664"
 
 
-def test_s_86_a_deleted_guest_is_gone_at_once_and_once(world: World, ha: Host) -> None:
+def test_a_deleted_guest_is_gone_at_once_and_once(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     ha.claim("i2", F1)
     ha.update("i1", vm_state="deleted", deleted=True)
@@ -90,7 +90,7 @@ def test_s_86_a_deleted_guest_is_gone_at_once_and_once(world: World, ha: Host) -
     assert steady(ha) == AS_F1
 
 
-def test_s_89_a_claim_between_facts_and_audit_is_in_the_result(ha: Host) -> None:
+def test_a_claim_between_facts_and_audit_is_in_the_result(ha: Host) -> None:
     facts = ha.facts
     ha.claim("i1", F1)
     assert (
@@ -100,7 +100,7 @@ def test_s_89_a_claim_between_facts_and_audit_is_in_the_result(ha: Host) -> None
     assert ha.usage == AS_F1
 
 
-def test_s_89_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: Host) -> None:
+def test_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: Host) -> None:
     facts = replace(ha.facts, domains=())
     world.time.pass_by(1)
     ha.claim("i1", F1)
@@ -217,9 +217,7 @@ def test_a_guest_that_may_have_left_is_not_missed_before_anybody_says_so(
     assert missed(ha, hb) == ["HA"]
 
 
-def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(
-    world: World, ha: Host
-) -> None:
+def test_facts_that_are_older_than_the_last_ones_change_nothing(world: World, ha: Host) -> None:
     world.time.pass_by(60)
     older = replace(ha.facts, taken_at=world.time(), memory_mib=65536)
     world.time.pass_by(60)
@@ -231,7 +229,7 @@ def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(
     assert told.usage.memory_mb_used == 512
 
 
-def test_s_90_a_clock_that_is_set_back_makes_no_facts_old(world: World, ha: Host) -> None:
+def test_a_clock_that_is_set_back_makes_no_facts_old(world: World, ha: Host) -> None:
     world.time.pass_by(-3600)
     ha.audit(memory_mib=32768)
     assert ha.tracker.view(ha.node).node.memory_mb == 32768

@@ -1,4 +1,4 @@
-"""Claims whose store fails, or whose process dies: resource tracking S15 and S17."""
+"""Claims whose store fails, or whose process dies."""
 
 import sys
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def killed(child: Child, world: World, folder: Path, moment: Moment) -> Host:
 
 
 @pytest.mark.parametrize("moment", EARLY)
-def test_s_15_a_claim_that_cannot_be_saved_leaves_nothing(
+def test_a_claim_that_cannot_be_saved_leaves_nothing(
     world: World, ha: Host, moment: Moment
 ) -> None:
     breakable(ha).break_at(moment, fail)
@@ -48,7 +48,7 @@ def test_s_15_a_claim_that_cannot_be_saved_leaves_nothing(
 
 
 @pytest.mark.parametrize("moment", EARLY)
-def test_s_15_an_abort_that_cannot_be_saved_gives_nothing_back(
+def test_an_abort_that_cannot_be_saved_gives_nothing_back(
     world: World, ha: Host, moment: Moment
 ) -> None:
     ha.claim("i1", F1)
@@ -60,7 +60,7 @@ def test_s_15_an_abort_that_cannot_be_saved_gives_nothing_back(
     assert ha.usage == "512/1/2048"
 
 
-def test_s_15_a_claim_whose_commit_is_in_doubt_counts_if_it_came_through(ha: Host) -> None:
+def test_a_claim_whose_commit_is_in_doubt_counts_if_it_came_through(ha: Host) -> None:
     breakable(ha).break_at("answer", fail)
     with pytest.raises(StoreError):
         ha.claim("i1", F1)
@@ -69,7 +69,7 @@ def test_s_15_a_claim_whose_commit_is_in_doubt_counts_if_it_came_through(ha: Hos
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_17_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> None:
+def test_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> None:
     breakable(ha).break_at("answer", sys.exit)
     with pytest.raises(SystemExit):
         ha.claim("i1", F1)
@@ -79,7 +79,7 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> Non
     assert [claim.state for claim in ha.claims("i1")] == ["held"]
 
 
-def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
+def test_a_claim_that_was_committed_is_there_after_a_kill(
     world: World, child: Child, tmp_path: Path
 ) -> None:
     ha = killed(child, world, tmp_path / "state", "answer")
@@ -89,7 +89,7 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
     assert ha.claim("i1", F1).repeated
 
 
-def test_s_17_a_claim_that_was_not_committed_is_gone_after_a_kill(
+def test_a_claim_that_was_not_committed_is_gone_after_a_kill(
     world: World, child: Child, tmp_path: Path
 ) -> None:
     ha = killed(child, world, tmp_path / "state", "commit")

@@ -98,14 +98,14 @@ def held(host: Host) -> dict[str, tuple[str, str]]:
 VFS = {"V1", "V2", "V3", "V4"}
 
 
-def test_s_27_a_guest_gets_a_device_with_its_room(hp: Host) -> None:
+def test_a_guest_gets_a_device_with_its_room(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     assert held(hp) == {"G0": ("g1", "allocated")}
     assert free(hp) & {"G0", "G1"} == {"G1"}
     assert hp.usage == "4608/3/22528"
 
 
-def test_s_28_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
+def test_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     results = race(lambda: hp.claim("g2", FG, devices=GPU), lambda: hp.claim("g3", FG, devices=GPU))
     loser = "g2" if isinstance(results[0], Exception) else "g3"
@@ -117,7 +117,7 @@ def test_s_28_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
     assert hp.usage == "8704/5/43008"
 
 
-def test_s_29_an_aborted_guests_device_goes_to_the_next(hp: Host) -> None:
+def test_an_aborted_guests_device_goes_to_the_next(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     hp.claim("g2", FG, devices=GPU)
     hp.abort("g2")
@@ -129,7 +129,7 @@ def test_s_29_an_aborted_guests_device_goes_to_the_next(hp: Host) -> None:
     assert held(hp) == {"G0": ("g2", "allocated"), "G1": ("g3", "allocated")}
 
 
-def test_s_30_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Host) -> None:
+def test_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Host) -> None:
     attach(attached, "i1", "V1")
     assert held(attached) == {"V1": ("i1", "claimed")}
     assert free(attached) & {"P0", *VFS} == {"V2", "V3", "V4"}
@@ -140,7 +140,7 @@ def test_s_30_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Ho
     assert free(attached) >= {"P0", *VFS}
 
 
-def test_s_30_the_last_function_frees_the_card(attached: Host) -> None:
+def test_the_last_function_frees_the_card(attached: Host) -> None:
     attach(attached, "i1", "V1")
     attach(attached, "i2", "V2")
     attached.tracker.abort(claim_id("i1", "V1"))
@@ -149,9 +149,7 @@ def test_s_30_the_last_function_frees_the_card(attached: Host) -> None:
     assert "P0" in free(attached)
 
 
-def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(
-    world: World, attached: Host
-) -> None:
+def test_a_card_is_refused_while_a_function_of_it_is_held(world: World, attached: Host) -> None:
     attach(attached, "i1", "V1")
     attached.tracker.allocate_devices(claim_id("i1", "V1"))
     with refused(world, "resources.unavailable") as caught:
@@ -159,16 +157,14 @@ def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(
     assert "1 device with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
 
 
-def test_s_31_a_card_is_refused_together_with_a_function_of_it(
-    world: World, attached: Host
-) -> None:
+def test_a_card_is_refused_together_with_a_function_of_it(world: World, attached: Host) -> None:
     with refused(world, "resources.unavailable"):
         attach(attached, "i1", "P0", "V1")
     with refused(world, "resources.unavailable"):
         attach(attached, "i1", "V1", "P0")
 
 
-def test_s_32_the_functions_are_out_of_reach_while_the_card_is_held(
+def test_the_functions_are_out_of_reach_while_the_card_is_held(
     world: World, attached: Host
 ) -> None:
     attach(attached, "i1", "P0")
@@ -179,7 +175,7 @@ def test_s_32_the_functions_are_out_of_reach_while_the_card_is_held(
     assert free(attached) >= {"P0", *VFS}
 
 
-def test_s_33_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) -> None:
+def test_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) -> None:
     attach(attached, "i1", "V1")
     attach(attached, "i1", "V2")
     assert held(attached) == {"V1": ("i1", "claimed"), "V2": ("i1", "claimed")}
@@ -190,7 +186,7 @@ def test_s_33_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) ->
     assert attached.usage == "4608/3/43008"
 
 
-def test_s_33_claims_and_allocations_are_repeatable(world: World, attached: Host) -> None:
+def test_claims_and_allocations_are_repeatable(world: World, attached: Host) -> None:
     attach(attached, "i1", "V1")
     before = rows(world)
     assert attach(attached, "i1", "V1").repeated
@@ -201,7 +197,7 @@ def test_s_33_claims_and_allocations_are_repeatable(world: World, attached: Host
     assert rows(world) == before
 
 
-def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(
+def test_a_repeated_drop_leaves_the_device_with_its_new_holder(
     world: World, attached: Host
 ) -> None:
     attach(attached, "i1", "V1")
@@ -215,7 +211,7 @@ def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(
 
 
 @pytest.mark.parametrize("moment", ["write", "second-device", "commit"])
-def test_s_35_of_two_devices_none_is_held_if_the_second_cannot_be_saved(
+def test_of_two_devices_none_is_held_if_the_second_cannot_be_saved(
     world: World, attached: Host, moment: Moment
 ) -> None:
     breakable(attached).break_at(moment, fail)
@@ -227,7 +223,7 @@ def test_s_35_of_two_devices_none_is_held_if_the_second_cannot_be_saved(
     assert held(attached) == {"V1": ("i1", "claimed"), "V2": ("i1", "claimed")}
 
 
-def test_s_36_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) -> None:
+def test_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     unplug(hp, "G0")
     hp.audit()
@@ -245,7 +241,7 @@ def test_s_36_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) ->
     assert hp.usage == "512/1/2048"
 
 
-def test_s_36_a_held_device_that_comes_back_is_its_holders_still(hp: Host) -> None:
+def test_a_held_device_that_comes_back_is_its_holders_still(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     unplug(hp, "G0")
     hp.audit()
@@ -256,21 +252,21 @@ def test_s_36_a_held_device_that_comes_back_is_its_holders_still(hp: Host) -> No
     assert "G0" in free(hp)
 
 
-def test_s_36_a_free_device_that_vanished_is_gone(hp: Host) -> None:
+def test_a_free_device_that_vanished_is_gone(hp: Host) -> None:
     unplug(hp, "G0")
     hp.audit()
     assert free(hp) & {"G0", "G1"} == {"G1"}
     assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
 
 
-def test_s_36_devices_that_could_not_be_read_are_not_gone(hp: Host) -> None:
+def test_devices_that_could_not_be_read_are_not_gone(hp: Host) -> None:
     before = hp.tracker.view(hp.node).devices
     hp.devices = None
     hp.audit()
     assert hp.tracker.view(hp.node).devices == before
 
 
-def test_s_36_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: Host) -> None:
+def test_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     unplug(hp, "G0")
     gpu(hp, "G0", numa_node=1)
@@ -281,9 +277,7 @@ def test_s_36_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: H
     assert hp.tracker.view(hp.node).devices[ADDRESSES["G0"]].numa_node == 1
 
 
-def test_s_37_a_device_that_was_plugged_in_can_be_had_after_an_audit(
-    world: World, hp: Host
-) -> None:
+def test_a_device_that_was_plugged_in_can_be_had_after_an_audit(world: World, hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     hp.claim("g2", FG, devices=GPU)
     with refused(world, "resources.unavailable"):
@@ -294,7 +288,7 @@ def test_s_37_a_device_that_was_plugged_in_can_be_had_after_an_audit(
     assert held(hp)["G2"] == ("g3", "allocated")
 
 
-def test_s_38_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Host) -> None:
+def test_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     attach(hp, "g1", "V1")
     found = hp.instance("g1")
@@ -307,7 +301,7 @@ def test_s_38_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Ho
     assert hp.usage == "512/1/2048"
 
 
-def test_s_38_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: Host) -> None:
+def test_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: Host) -> None:
     hb.claim("g1", FG)
     hb.update("g1", vm_state="active", task_state="migrating")
     hp.move("g1", "live-migration", devices=GPU)

@@ -30,7 +30,7 @@ def claimed(journey: Journey) -> Journey:
     return journey
 
 
-def test_s_65_the_destination_counts_the_guest_that_is_rebuilt_there(claimed: Journey) -> None:
+def test_the_destination_counts_the_guest_that_is_rebuilt_there(claimed: Journey) -> None:
     assert claimed.dest.usage == AS_F2
     assert claimed.claims == {("HA", "old", "f2"), ("HB", "new", "f2")}
     assert (claimed.migration.type, claimed.migration.status) == ("evacuation", "pre-migrating")
@@ -39,14 +39,14 @@ def test_s_65_the_destination_counts_the_guest_that_is_rebuilt_there(claimed: Jo
 
 
 @pytest.mark.parametrize("task", ["rebuilding", "rebuild_spawning", None])
-def test_s_66_a_guest_in_error_that_is_evacuated_counts(claimed: Journey, task: str | None) -> None:
+def test_a_guest_in_error_that_is_evacuated_counts(claimed: Journey, task: str | None) -> None:
     claimed.dest.update("i1", vm_state="error", task_state=task)
     claimed.dest.audit()
     assert claimed.dest.usage == AS_F2
     assert claimed.usages == (AS_F2, AS_F2)
 
 
-def test_s_67_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -> None:
+def test_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -> None:
     claimed.finish()
     assert claimed.place == ("HB", "HB")
     assert claimed.migration.status == "done"
@@ -61,7 +61,7 @@ def test_s_67_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -
 
 
 @pytest.mark.parametrize("first", ["source", "dest"])
-def test_s_68_killed_between_ownership_and_the_end_the_next_start_completes_it(
+def test_killed_between_ownership_and_the_end_the_next_start_completes_it(
     claimed: Journey, first: str
 ) -> None:
     # Our own end is one transaction; somebody else's records may still tell of the guest before
@@ -79,7 +79,7 @@ def test_s_68_killed_between_ownership_and_the_end_the_next_start_completes_it(
     assert claimed.claims == {("HB", "only", "f2")}
 
 
-def test_s_69_the_source_returns_while_the_guest_is_under_way_and_counts_it_once(
+def test_the_source_returns_while_the_guest_is_under_way_and_counts_it_once(
     claimed: Journey,
 ) -> None:
     claimed.source.restart()
@@ -91,7 +91,7 @@ def test_s_69_the_source_returns_while_the_guest_is_under_way_and_counts_it_once
     assert claimed.claims == {("HA", "old", "f2"), ("HB", "new", "f2")}
 
 
-def test_s_70_the_source_returns_after_the_end_and_counts_nothing(claimed: Journey) -> None:
+def test_the_source_returns_after_the_end_and_counts_nothing(claimed: Journey) -> None:
     claimed.finish()
     claimed.source.restart()
     told = claimed.source.audit(start=True, domains=(domain("i1", 4096, 2),))
@@ -106,13 +106,13 @@ def test_s_70_the_source_returns_after_the_end_and_counts_nothing(claimed: Journ
     assert claimed.usages == (EMPTY, AS_F2)
 
 
-def test_s_71_a_claim_that_is_refused_leaves_the_guest_where_it_was(journey: Journey) -> None:
+def test_a_claim_that_is_refused_leaves_the_guest_where_it_was(journey: Journey) -> None:
     with refused(journey.world, "resources.unavailable"):
         journey.dest.move("i1", "evacuation", limits=ClaimLimits(memory_mb=4607))
     assert journey.usages == (AS_F2, EMPTY)
 
 
-def test_s_71_a_rebuild_that_fails_gives_the_destination_back(claimed: Journey) -> None:
+def test_a_rebuild_that_fails_gives_the_destination_back(claimed: Journey) -> None:
     claimed.dest.update("i1", vm_state="error", task_state=None)
     claimed.abort()
     assert claimed.migration.status == "failed"
@@ -123,14 +123,14 @@ def test_s_71_a_rebuild_that_fails_gives_the_destination_back(claimed: Journey) 
     assert rows(claimed.world) == before
 
 
-def test_s_71_what_failed_once_may_be_tried_again(claimed: Journey) -> None:
+def test_what_failed_once_may_be_tried_again(claimed: Journey) -> None:
     claimed.abort()
     claimed.dest.move("i1", "evacuation", id="again")
     assert claimed.claims == {("HA", "old", "f2"), ("HB", "new", "f2")}
     assert claimed.usages == (AS_F2, AS_F2)
 
 
-def test_s_72_a_rebuild_in_place_claims_nothing(journey: Journey) -> None:
+def test_a_rebuild_in_place_claims_nothing(journey: Journey) -> None:
     journey.source.update("i1", task_state="rebuilding")
     assert journey.usages == (AS_F2, EMPTY)
     with refused(journey.world, "request.invalid"):

@@ -1,4 +1,4 @@
-"""A driver that forgets what a node with CPUs has: resource tracking S83, on a real Placement."""
+"""A driver that forgets what a node with CPUs has; on a real Placement."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +57,7 @@ def published(placement: PlacementServer) -> dict[str, int]:
         ),
     ],
 )
-def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
+def test_what_is_forgotten_is_named_and_the_last_good_data_stay(
     agent: AgentUnderTest, placement: PlacementServer, changes: dict[str, Any], named: str
 ) -> None:
     say(agent, **changes)
@@ -75,7 +75,7 @@ def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
     assert agent.cycle().state == "in-sync"
 
 
-def test_s_83_what_could_not_be_read_is_not_forgotten(
+def test_what_could_not_be_read_is_not_forgotten(
     agent: AgentUnderTest, placement: PlacementServer
 ) -> None:
     say(
@@ -85,7 +85,7 @@ def test_s_83_what_could_not_be_read_is_not_forgotten(
     assert published(placement) == PUBLISHED
 
 
-def test_s_83_what_the_driver_says_is_not_there_is_taken_away(
+def test_what_the_driver_says_is_not_there_is_taken_away(
     agent: AgentUnderTest, placement: PlacementServer
 ) -> None:
     say(agent, disk_gib=0)
@@ -93,7 +93,7 @@ def test_s_83_what_the_driver_says_is_not_there_is_taken_away(
     assert published(placement) == {"VCPU": 32, "MEMORY_MB": 65536}
 
 
-def test_s_83_a_node_without_cpus_has_nothing_to_forget(
+def test_a_node_without_cpus_has_nothing_to_forget(
     agent: AgentUnderTest, placement: PlacementServer
 ) -> None:
     say(agent, cpu=None, memory_mib=None, disk_gib=None)

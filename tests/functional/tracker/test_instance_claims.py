@@ -35,7 +35,7 @@ def free_memory_mb(host: Host) -> int:
     return state.node.memory_mb - state.used.memory_mb
 
 
-def test_s_01_a_claim_is_one_held_row_and_the_instance_is_the_hosts(ha: Host) -> None:
+def test_a_claim_is_one_held_row_and_the_instance_is_the_hosts(ha: Host) -> None:
     ha.claim("i1", F1)
     assert ha.usage == "2560/2/22528"
     found = ha.instance("i1")
@@ -45,7 +45,7 @@ def test_s_01_a_claim_is_one_held_row_and_the_instance_is_the_hosts(ha: Host) ->
     assert stats_of(ha.audit())["num_instances"] == 1
 
 
-def test_s_02_a_second_claim_adds_its_amounts_exactly(ha: Host) -> None:
+def test_a_second_claim_adds_its_amounts_exactly(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.claim("i2", F2)
     # Reported in MiB, because GiB would have to be rounded: 72.5 of them here.
@@ -54,7 +54,7 @@ def test_s_02_a_second_claim_adds_its_amounts_exactly(ha: Host) -> None:
     assert free_memory_mb(ha) == 58880
 
 
-def test_s_03_an_abort_leaves_nothing_but_where_it_was_launched(ha: Host) -> None:
+def test_an_abort_leaves_nothing_but_where_it_was_launched(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.claim("i2", F2)
     ha.abort("i2")
@@ -65,7 +65,7 @@ def test_s_03_an_abort_leaves_nothing_but_where_it_was_launched(ha: Host) -> Non
     assert ha.claims("i2") == ()
 
 
-def test_s_03_an_aborted_guest_has_no_host_pins(hn: Host) -> None:
+def test_an_aborted_guest_has_no_host_pins(hn: Host) -> None:
     hn.claim("n1", FN)
     aborted = hn.abort("n1").claim
     assert (aborted.state, aborted.cells) == ("released", ())
@@ -73,7 +73,7 @@ def test_s_03_an_aborted_guest_has_no_host_pins(hn: Host) -> None:
     assert hn.usage == "512/0/0"
 
 
-def test_s_04_a_second_abort_changes_nothing_and_says_so(world: World, ha: Host) -> None:
+def test_a_second_abort_changes_nothing_and_says_so(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     ha.claim("i2", F2)
     assert not ha.abort("i2").repeated
@@ -84,7 +84,7 @@ def test_s_04_a_second_abort_changes_nothing_and_says_so(world: World, ha: Host)
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_05_usage_does_not_drift_over_claims_and_aborts(ha: Host) -> None:
+def test_usage_does_not_drift_over_claims_and_aborts(ha: Host) -> None:
     for turn in range(10):
         claim = ha.claim("i", F2, id=f"claim-{turn}").claim
         assert ha.usage == "4608/3/53760"
@@ -92,12 +92,12 @@ def test_s_05_usage_does_not_drift_over_claims_and_aborts(ha: Host) -> None:
     assert ha.usage == "512/1/2048"
 
 
-def test_s_06_the_root_disk_of_a_volume_backed_guest_is_elsewhere(ha: Host) -> None:
+def test_the_root_disk_of_a_volume_backed_guest_is_elsewhere(ha: Host) -> None:
     ha.claim("i3", F1, volume_backed=True)
     assert ha.usage == "2560/2/2048"
 
 
-def test_s_07_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) -> None:
+def test_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) -> None:
     request = InstanceClaim(
         id=uuid_of("claim-i1"), node=ProviderUuid(uuid_of("HX")), instance=instance("i1", F1)
     )
@@ -107,14 +107,14 @@ def test_s_07_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) 
     assert ha.usage == "512/1/2048"
 
 
-def test_s_08_a_node_that_was_removed_meanwhile_is_unknown(world: World, ha: Host) -> None:
+def test_a_node_that_was_removed_meanwhile_is_unknown(world: World, ha: Host) -> None:
     ha.usage_step.mark_deleted(ha.node)
     with refused(world, "node.unknown"):
         ha.claim("i1", F1)
     assert ha.claims("i1") == ()
 
 
-def test_s_09_a_guest_that_another_host_has_is_refused(world: World, ha: Host, hb: Host) -> None:
+def test_a_guest_that_another_host_has_is_refused(world: World, ha: Host, hb: Host) -> None:
     hb.claim("i1", F1)
     with refused(world, "instance.elsewhere"):
         ha.claim("i1", F1, id="another")
@@ -125,13 +125,13 @@ def test_s_09_a_guest_that_another_host_has_is_refused(world: World, ha: Host, h
     assert hb.usage == "2560/2/22528"
 
 
-def test_s_09_a_guest_that_its_caller_says_is_elsewhere_is_refused(world: World, ha: Host) -> None:
+def test_a_guest_that_its_caller_says_is_elsewhere_is_refused(world: World, ha: Host) -> None:
     with refused(world, "instance.elsewhere"):
         ha.claim("i1", F1, host="HB")
     assert ha.usage == "512/1/2048"
 
 
-def test_s_10_the_same_claim_again_is_the_same_row(world: World, ha: Host) -> None:
+def test_the_same_claim_again_is_the_same_row(world: World, ha: Host) -> None:
     first = ha.claim("i1", F1)
     before = rows(world)
     again = ha.claim("i1", F1)
@@ -141,7 +141,7 @@ def test_s_10_the_same_claim_again_is_the_same_row(world: World, ha: Host) -> No
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_10_the_same_claim_again_is_the_same_row_after_a_restart(ha: Host) -> None:
+def test_the_same_claim_again_is_the_same_row_after_a_restart(ha: Host) -> None:
     first = ha.claim("i1", F1)
     ha.restart()
     ha.audit(start=True)
@@ -149,26 +149,26 @@ def test_s_10_the_same_claim_again_is_the_same_row_after_a_restart(ha: Host) -> 
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_10_another_claim_of_the_same_id_is_refused(world: World, ha: Host) -> None:
+def test_another_claim_of_the_same_id_is_refused(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     with refused(world, "claim.id-taken"):
         ha.claim("i1", F2)
 
 
-def test_s_10_another_claim_of_the_same_guest_is_refused(world: World, ha: Host) -> None:
+def test_another_claim_of_the_same_guest_is_refused(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     with refused(world, "instance.claimed"):
         ha.claim("i1", F1, id="another")
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_10_of_two_claims_of_one_guest_at_the_same_moment_one_wins(ha: Host) -> None:
+def test_of_two_claims_of_one_guest_at_the_same_moment_one_wins(ha: Host) -> None:
     results = race(lambda: ha.claim("i1", F1, id="one"), lambda: ha.claim("i1", F1, id="two"))
     assert sum(isinstance(result, Exception) for result in results) == 1
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_11_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World, ha: Host) -> None:
+def test_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World, ha: Host) -> None:
     ha.usage_step.set_listed_nodes(present=[])
     with refused(world, "node.unavailable"):
         ha.claim("i1", F1)
@@ -177,14 +177,14 @@ def test_s_11_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World,
     assert ha.usage == "2560/2/22528"
 
 
-def test_s_11_what_a_guest_has_can_be_given_back_on_a_node_that_is_not_offered(ha: Host) -> None:
+def test_what_a_guest_has_can_be_given_back_on_a_node_that_is_not_offered(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.usage_step.set_listed_nodes(present=[])
     ha.abort("i1")
     assert ha.usage == "512/1/2048"
 
 
-def test_s_12_a_limit_may_be_reached_and_not_exceeded(world: World, ha: Host) -> None:
+def test_a_limit_may_be_reached_and_not_exceeded(world: World, ha: Host) -> None:
     ha.claim("rest", big(62976))
     assert ha.usage.startswith("63488/")
     limits = ClaimLimits(memory_mb=65536)
@@ -197,7 +197,7 @@ def test_s_12_a_limit_may_be_reached_and_not_exceeded(world: World, ha: Host) ->
     assert ha.usage.startswith("65536/")
 
 
-def test_s_12_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> None:
+def test_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> None:
     with refused(world, "resources.unavailable") as caught:
         ha.claim("i1", F3, limits=ClaimLimits(memory_mb=8703, vcpus=4, disk_mb=84991))
     assert isinstance(caught.value, ResourcesUnavailable)
@@ -208,7 +208,7 @@ def test_s_12_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> N
     ]
 
 
-def test_s_13_a_limit_above_the_total_leaves_less_than_nothing(world: World) -> None:
+def test_a_limit_above_the_total_leaves_less_than_nothing(world: World) -> None:
     ha = world.plain("HA", policy=replace(PLAIN_RESERVED, memory_ratio=Ratio(1.5)))
     ha.claim("rest", big(64000))
     ha.claim("i1", F3, limits=ClaimLimits(memory_mb=98304))
@@ -218,7 +218,7 @@ def test_s_13_a_limit_above_the_total_leaves_less_than_nothing(world: World) -> 
     assert ha.audit().drift == ()
 
 
-def test_s_14_without_limits_placement_is_trusted_and_a_warning_counts(ha: Host) -> None:
+def test_without_limits_placement_is_trusted_and_a_warning_counts(ha: Host) -> None:
     assert ha.audit().drift == ()
     ha.claim("i1", big(131072))
     assert free_memory_mb(ha) == -66048
@@ -229,7 +229,7 @@ def test_s_14_without_limits_placement_is_trusted_and_a_warning_counts(ha: Host)
     assert ha.audit().drift == ()
 
 
-def test_s_18_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
+def test_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
     ha.claim("i1", F1)
     ha.abort("i1")
     assert ha.tracker.count_build(ha.node, "failed") == 1
@@ -242,7 +242,7 @@ def test_s_18_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
     assert ha.usage == "512/1/2048"
 
 
-def test_s_18_builds_of_an_unknown_node_are_not_counted(world: World, ha: Host) -> None:
+def test_builds_of_an_unknown_node_are_not_counted(world: World, ha: Host) -> None:
     ha.usage_step.mark_deleted(ha.node)
     with refused(world, "node.unknown"):
         ha.tracker.count_build(ha.node, "failed")

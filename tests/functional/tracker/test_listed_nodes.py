@@ -1,4 +1,4 @@
-"""Nodes that the driver lists, stops listing, and says are deleted: resource tracking S91, on a
+"""Nodes that the driver lists, stops listing, and says are deleted; on a
 real Placement.
 """
 
@@ -50,7 +50,7 @@ def claim(agent: AgentUnderTest, node: ProviderUuid, name: str) -> None:
     )
 
 
-def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_deleted(
+def test_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_deleted(
     agent: AgentUnderTest,
 ) -> None:
     tracker = agent.tracking.tracker
@@ -68,7 +68,7 @@ def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_
     assert tracker.view(B).used.memory_mb == 4096
 
 
-def test_s_91_a_node_that_the_backend_says_is_deleted_is_forgotten(agent: AgentUnderTest) -> None:
+def test_a_node_that_the_backend_says_is_deleted_is_forgotten(agent: AgentUnderTest) -> None:
     tracker = agent.tracking.tracker
     agent.driver.list({A: "node-a"})
     agent.driver.deleted.add("node-b")

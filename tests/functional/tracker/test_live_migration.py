@@ -31,7 +31,7 @@ def journey(world: World, ha: Host, hb: Host) -> Journey:
     return found
 
 
-def test_s_73_what_was_accepted_stays_so_while_both_sides_count(journey: Journey) -> None:
+def test_what_was_accepted_stays_so_while_both_sides_count(journey: Journey) -> None:
     assert journey.migration.status == "accepted"
     assert (journey.migration.dest_compute, journey.migration.dest_node) == (
         "HB",
@@ -45,7 +45,7 @@ def test_s_73_what_was_accepted_stays_so_while_both_sides_count(journey: Journey
 
 
 @pytest.mark.parametrize("status", ["accepted", "preparing", "running", "post-migrating"])
-def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(
+def test_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(
     journey: Journey, status: MigrationStatus
 ) -> None:
     journey.migration_becomes(status)
@@ -59,7 +59,7 @@ def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_s_74_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
+def test_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
     journey: Journey,
 ) -> None:
     journey.migration_becomes("running")
@@ -73,7 +73,7 @@ def test_s_74_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_s_75_a_drop_that_is_repeated_changes_nothing(journey: Journey) -> None:
+def test_a_drop_that_is_repeated_changes_nothing(journey: Journey) -> None:
     journey.drop(journey.dest, "new")
     before = rows(journey.world)
     journey.drop(journey.dest, "new")
@@ -81,7 +81,7 @@ def test_s_75_a_drop_that_is_repeated_changes_nothing(journey: Journey) -> None:
     assert journey.dest.usage == EMPTY
 
 
-def test_s_75_nor_does_an_abort_that_is_repeated(journey: Journey) -> None:
+def test_an_abort_that_is_repeated_changes_nothing(journey: Journey) -> None:
     journey.abort()
     before = rows(journey.world)
     for host in (journey.source, journey.dest):
@@ -89,7 +89,7 @@ def test_s_75_nor_does_an_abort_that_is_repeated(journey: Journey) -> None:
     assert rows(journey.world) == before
 
 
-def test_s_76_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
+def test_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
     journey.finish()
     assert journey.migration.status == "completed"
     assert journey.claims == {("HB", "only", "f1")}
@@ -99,14 +99,14 @@ def test_s_76_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
     assert journey.usages == (EMPTY, AS_F1)
 
 
-def test_s_76_an_arrival_that_is_told_twice_changes_nothing_more(journey: Journey) -> None:
+def test_an_arrival_that_is_told_twice_changes_nothing_more(journey: Journey) -> None:
     journey.finish()
     before = rows(journey.world)
     journey.finish()
     assert rows(journey.world) == before
 
 
-def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(
+def test_devices_of_the_move_itself_are_attached_when_the_guest_arrives(
     world: World, ha: Host, hb: Host
 ) -> None:
     ha.devices, hb.devices = (device(ha, ON_SOURCE),), (device(hb, ON_DEST),)
@@ -123,7 +123,7 @@ def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(
 
 @pytest.mark.parametrize(("half", "usages"), [("old", (EMPTY, AS_F1)), ("new", (AS_F1, EMPTY))])
 @pytest.mark.parametrize("by", ["source", "dest"])
-def test_s_77_the_half_that_is_named_goes_and_the_other_stays(
+def test_the_half_that_is_named_goes_and_the_other_stays(
     journey: Journey, half: str, usages: tuple[str, str], by: str
 ) -> None:
     journey.drop(getattr(journey, by), half)

@@ -39,7 +39,7 @@ def finished(claimed: Journey) -> Journey:
     return claimed
 
 
-def test_s_55_the_source_counts_the_guest_and_the_destination_what_comes(claimed: Journey) -> None:
+def test_the_source_counts_the_guest_and_the_destination_what_comes(claimed: Journey) -> None:
     assert claimed.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
     assert claimed.place == ("HA", "HA")
     migration = claimed.migration
@@ -52,7 +52,7 @@ def test_s_55_the_source_counts_the_guest_and_the_destination_what_comes(claimed
     assert claimed.usages == (AS_F1, AS_F3)
 
 
-def test_s_56_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> None:
+def test_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> None:
     assert finished.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
     assert finished.place == ("HB", "HB")
     assert (finished.instance.flavor, finished.instance.old_flavor) == (F3, F1)
@@ -60,7 +60,7 @@ def test_s_56_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> Non
     assert finished.usages == (AS_F1, AS_F3)
 
 
-def test_s_57_confirmed_at_the_source_only_the_destination_counts(finished: Journey) -> None:
+def test_confirmed_at_the_source_only_the_destination_counts(finished: Journey) -> None:
     # What the migration's uuid holds in Placement is removed by the audit: row A11 in
     # tests/functional/placement/test_reconciliation.py.
     finished.confirm()
@@ -74,7 +74,7 @@ def test_s_57_confirmed_at_the_source_only_the_destination_counts(finished: Jour
     ) == (F3, None, None)
 
 
-def test_s_58_reverted_at_the_destination_only_the_source_counts(finished: Journey) -> None:
+def test_reverted_at_the_destination_only_the_source_counts(finished: Journey) -> None:
     finished.revert()
     assert finished.usages == (AS_F1, EMPTY)
     assert finished.claims == {("HA", "only", "f1")}
@@ -88,9 +88,7 @@ def test_s_58_reverted_at_the_destination_only_the_source_counts(finished: Journ
 
 
 @pytest.mark.parametrize("end", ["confirm", "revert"])
-def test_s_57_s_58_an_end_that_is_told_twice_changes_nothing_more(
-    finished: Journey, end: str
-) -> None:
+def test_an_end_that_is_told_twice_changes_nothing_more(finished: Journey, end: str) -> None:
     getattr(finished, end)()
     before = rows(finished.world)
     # Each end of the move may have lost the answer, whichever of them has no claim any more.
@@ -111,20 +109,20 @@ def test_a_guest_whose_move_is_over_moves_again(finished: Journey, end: str, the
     assert other.usage == "4608/3/53760"
 
 
-def test_s_59_what_the_instance_says_of_its_old_flavor_does_not_matter(finished: Journey) -> None:
+def test_what_the_instance_says_of_its_old_flavor_does_not_matter(finished: Journey) -> None:
     finished.become(old_flavor=None)
     assert finished.usages == (AS_F1, AS_F3)
     finished.confirm()
     assert finished.usages == (EMPTY, AS_F3)
 
 
-def test_s_60_a_refused_claim_leaves_no_record_of_a_move(journey: Journey) -> None:
+def test_a_refused_claim_leaves_no_record_of_a_move(journey: Journey) -> None:
     with refused(journey.world, "resources.unavailable"):
         journey.dest.move("i1", "resize", F3, limits=ClaimLimits(memory_mb=8000))
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_s_60_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journey) -> None:
+def test_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journey) -> None:
     made = journey.recorded("m1", "resize")
     with refused(journey.world, "resources.unavailable"):
         journey.dest.move("i1", "resize", F3, migration=made, limits=ClaimLimits(memory_mb=8000))
@@ -135,7 +133,7 @@ def test_s_60_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journ
     assert journey.status("m1") == "pre-migrating"
 
 
-def test_s_61_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey: Journey) -> None:
+def test_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey: Journey) -> None:
     m6 = journey.recorded("m6", "resize")
     journey.dest.move("i1", "resize", F3, migration=m6)
     journey.recorded(
@@ -149,7 +147,7 @@ def test_s_61_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey:
     assert journey.usages == (AS_F1, AS_F3)
 
 
-def test_s_62_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Journey) -> None:
+def test_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Journey) -> None:
     journey, dest = claimed, claimed.dest
     m3 = journey.recorded("m3", "resize", "pre-migrating", dest_compute="HB", dest_node=dest.node)
     with journey.world.records.reading() as reading:
@@ -172,7 +170,7 @@ def _cancelled(journey: Journey, migration: Migration) -> RecordChanges:
         )
 
 
-def test_s_63_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:
+def test_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:
     journey.dest.move("i1", "migration")
     assert journey.usages == (AS_F1, AS_F1)
     journey.finish()
@@ -183,7 +181,7 @@ def test_s_63_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey)
     assert journey.usages == (EMPTY, AS_F1)
 
 
-def test_s_64_a_confirmation_that_is_not_written_changes_nothing(world: World) -> None:
+def test_a_confirmation_that_is_not_written_changes_nothing(world: World) -> None:
     ha, hb = world.plain("HA"), world.plain("HB")
     for host in (ha, hb):
         host.devices = (device(host, "0000:81:00.0"),)

@@ -44,7 +44,7 @@ def twin(world: World, host: Host, name: str) -> Host:
 # --- new ones -------------------------------------------------------------------------------------
 
 
-def test_s_78_a_new_node_has_the_initial_ratios(ha: Host, world: World) -> None:
+def test_a_new_node_has_the_initial_ratios(ha: Host, world: World) -> None:
     found = record(world, ha.node)
     assert (
         found.cpu_allocation_ratio,
@@ -56,7 +56,7 @@ def test_s_78_a_new_node_has_the_initial_ratios(ha: Host, world: World) -> None:
     assert found.created_at == found.updated_at == world.time()
 
 
-def test_s_78_the_pass_that_makes_the_record_judges_no_allocation(world: World, ha: Host) -> None:
+def test_the_pass_that_makes_the_record_judges_no_allocation(world: World, ha: Host) -> None:
     # That it then reads none at all is in tests/functional/placement/test_reconciliation.py.
     fresh = twin(world, ha, "HC")
     fresh.node = ProviderUuid(uuid_of("HC"))
@@ -69,7 +69,7 @@ def test_s_78_the_pass_that_makes_the_record_judges_no_allocation(world: World, 
 
 
 @pytest.mark.parametrize(("configured", "used"), [(2.0, 2.0), (None, 4.0), (0.0, 4.0)])
-def test_s_79_a_configured_ratio_wins_from_the_first_pass_on(
+def test_a_configured_ratio_wins_from_the_first_pass_on(
     world: World, configured: float | None, used: float
 ) -> None:
     host = world.plain("HA", policy=replace(PLAIN_RESERVED, cpu_ratio=Ratio(configured, 4.0)))
@@ -78,7 +78,7 @@ def test_s_79_a_configured_ratio_wins_from_the_first_pass_on(
     assert record(world, host.node).cpu_allocation_ratio == used
 
 
-def test_s_79_a_ratio_that_is_unset_again_stays(world: World) -> None:
+def test_a_ratio_that_is_unset_again_stays(world: World) -> None:
     host = world.plain("HA", policy=replace(PLAIN_RESERVED, cpu_ratio=Ratio(2.0, 4.0)))
     host.policy = PLAIN_RESERVED
     host.restart()
@@ -89,7 +89,7 @@ def test_s_79_a_ratio_that_is_unset_again_stays(world: World) -> None:
 # --- what comes back, what moves, what is in the way ----------------------------------------------
 
 
-def test_s_80_a_deleted_node_is_revived_as_the_same(
+def test_a_deleted_node_is_revived_as_the_same(
     world: World, ha: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     ha.claim("i1", F1)
@@ -104,7 +104,7 @@ def test_s_80_a_deleted_node_is_revived_as_the_same(
     assert "was deleted and is back" in caplog.text
 
 
-def test_s_81_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(
+def test_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(
     world: World, hb: Host
 ) -> None:
     ha = twin(world, hb, "HA")
@@ -119,7 +119,7 @@ def test_s_81_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(
 
 
 @pytest.mark.parametrize("let_go", [True, False])
-def test_s_81_a_node_whose_lease_is_over_is_taken_over_with_a_word(
+def test_a_node_whose_lease_is_over_is_taken_over_with_a_word(
     world: World, hb: Host, let_go: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agent")
@@ -139,7 +139,7 @@ def test_s_81_a_node_whose_lease_is_over_is_taken_over_with_a_word(
         hb.audit()
 
 
-def test_s_81_who_keeps_auditing_keeps_the_node(world: World, hb: Host) -> None:
+def test_who_keeps_auditing_keeps_the_node(world: World, hb: Host) -> None:
     ha = twin(world, hb, "HA")
     for _ in range(5):
         world.time.pass_by(hb.lease_seconds / 2)
@@ -149,7 +149,7 @@ def test_s_81_who_keeps_auditing_keeps_the_node(world: World, hb: Host) -> None:
     assert lease(world, hb.node).host == "HB"
 
 
-def test_s_81_a_lease_is_written_only_when_a_third_of_it_is_over(world: World, hb: Host) -> None:
+def test_a_lease_is_written_only_when_a_third_of_it_is_over(world: World, hb: Host) -> None:
     hb.audit()
     before = rows(world)
     world.time.pass_by(hb.lease_seconds / 3 - 1)
@@ -160,7 +160,7 @@ def test_s_81_a_lease_is_written_only_when_a_third_of_it_is_over(world: World, h
     assert lease(world, hb.node).expires_at == world.time() + hb.lease_seconds
 
 
-def test_s_81_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: Host) -> None:
+def test_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: Host) -> None:
     hb.node_leases.release()
     contenders = [twin(world, hb, name) for name in ("HC", "HD")]
     results = race(*(lambda host=host: host.audit(start=True) for host in contenders))
@@ -174,7 +174,7 @@ def test_s_81_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: 
     assert lease(world, hb.node).host == record(world, hb.node).host == winner
 
 
-def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pass(
+def test_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pass(
     world: World, ha: Host
 ) -> None:
     other = twin(world, ha, "HA")
@@ -195,7 +195,7 @@ def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pa
 # --- several nodes of one agent -------------------------------------------------------------------
 
 
-def test_s_87_the_audit_of_one_node_forgets_nothing_of_another(ha: Host) -> None:
+def test_the_audit_of_one_node_forgets_nothing_of_another(ha: Host) -> None:
     a, b = ha, ha.beside("node-b")
     a.claim("i1", F1)
     b.claim("i2", F1)
@@ -209,7 +209,7 @@ def test_s_87_the_audit_of_one_node_forgets_nothing_of_another(ha: Host) -> None
     assert (a.usage, b.usage) == (EMPTY, AS_F1)
 
 
-def test_s_87_an_abort_after_both_were_audited_gives_back_once(ha: Host) -> None:
+def test_an_abort_after_both_were_audited_gives_back_once(ha: Host) -> None:
     a, b = ha, ha.beside("node-b")
     a.claim("i1", F1)
     b.claim("i2", F1)
@@ -220,7 +220,7 @@ def test_s_87_an_abort_after_both_were_audited_gives_back_once(ha: Host) -> None
         assert (a.usage, b.usage) == (EMPTY, AS_F1)
 
 
-def test_s_87_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:
+def test_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:
     a, b = ha, ha.beside("node-b")
     a.claim("i1", F1)
     b.move("i1", "migration")
@@ -232,7 +232,7 @@ def test_s_87_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:
     assert (a.usage, b.usage) == (EMPTY, AS_F1)
 
 
-def test_s_91_a_node_that_came_after_the_list_was_read_stays(world: World, ha: Host) -> None:
+def test_a_node_that_came_after_the_list_was_read_stays(world: World, ha: Host) -> None:
     listed = {ha.node}
     b = ha.beside("node-b")
     # Only the backend's word ends a node (Fleet asks it again, one by one); one that is missing in
@@ -250,7 +250,7 @@ def test_s_91_a_node_that_came_after_the_list_was_read_stays(world: World, ha: H
 # --- nodes that go --------------------------------------------------------------------------------
 
 
-def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
+def test_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
     for round in range(20):
         name = f"i{round}"
         ha.claim(name, F1)
@@ -264,7 +264,7 @@ def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World,
         assert ha.usage == EMPTY
 
 
-def test_s_92_a_claim_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
+def test_a_claim_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
     for round in range(20):
         name = f"i{round}"
         claimed, _ = race(
@@ -278,7 +278,7 @@ def test_s_92_a_claim_and_the_end_of_its_node_wait_for_each_other(world: World, 
         assert ha.usage == EMPTY
 
 
-def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(
+def test_what_was_promised_on_a_removed_node_can_be_given_back(
     world: World, ha: Host, hb: Host
 ) -> None:
     ha.claim("i1", F1)
@@ -290,7 +290,7 @@ def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(
         ha.claim("i2", F1)
 
 
-def test_s_92_removing_twice_is_removing_once(world: World, ha: Host) -> None:
+def test_removing_twice_is_removing_once(world: World, ha: Host) -> None:
     ha.usage_step.mark_deleted(ha.node)
     assert not lease(world, ha.node).live(world.time())
     before = rows(world)

@@ -67,14 +67,14 @@ def write(host: Host, changes: RecordChanges) -> None:
         transaction.write(changes)
 
 
-def test_s_19_dedicated_cpus_are_pinned_and_no_shared_ones_are_used(hn: Host) -> None:
+def test_dedicated_cpus_are_pinned_and_no_shared_ones_are_used(hn: Host) -> None:
     hn.claim("n1", FN)
     assert used(hn, 0) == (4096, 0, [4, 5])
     assert used(hn, 1) == (0, 0, [])
     assert hn.usage == "4608/2/10240"
 
 
-def test_s_20_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
+def test_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
     hn.claim("n1", FN)
     hn.claim("n2", FN4)
     assert used(hn, 0) == (4096, 0, [4, 5])
@@ -82,7 +82,7 @@ def test_s_20_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
     assert hn.usage == "12800/6/20480"
 
 
-def test_s_21_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(
+def test_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(
     world: World, hn: Host
 ) -> None:
     hn.claim("n1", FN)
@@ -98,7 +98,7 @@ def test_s_21_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(
     assert hn.instance("n3") is None
 
 
-def test_s_22_an_abort_sets_cpus_and_memory_free(hn: Host) -> None:
+def test_an_abort_sets_cpus_and_memory_free(hn: Host) -> None:
     hn.claim("n1", FN)
     hn.claim("n2", FN4)
     hn.abort("n2")
@@ -108,14 +108,14 @@ def test_s_22_an_abort_sets_cpus_and_memory_free(hn: Host) -> None:
     assert used(hn, 1) == (8192, 0, [12, 13, 14, 15])
 
 
-def test_s_23_isolation_is_refused_where_cores_have_two_threads(world: World, hn: Host) -> None:
+def test_isolation_is_refused_where_cores_have_two_threads(world: World, hn: Host) -> None:
     with refused(world, "resources.unavailable") as caught:
         hn.claim("n1", FI)
     assert "cores without SMT for thread policy isolate: 1 needed, 0 available" in str(caught.value)
     assert hn.usage == "512/0/0"
 
 
-def test_s_23b_isolation_pins_a_core_of_its_own_where_threads_are_not_shared(world: World) -> None:
+def test_isolation_pins_a_core_of_its_own_where_threads_are_not_shared(world: World) -> None:
     hn = world.numa(topology=numa_cells(siblings=()))
     for number in range(8):
         hn.claim(f"n{number}", FI)
@@ -125,7 +125,7 @@ def test_s_23b_isolation_pins_a_core_of_its_own_where_threads_are_not_shared(wor
         hn.claim("n8", FI)
 
 
-def test_s_24_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
+def test_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
     world: World, hn: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, cpus in {"one": (4,), "two": (4,), "three": (5,), "four": (6,), "five": (7,)}.items():
@@ -146,7 +146,7 @@ def test_s_24_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
         hn.claim("n1", F1)
 
 
-def test_s_24_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> None:
+def test_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> None:
     for name in ("one", "two"):
         write(hn, pinned_to(hn, name, 4))
     assert hn.audit().problems != ()
@@ -156,14 +156,14 @@ def test_s_24_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> No
     hn.claim("n1", FN4)
 
 
-def test_s_25_a_guest_without_cells_changes_no_cell(hn: Host) -> None:
+def test_a_guest_without_cells_changes_no_cell(hn: Host) -> None:
     before = hn.tracker.view(hn.node).cells
     hn.claim("i1", F1)
     assert hn.usage == "2560/1/20480"
     assert hn.tracker.view(hn.node).cells == before
 
 
-def test_s_26_a_running_guest_does_not_go_where_its_pages_have_another_size(world: World) -> None:
+def test_a_running_guest_does_not_go_where_its_pages_have_another_size(world: World) -> None:
     small, large = world.numa("H2M", paged(2048)), world.numa("H1G", paged(1048576))
     small.claim("i1", LARGE, vm_state="active")
     assert [claim.cells[0].page_size_kib for claim in small.claims("i1")] == [2048]
@@ -192,7 +192,7 @@ def test_what_is_counted_of_cells_is_the_same_after_a_restart(hn: Host) -> None:
     assert (after.cells, after.used) == (before.cells, before.used)
 
 
-def test_numa_61_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> None:
+def test_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> None:
     hn.claim("n1", FN)
     before, pins = hn.usage, hn.pinned(0)
     hn.update("n1", image_properties={"hw_cpu_policy": "dedicated"})
@@ -211,7 +211,7 @@ def test_numa_61_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> N
     )
 
 
-def test_numa_61_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_full(
+def test_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_full(
     hn: Host,
 ) -> None:
     for number in range(4):
@@ -230,7 +230,7 @@ def test_numa_61_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_
         hn.update("n0", image_properties={"hw_numa_nodes": "2"})
 
 
-def test_numa_61_a_guest_that_floats_cannot_get_cells_by_a_rebuild(hn: Host) -> None:
+def test_a_guest_that_floats_cannot_get_cells_by_a_rebuild(hn: Host) -> None:
     hn.claim("i1", F1)
     with pytest.raises(WrongTopology):
         hn.update("i1", image_properties={"hw_numa_nodes": "1"})

@@ -1,4 +1,4 @@
-"""Guests that the hypervisor shows and no record knows: resource tracking S88."""
+"""Guests that the hypervisor shows and no record knows."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 COUNTING = ReconcileRules(count_orphans=True)
 
 
-def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(world: World) -> None:
+def test_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(world: World) -> None:
     host = world.plain("HA", rules=COUNTING)
     told = host.audit(domains=(domain("stray", 1024),))
     assert host.usage == "1536/1/2048"
@@ -25,13 +25,13 @@ def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(wor
     assert host.usage == EMPTY
 
 
-def test_s_88_its_cpus_count_if_they_are_known(world: World) -> None:
+def test_the_cpus_of_an_orphan_count_if_they_are_known(world: World) -> None:
     host = world.plain("HA", rules=COUNTING)
     host.audit(domains=(domain("stray", 1024, vcpus=2), domain("other", 512)))
     assert host.usage == "2048/3/2048"
 
 
-def test_s_88_else_it_is_only_told(ha: Host) -> None:
+def test_otherwise_an_orphan_is_only_reported(ha: Host) -> None:
     (drift,) = ha.audit(domains=(domain("stray", 1024),)).drift
     assert "stray" in drift.detail
     assert "1024 MiB" in drift.detail
@@ -40,7 +40,7 @@ def test_s_88_else_it_is_only_told(ha: Host) -> None:
     assert ha.usage == EMPTY
 
 
-def test_s_88_of_two_nodes_the_one_that_shows_it_counts_it(world: World) -> None:
+def test_of_two_nodes_the_one_that_shows_it_counts_it(world: World) -> None:
     a = world.plain("HA", rules=COUNTING)
     b = a.beside("node-b")
     a.audit(domains=(domain("stray", 1024),))
@@ -48,7 +48,7 @@ def test_s_88_of_two_nodes_the_one_that_shows_it_counts_it(world: World) -> None
     assert (a.usage, b.usage) == ("1536/1/2048", EMPTY)
 
 
-def test_s_88_a_guest_of_another_node_of_the_host_is_nobodys_orphan(world: World) -> None:
+def test_a_guest_of_another_node_of_the_host_is_nobodys_orphan(world: World) -> None:
     """Some hypervisors show all guests of a host, whatever node they are on."""
     a = world.plain("HA", rules=COUNTING)
     b = a.beside("node-b")
@@ -58,14 +58,14 @@ def test_s_88_a_guest_of_another_node_of_the_host_is_nobodys_orphan(world: World
     assert (a.usage, b.usage) == (AS_F1, EMPTY)
 
 
-def test_s_88_a_guest_that_a_record_knows_is_counted_once(world: World) -> None:
+def test_a_guest_that_a_record_knows_is_counted_once(world: World) -> None:
     host = world.plain("HA", rules=COUNTING)
     host.claim("i1", F1)
     assert host.audit(domains=(domain("i1", 2048, 1),)).drift == ()
     assert host.usage == AS_F1
 
 
-def test_s_88_a_guest_on_its_way_is_no_orphan_at_either_end(world: World) -> None:
+def test_a_guest_on_its_way_is_no_orphan_at_either_end(world: World) -> None:
     ha, hb = world.plain("HA", rules=COUNTING), world.plain("HB", rules=COUNTING)
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")

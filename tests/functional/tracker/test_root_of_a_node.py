@@ -61,7 +61,7 @@ def reserved_disk(placement: PlacementServer) -> int:
     return found
 
 
-def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(
+def test_a_capability_comes_and_goes_and_what_others_set_stays(
     made: Made, placement: PlacementServer
 ) -> None:
     agent = made()
@@ -77,7 +77,7 @@ def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(
 
 
 @pytest.mark.parametrize("by_agent", [True, False])
-def test_s_103_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_off(
+def test_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_off(
     made: Made, placement: PlacementServer, by_agent: bool
 ) -> None:
     made(enabled=False if by_agent else None).once()
@@ -90,20 +90,20 @@ def test_s_103_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_o
     assert (DISABLED in placement.other.traits(ROOT)) is not by_agent
 
 
-def test_s_103_an_unset_switch_disables_nothing(made: Made, placement: PlacementServer) -> None:
+def test_an_unset_switch_disables_nothing(made: Made, placement: PlacementServer) -> None:
     made().once()
     assert DISABLED not in placement.other.traits(ROOT)
 
 
 @pytest.mark.parametrize(("mib", "gib"), [(2048, 2), (2049, 3)])
-def test_s_104_reserved_disk_is_rounded_up_where_the_driver_says_nothing(
+def test_reserved_disk_is_rounded_up_where_the_driver_says_nothing(
     made: Made, placement: PlacementServer, mib: int, gib: int
 ) -> None:
     made(reserved_disk_mib=mib).once()
     assert reserved_disk(placement) == gib
 
 
-def test_s_104_what_the_driver_reserves_is_never_overridden(
+def test_what_the_driver_reserves_is_never_overridden(
     made: Made, placement: PlacementServer
 ) -> None:
     def seven(tree: ProviderTree) -> None:

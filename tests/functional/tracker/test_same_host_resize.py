@@ -40,7 +40,7 @@ def finished(claimed: Host) -> Host:
     return claimed
 
 
-def test_s_44_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
+def test_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
     assert claimed.usage == "10752/6/105472"
     migration = claimed.migration("i1")
     assert (migration.type, migration.status, migration.same_node) == (
@@ -58,7 +58,7 @@ def test_s_44_both_halves_count_and_belong_to_one_migration(claimed: Host) -> No
     )
 
 
-def test_s_44_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> None:
+def test_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active", task_state="resize_prep")
     asked = record(ha)
@@ -71,20 +71,20 @@ def test_s_44_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> N
     assert ha.usage == "10752/6/105472"
 
 
-def test_s_44_a_second_resize_of_a_guest_that_moves_is_refused(world: World, claimed: Host) -> None:
+def test_a_second_resize_of_a_guest_that_moves_is_refused(world: World, claimed: Host) -> None:
     with refused(world, "instance.claimed"):
         claimed.move("i1", "resize", F3, id="another")
     assert claimed.usage == "10752/6/105472"
 
 
-def test_s_45_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
+def test_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
     view = claimed.audit()
     assert claimed.usage == "10752/6/105472"
     assert (view.problems, view.drift) == ((), ())
     assert (view.usage.instances, view.usage.claims, view.usage.migrations) == (1, 2, 1)
 
 
-def test_s_45_old_and_new_pins_do_not_overlap(hn: Host) -> None:
+def test_old_and_new_pins_do_not_overlap(hn: Host) -> None:
     hn.claim("i1", FN)
     hn.update("i1", vm_state="active", task_state="resize_prep")
     hn.move("i1", "resize", FN4)
@@ -99,7 +99,7 @@ def test_s_45_old_and_new_pins_do_not_overlap(hn: Host) -> None:
     assert hn.usage == "12800/6/20480"
 
 
-def test_s_46_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
+def test_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
     view = finished.audit()
     assert finished.usage == "10752/6/105472"
     assert finished.migration("i1").status == "finished"
@@ -108,7 +108,7 @@ def test_s_46_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> Non
     assert (view.problems, view.drift) == ((), ())
 
 
-def test_s_47_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
+def test_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
     finished.tracker.confirm(finished.move_id("i1"))
     assert finished.usage == "8704/5/84992"
     assert finished.migration("i1").status == "confirmed"
@@ -121,7 +121,7 @@ def test_s_47_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> No
     assert finished.audit().usage.instances == 1
 
 
-def test_s_48_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None:
+def test_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None:
     finished.tracker.confirm(finished.move_id("i1"))
     before = rows(world)
     assert finished.tracker.confirm(finished.move_id("i1")).repeated
@@ -129,9 +129,7 @@ def test_s_48_confirmed_twice_is_confirmed_once(world: World, finished: Host) ->
     assert finished.usage == "8704/5/84992"
 
 
-def test_s_48_a_confirmed_resize_is_neither_reverted_nor_aborted(
-    world: World, finished: Host
-) -> None:
+def test_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finished: Host) -> None:
     finished.tracker.confirm(finished.move_id("i1"))
     finished.update("i1", task_state="resize_reverting")
     with refused(world, "state.wrong"):
@@ -141,7 +139,7 @@ def test_s_48_a_confirmed_resize_is_neither_reverted_nor_aborted(
     assert finished.usage == "8704/5/84992"
 
 
-def test_s_49_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
+def test_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
     finished.update("i1", task_state="resize_reverting")
     finished.tracker.revert(finished.move_id("i1"))
     assert finished.usage == "2560/2/22528"
@@ -157,7 +155,7 @@ def test_s_49_a_reverted_resize_leaves_the_old_half_alone(world: World, finished
     assert rows(world) == before
 
 
-def test_s_49_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
+def test_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
     hn.claim("i1", FN)
     hn.update("i1", vm_state="active", task_state="resize_prep")
     hn.move("i1", "resize", FN4)
@@ -169,7 +167,7 @@ def test_s_49_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
 
 
 @pytest.mark.parametrize("task_state", [None, "resize_confirming"])
-def test_s_50_a_revert_that_nobody_announced_is_refused(
+def test_a_revert_that_nobody_announced_is_refused(
     world: World, finished: Host, task_state: str | None
 ) -> None:
     finished.update("i1", task_state=task_state)
@@ -179,7 +177,7 @@ def test_s_50_a_revert_that_nobody_announced_is_refused(
     assert finished.migration("i1").status == "finished"
 
 
-def test_s_51_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host) -> None:
+def test_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host) -> None:
     claimed.tracker.abort(claimed.move_id("i1"))
     assert claimed.migration("i1").status == "cancelled"
     assert halves(claimed) == {"only": "f1"}
@@ -196,13 +194,13 @@ def test_s_51_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host
     assert rows(world) == before
 
 
-def test_s_51_a_resize_that_has_arrived_is_not_aborted(world: World, finished: Host) -> None:
+def test_a_resize_that_has_arrived_is_not_aborted(world: World, finished: Host) -> None:
     with refused(world, "state.wrong"):
         finished.tracker.abort(finished.move_id("i1"))
     assert finished.usage == "10752/6/105472"
 
 
-def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(
+def test_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(
     world: World, claimed: Host
 ) -> None:
     claimed.restart()
@@ -238,7 +236,7 @@ def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until
     )
 
 
-def test_s_52_a_resize_that_rests_for_a_short_time_only_is_left_alone(
+def test_a_resize_that_rests_for_a_short_time_only_is_left_alone(
     world: World, claimed: Host
 ) -> None:
     claimed.update("i1", task_state=None)
@@ -247,7 +245,7 @@ def test_s_52_a_resize_that_rests_for_a_short_time_only_is_left_alone(
     assert claimed.usage == "10752/6/105472"
 
 
-def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
+def test_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
     world: World, claimed: Host
 ) -> None:
     claimed.update("i1", task_state=None)
@@ -258,7 +256,7 @@ def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
     assert claimed.usage == "10752/6/105472"
 
 
-def test_s_53_a_deleted_guest_gives_all_back_at_once(world: World, finished: Host) -> None:
+def test_a_deleted_guest_gives_all_back_at_once(world: World, finished: Host) -> None:
     finished.tracker.confirm(finished.move_id("i1"))
     finished.update("i1", vm_state="deleted", deleted=True)
     assert finished.usage == "512/1/2048"
@@ -268,7 +266,7 @@ def test_s_53_a_deleted_guest_gives_all_back_at_once(world: World, finished: Hos
     assert finished.usage == "512/1/2048"
 
 
-def test_s_53_a_guest_that_is_deleted_in_the_middle_gives_both_halves_back(claimed: Host) -> None:
+def test_a_guest_that_is_deleted_in_the_middle_gives_both_halves_back(claimed: Host) -> None:
     claimed.update("i1", vm_state="deleted", deleted=True)
     assert claimed.usage == "512/1/2048"
     assert claimed.migration("i1").status == "cancelled"
@@ -299,12 +297,12 @@ def gpus(host: Host) -> list[str | None]:
     ]
 
 
-def test_s_54_the_new_half_gets_another_device(hp: Host) -> None:
+def test_the_new_half_gets_another_device(hp: Host) -> None:
     assert gpus(hp) == ["old", "new"]
     assert hp.usage == "12800/7/105472"
 
 
-def test_s_54_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
+def test_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
     hp.tracker.finish(hp.move_id("i1"))
     hp.tracker.confirm(hp.move_id("i1"))
     assert gpus(hp) == [None, "only"]
@@ -313,7 +311,7 @@ def test_s_54_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
     assert hp.usage == "8704/5/84992"
 
 
-def test_s_54_a_reverted_resize_frees_the_new_device_only(hp: Host) -> None:
+def test_a_reverted_resize_frees_the_new_device_only(hp: Host) -> None:
     hp.tracker.finish(hp.move_id("i1"))
     hp.update("i1", vm_state="resized", task_state="resize_reverting")
     hp.tracker.revert(hp.move_id("i1"))

@@ -1,4 +1,4 @@
-"""The numbers of a node (resource-tracker.md 1.10)."""
+"""The numbers of a node."""
 
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance

@@ -34,7 +34,7 @@ from agent.tracker.stored_state import PlannedChange, StoredState
 
 def claim_instance(
     state: NodeState,
-    known: StoredState,
+    stored: StoredState,
     request: InstanceClaim,
     now: float,
     planning: ClaimPlanner = AT_ONCE,
@@ -43,18 +43,18 @@ def claim_instance(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated_claim(known, request)) is not None:
+    if (before := repeated_claim(stored, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
     check_not_elsewhere(request.instance, state)
-    instance = _with_record(request.instance, known.instance)
-    if not known.has_left:
+    instance = _with_record(request.instance, stored.instance)
+    if not stored.has_left:
         check_not_elsewhere(instance, state)
-    if known.claims:
+    if stored.claims:
         raise InstanceClaimed(
-            f"instance {instance.uuid} has claim {known.claims[0].id} already",
+            f"instance {instance.uuid} has claim {stored.claims[0].id} already",
             "abort that first, or use its id",
-            claim=known.claims[0].id,
+            claim=stored.claims[0].id,
         )
     reserved = planning.reserve(state, GuestRequest.of(request, instance, instance.flavor))
     node = state.node
@@ -86,7 +86,7 @@ def claim_instance(
     )
 
 
-def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) -> PlannedChange:
+def abort_claim(stored: StoredState, now: float, shown: Iterable[Domain] = ()) -> PlannedChange:
     """Give back the claim of a guest or of devices; harmless when repeated. ``shown``: the guests
     that the hypervisor shows on the claim's node.
 
@@ -94,7 +94,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
     :raises WrongState: the claim is part of a move; or its guest was built and is not known to be
         gone, or runs.
     """
-    claim = existing_claim(known)
+    claim = existing_claim(stored)
     if not claim.open:
         return PlannedChange(claim)
     if claim.migration is not None:
@@ -102,7 +102,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
             f"claim {claim.id} is part of migration {claim.migration}",
             "abort, confirm or revert that",
         )
-    instance = known.instance
+    instance = stored.instance
     if (
         claim.purpose != "devices"
         and instance is not None
@@ -127,7 +127,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
                 "then again"
             ),
         )
-    changes = give_back([claim], known, now)
+    changes = give_back([claim], stored, now)
     if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
         changes += RecordChanges(
             instances=(replace(instance, host=None, node=None, updated_at=now),)
@@ -137,7 +137,7 @@ def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) ->
 
 def claim_devices(
     state: NodeState,
-    known: StoredState,
+    stored: StoredState,
     request: DeviceClaim,
     now: float,
     planning: ClaimPlanner = AT_ONCE,
@@ -146,12 +146,12 @@ def claim_devices(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated_claim(known, request)) is not None:
+    if (before := repeated_claim(stored, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
-    if known.instance is None:
+    if stored.instance is None:
         raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
-    if all(claim.node != state.node.uuid for claim in known.claims):
+    if all(claim.node != state.node.uuid for claim in stored.claims):
         raise InstanceElsewhere(
             f"instance {request.instance} has no claim on node {printable(state.node.name)}",
             "claim its room first",
@@ -159,7 +159,9 @@ def claim_devices(
     devices = planning.choose_devices(
         state,
         request.devices,
-        *_near(known.instance, [claim for claim in known.claims if claim.node == state.node.uuid]),
+        *_near(
+            stored.instance, [claim for claim in stored.claims if claim.node == state.node.uuid]
+        ),
     )
     claim = Claim(
         id=request.id,
@@ -199,18 +201,18 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
     ), guest.pci_policy if guest is not None else None
 
 
-def allocate_devices(known: StoredState, now: float) -> PlannedChange:
+def allocate_devices(stored: StoredState, now: float) -> PlannedChange:
     """Record that the claimed devices are in use.
 
     :raises UnknownClaim: there is no such claim.
     :raises WrongState: it was released.
     """
-    claim = existing_claim(known)
+    claim = existing_claim(stored)
     if not claim.open:
         raise WrongState(f"claim {claim.id} was released", "claim the devices again")
     waiting = [
         device
-        for device in known.devices
+        for device in stored.devices
         if device.holder == claim.id and device.state == "claimed"
     ]
     if not waiting:
@@ -227,23 +229,23 @@ def allocate_devices(known: StoredState, now: float) -> PlannedChange:
 
 
 def free_devices_of(
-    state: NodeState, known: StoredState, only: DeviceState | None, now: float
+    state: NodeState, stored: StoredState, only: DeviceState | None, now: float
 ) -> RecordChanges:
     """Free the devices that the guest has on this node beside those of its own claim; with
     ``only``, those claims of which all devices are in that state.
     """
     kinds: dict[str, set[str]] = {}
-    for device in known.devices:
+    for device in stored.devices:
         if device.holder is not None:
             kinds.setdefault(device.holder, set()).add(device.state)
     ended = [
         claim
-        for claim in known.claims
+        for claim in stored.claims
         if claim.purpose == "devices"
         and claim.node == state.node.uuid
         and (only is None or kinds.get(claim.id) == {only})
     ]
-    return release_claims(ended, known, now)
+    return release_claims(ended, stored, now)
 
 
 # --- what claims and moves share ------------------------------------------------------------------
@@ -267,42 +269,42 @@ def check_ready(state: NodeState) -> None:
 
 
 def repeated_claim(
-    known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
+    stored: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
 ) -> Claim | None:
     """Return the open claim that an earlier, equal request made; None if there is none.
 
     :raises ClaimIdTaken: another request made the claim with this id.
     :raises ClaimReleased: the claim was given back since.
     """
-    claim = claim_made_by(known, request)
+    claim = claim_made_by(stored, request)
     if claim is not None and not claim.open:
         raise ClaimReleased(f"claim {request.id} was given back", "use a new id for a new claim")
     return claim
 
 
 def claim_made_by(
-    known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
+    stored: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
 ) -> Claim | None:
     """Return the claim that an earlier, equal request made, open or released; None if there is
     none.
 
     :raises ClaimIdTaken: another request made the claim with this id.
     """
-    if known.claim is not None and known.claim.digest != digest(request):
+    if stored.claim is not None and stored.claim.digest != digest(request):
         raise ClaimIdTaken(
             f"claim {request.id} exists, with another request", "use a new id for a new claim"
         )
-    return known.claim
+    return stored.claim
 
 
-def existing_claim(known: StoredState) -> Claim:
+def existing_claim(stored: StoredState) -> Claim:
     """Return the claim with the operation's id.
 
     :raises UnknownClaim: there is none.
     """
-    if known.claim is None:
+    if stored.claim is None:
         raise UnknownClaim("no claim has that id", "see agent claims")
-    return known.claim
+    return stored.claim
 
 
 def check_not_elsewhere(instance: Instance, state: NodeState) -> None:

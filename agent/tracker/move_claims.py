@@ -42,7 +42,7 @@ HOST_DECIDES = ("large", "any")
 
 def claim_move(
     state: NodeState,
-    known: StoredState,
+    stored: StoredState,
     request: MoveClaim,
     now: float,
     planning: ClaimPlanner = AT_ONCE,
@@ -52,7 +52,7 @@ def claim_move(
 
     :raises TrackerError: the claim is denied.
     """
-    if (before := repeated_claim(known, request)) is not None:
+    if (before := repeated_claim(stored, request)) is not None:
         return PlannedChange(before)
     check_ready(state)
     node = state.node
@@ -64,9 +64,9 @@ def claim_move(
             ),
             "name its host, or none",
         )
-    instance = _moving_instance(known, request)
-    source = _source_claim(node.uuid, node.host, known, request, instance)
-    migration = _migration_record(known, request, instance, source, now)
+    instance = _moving_instance(stored, request)
+    source = _source_claim(node.uuid, node.host, stored, request, instance)
+    migration = _migration_record(stored, request, instance, source, now)
     migration = replace(
         migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
     )
@@ -94,13 +94,13 @@ def claim_move(
     kept = hold_reservation(
         claim, reserved, "claimed" if request.type == "live-migration" else "allocated"
     )
-    changes = _moving_changes(known, request, instance, source, migration, now)
+    changes = _moving_changes(stored, request, instance, source, migration, now)
     return PlannedChange(
         claim, changes + RecordChanges(migrations=(migration,), claims=(claim,)) + kept
     )
 
 
-def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
+def repeat(stored: StoredState, request: MoveClaim, host: str) -> PlannedChange:
     """Answer a request for a move that is on record already.
 
     If ``host`` is the source, the answer is the claim whatever became of the move, because the
@@ -110,14 +110,14 @@ def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
     :raises ClaimReleased: the claim was given back, and ``host`` is the destination's host.
     :raises UnknownClaim: there is no such claim any more.
     """
-    if known.migration is None or known.migration.dest_compute == host:
-        repeated_claim(known, request)
+    if stored.migration is None or stored.migration.dest_compute == host:
+        repeated_claim(stored, request)
     else:
-        claim_made_by(known, request)
-    return PlannedChange(existing_claim(known))
+        claim_made_by(stored, request)
+    return PlannedChange(existing_claim(stored))
 
 
-def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) -> PlannedChange:
+def leave(state: NodeState, stored: StoredState, request: MoveClaim, now: float) -> PlannedChange:
     """Turn the guest's claim on this node into the old half of a move to a host with a store of its
     own.
 
@@ -125,7 +125,7 @@ def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) 
     """
     # The states are not compared, because a source that was down has missed the changes of them.
     instance = _with_given_states(
-        _moving_instance(known, replace(request, given_fields=request.given_fields - STATES)),
+        _moving_instance(stored, replace(request, given_fields=request.given_fields - STATES)),
         request,
     )
     if request.host is None:
@@ -133,8 +133,8 @@ def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) 
             f"node {request.node} is not managed here",
             "ask the agent of its host; or say its host, if that has a store of its own",
         )
-    source = _source_claim(state.node.uuid, None, known, request, instance)
-    migration = _migration_record(known, request, instance, source, now)
+    source = _source_claim(state.node.uuid, None, stored, request, instance)
+    migration = _migration_record(stored, request, instance, source, now)
     migration = replace(migration, dest_compute=request.host, dest_node=request.node)
     departure = Claim(
         id=request.id,
@@ -149,24 +149,24 @@ def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) 
         created_at=now,
         updated_at=now,
     )
-    changes = _moving_changes(known, request, instance, source, migration, now)
+    changes = _moving_changes(stored, request, instance, source, migration, now)
     return PlannedChange(
         departure, changes + RecordChanges(migrations=(migration,), claims=(departure,))
     )
 
 
-def _moving_instance(known: StoredState, request: MoveClaim) -> Instance:
+def _moving_instance(stored: StoredState, request: MoveClaim) -> Instance:
     """Return the instance as it is on record; as the caller describes it if there is no record, or
     if the record only says that it is on a host with a store of its own.
 
     :raises InvalidTrackerRequest: the caller leaves fields to the records that they do not have.
     :raises InstanceDiffers: the request contradicts the record.
     """
-    kept, given = known.instance, request.instance
+    kept, given = stored.instance, request.instance
     is_here = kept is not None and not (
-        known.has_left and not kept.deleted and given.host in known.strange_hosts
+        stored.has_left and not kept.deleted and given.host in stored.strange_hosts
     )
-    _check_agrees(kept if is_here else None, known, request)
+    _check_agrees(kept if is_here else None, stored, request)
     if kept is not None and is_here:
         return kept
     if given.flavor == RECORDED_FLAVOR:
@@ -191,7 +191,7 @@ def _with_given_states(instance: Instance, request: MoveClaim) -> Instance:
     )
 
 
-def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim) -> None:
+def _check_agrees(kept: Instance | None, stored: StoredState, request: MoveClaim) -> None:
     """Check that the request's instance and migration agree with the records. ``kept``: the record
     of the instance, None if it does not count.
 
@@ -203,13 +203,13 @@ def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim)
         else []
     )
     if kept is not None and request.page_size_kib is not None:
-        there = _claim_on(kept.node, known)
+        there = _claim_on(kept.node, stored)
         if there is not None and _page_size(there) != request.page_size_kib:
             differences.append(
                 f"its page size in KiB is {_page_size(there)}, not {request.page_size_kib}"
             )
     if (made := request.migration) is not None:
-        begun = known.migration
+        begun = stored.migration
         if begun is None and kept is not None:
             begun = replace(made, source_compute=kept.host, source_node=kept.node)
         if begun is not None and begun.instance == made.instance:
@@ -245,7 +245,11 @@ def _differences(kept: object, given: object, names: Iterable[str]) -> Iterator[
 
 
 def _source_claim(
-    dest: ProviderUuid, host: str | None, known: StoredState, request: MoveClaim, instance: Instance
+    dest: ProviderUuid,
+    host: str | None,
+    stored: StoredState,
+    request: MoveClaim,
+    instance: Instance,
 ) -> Claim | None:
     """Return the claim at the source, which becomes the old half; None if the source keeps its
     records in another store.
@@ -267,7 +271,7 @@ def _source_claim(
             ),
             "give one for a resize only",
         )
-    moving = [claim for claim in known.claims if claim.migration is not None]
+    moving = [claim for claim in stored.claims if claim.migration is not None]
     if moving:
         what = f"instance {instance.uuid} is being moved by migration {moving[0].migration}"
         raise InstanceClaimed(what, "confirm, revert or abort that first", claim=moving[0].id)
@@ -276,18 +280,19 @@ def _source_claim(
         raise InvalidTrackerRequest(
             f"instance {instance.uuid} is on node {dest} already", "another destination"
         )
-    return _claim_on(instance.node, known)
+    return _claim_on(instance.node, stored)
 
 
-def _claim_on(node: ProviderUuid | None, known: StoredState) -> Claim | None:
+def _claim_on(node: ProviderUuid | None, stored: StoredState) -> Claim | None:
     """Return the guest's own claim on the node; None if it has none."""
     return next(
-        (claim for claim in known.claims if claim.purpose != "devices" and claim.node == node), None
+        (claim for claim in stored.claims if claim.purpose != "devices" and claim.node == node),
+        None,
     )
 
 
 def _moving_changes(
-    known: StoredState,
+    stored: StoredState,
     request: MoveClaim,
     instance: Instance,
     source: Claim | None,
@@ -305,14 +310,14 @@ def _moving_changes(
     moving = replace(instance, created_at=instance.created_at or now, updated_at=now)
     if request.flavor is not None:
         moving = replace(moving, old_flavor=instance.flavor, new_flavor=request.flavor)
-    is_new = instance is not known.instance
+    is_new = instance is not stored.instance
     return RecordChanges(
         instances=(moving,) if request.type == "resize" or is_new else (), claims=source_claims
     )
 
 
 def _migration_record(
-    known: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float
+    stored: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float
 ) -> Migration:
     """Return the record of the move, as far as it is about the instance.
 
@@ -329,7 +334,7 @@ def _migration_record(
         old_flavor_id=instance.flavor.id,
         created_at=now,
     )
-    found = known.migration or request.migration or made
+    found = stored.migration or request.migration or made
     if found.instance != instance.uuid or found.type != request.type:
         raise InvalidTrackerRequest(
             f"migration {found.uuid} is a {found.type} of instance {found.instance}",

@@ -40,14 +40,14 @@ UNDER_WAY: tuple[MigrationStatus, ...] = (
 HEARD_AGAIN = 60.0
 
 
-def finish(known: StoredState, now: float) -> PlannedChange:
+def finish(stored: StoredState, now: float) -> PlannedChange:
     """Record that the guest runs at the destination, to which it belongs from then on. A move that
     needs no confirmation gives the source back.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it was aborted.
     """
-    claim, migration = _move_records(known)
+    claim, migration = _move_records(stored)
     leaves = is_departure(claim, migration)
     # An agent that was down gets the reports of all steps in their order, even if the guest has
     # moved on, or back, since.
@@ -66,8 +66,8 @@ def finish(known: StoredState, now: float) -> PlannedChange:
     changes = RecordChanges()
     if migration.type in ARRIVED:
         arrived = claim if leaves else replace(arrived, half="only", migration=None)
-        changes = give_back(_halves(known, migration, "old"), known, now)
-    instance = _moved_instance(known)
+        changes = give_back(_halves(stored, migration, "old"), stored, now)
+    instance = _moved_instance(stored)
     flavor = (
         instance.new_flavor
         if migration.type == "resize" and instance.new_flavor is not None
@@ -92,22 +92,22 @@ def finish(known: StoredState, now: float) -> PlannedChange:
         arrived,
         changes
         + RecordChanges(instances=(owned,), migrations=(ended,), claims=(arrived,))
-        + _attach_devices(known, claim, now),
+        + _attach_devices(stored, claim, now),
     )
 
 
-def confirm(known: StoredState, now: float) -> PlannedChange:
+def confirm(stored: StoredState, now: float) -> PlannedChange:
     """Record that the move stays: the source gives its half back.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has not arrived.
     """
-    claim, migration = _move_records(known)
+    claim, migration = _move_records(stored)
     if migration.status == "confirmed":
         return PlannedChange(claim)
     _check_status(migration, "finished", "confirming")
-    instance = replace(_moved_instance(known), old_flavor=None, new_flavor=None, updated_at=now)
-    changes = give_back(_halves(known, migration, "old"), known, now)
+    instance = replace(_moved_instance(stored), old_flavor=None, new_flavor=None, updated_at=now)
+    changes = give_back(_halves(stored, migration, "old"), stored, now)
     ended = replace(migration, status="confirmed", updated_at=now)
     changes += RecordChanges(instances=(instance,), migrations=(ended,))
     if is_departure(claim, migration):
@@ -116,24 +116,24 @@ def confirm(known: StoredState, now: float) -> PlannedChange:
     return PlannedChange(kept, changes + RecordChanges(claims=(kept,)))
 
 
-def revert(known: StoredState, now: float) -> PlannedChange:
+def revert(stored: StoredState, now: float) -> PlannedChange:
     """Record that the guest goes back: the destination gives its half back, and the guest belongs
     to the source again.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has not arrived, or the instance is not about to go back.
     """
-    claim, migration = _move_records(known)
+    claim, migration = _move_records(stored)
     if migration.status == "reverted":
         return PlannedChange(claim)
     _check_status(migration, "finished", "reverting")
-    instance = _moved_instance(known)
+    instance = _moved_instance(stored)
     if instance.task_state != "resize_reverting" and not is_departure(claim, migration):
         raise WrongState(
             f"instance {instance.uuid} has task state {instance.task_state or 'none'}",
             "set it to resize_reverting before the revert",
         )
-    changes = give_back([claim], known, now)
+    changes = give_back([claim], stored, now)
     back = replace(
         instance,
         host=migration.source_compute,
@@ -145,19 +145,19 @@ def revert(known: StoredState, now: float) -> PlannedChange:
     )
     ended = replace(migration, status="reverted", updated_at=now)
     only = RecordChanges(
-        instances=(back,), migrations=(ended,), claims=_old_half_alone(known, migration, now)
+        instances=(back,), migrations=(ended,), claims=_old_half_alone(stored, migration, now)
     )
     return PlannedChange(changes.claims[0] if claim.open else claim, changes + only)
 
 
-def abort(known: StoredState, now: float) -> PlannedChange:
+def abort(stored: StoredState, now: float) -> PlannedChange:
     """Give the move up before it has arrived: the destination gives its half back, and the
     migration's record ends at once.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it has arrived.
     """
-    claim, migration = _move_records(known)
+    claim, migration = _move_records(stored)
     left = is_departure(claim, migration) and migration.status in STAYS
     # If the half was dropped before, the rest of the move still has to be ended.
     if not claim.open and not migration.in_progress and not left:
@@ -167,27 +167,27 @@ def abort(known: StoredState, now: float) -> PlannedChange:
             f"move {claim.id} has arrived: migration {migration.uuid} is {migration.status}",
             "confirm or revert it",
         )
-    changes = give_back([claim], known, now) + RecordChanges(
-        claims=_old_half_alone(known, migration, now)
+    changes = give_back([claim], stored, now) + RecordChanges(
+        claims=_old_half_alone(stored, migration, now)
     )
     if migration.in_progress:
         changes += RecordChanges(
             migrations=(replace(migration, status=GIVEN_UP[migration.type], updated_at=now),)
         )
-    if known.instance is not None and known.instance.new_flavor is not None:
+    if stored.instance is not None and stored.instance.new_flavor is not None:
         changes += RecordChanges(
-            instances=(replace(known.instance, old_flavor=None, new_flavor=None, updated_at=now),)
+            instances=(replace(stored.instance, old_flavor=None, new_flavor=None, updated_at=now),)
         )
     return PlannedChange(changes.claims[0] if claim.open else claim, changes)
 
 
-def progress(known: StoredState, status: MigrationStatus, now: float) -> PlannedChange:
+def progress(stored: StoredState, status: MigrationStatus, now: float) -> PlannedChange:
     """Record that the move has reached ``status``, or is still there. Gives nothing back.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: it is over, or past that status.
     """
-    claim, migration = _move_records(known)
+    claim, migration = _move_records(stored)
     if migration.status == status and (
         status not in UNDER_WAY or now - migration.updated_at < HEARD_AGAIN
     ):
@@ -207,30 +207,30 @@ def progress(known: StoredState, status: MigrationStatus, now: float) -> Planned
     )
 
 
-def drop(known: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
+def drop(stored: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
     """Give one half of a move back, and nothing else; harmless when repeated."""
     return give_back(
-        [claim for claim in known.claims if claim.migration == migration and claim.half == half],
-        known,
+        [claim for claim in stored.claims if claim.migration == migration and claim.half == half],
+        stored,
         now,
     )
 
 
-def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
+def drop_half(stored: StoredState, half: Half, now: float) -> PlannedChange:
     """Give one half of a move back, found by the move's id, unless the guest is at that end.
 
     :raises UnknownClaim: there is no such move.
     :raises WrongState: the guest is at that end of the move.
     """
-    claim, migration = _move_records(known)
-    halves = _halves(known, migration, half)
-    if halves and _is_at(half, halves, known, claim, migration):
+    claim, migration = _move_records(stored)
+    halves = _halves(stored, migration, half)
+    if halves and _is_at(half, halves, stored, claim, migration):
         what = (
             f"move {claim.id}: its guest is at the {'destination' if half == 'new' else 'source'}, "
             f"migration {migration.uuid} is {migration.status}"
         )
         raise WrongState(what, "abort, revert or confirm the move")
-    changes = drop(known, migration.uuid, half, now)
+    changes = drop(stored, migration.uuid, half, now)
     if changes and half == "old" and migration.status == "finished":
         # Because the guest has no resources at the source to go back to.
         changes += RecordChanges(
@@ -241,25 +241,25 @@ def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
     )
 
 
-def _move_records(known: StoredState) -> tuple[Claim, Migration]:
+def _move_records(stored: StoredState) -> tuple[Claim, Migration]:
     """Return the claim with the move's id and the migration.
 
     :raises UnknownClaim: there is no such move.
     """
-    claim = existing_claim(known)
-    if claim.purpose != "move" or known.migration is None:
+    claim = existing_claim(stored)
+    if claim.purpose != "move" or stored.migration is None:
         raise UnknownClaim(f"claim {claim.id} is no move", "see agent migrations")
-    return claim, known.migration
+    return claim, stored.migration
 
 
-def _moved_instance(known: StoredState) -> Instance:
-    if known.instance is None:
+def _moved_instance(stored: StoredState) -> Instance:
+    if stored.instance is None:
         raise UnknownClaim("the record of the moved instance is gone", "see agent migrations")
-    return known.instance
+    return stored.instance
 
 
 def _is_at(
-    half: Half, halves: Iterable[Claim], known: StoredState, claim: Claim, migration: Migration
+    half: Half, halves: Iterable[Claim], stored: StoredState, claim: Claim, migration: Migration
 ) -> bool:
     """Return whether the guest is, or may be, at that half of its move, or is about to go back
     there.
@@ -271,8 +271,8 @@ def _is_at(
     if half == "new":
         return arrived and not goes_back
     # A move that was given up has left the guest where its record says.
-    stayed = known.instance is not None and any(
-        known.instance.node == half_claim.node for half_claim in halves
+    stayed = stored.instance is not None and any(
+        stored.instance.node == half_claim.node for half_claim in halves
     )
     return goes_back or (not arrived and (migration.in_progress or stayed))
 
@@ -285,19 +285,19 @@ def _check_status(migration: Migration, *allowed: MigrationStatus) -> None:
         )
 
 
-def _halves(known: StoredState, migration: Migration, half: Half) -> list[Claim]:
+def _halves(stored: StoredState, migration: Migration, half: Half) -> list[Claim]:
     return [
-        claim for claim in known.claims if claim.migration == migration.uuid and claim.half == half
+        claim for claim in stored.claims if claim.migration == migration.uuid and claim.half == half
     ]
 
 
-def _attach_devices(known: StoredState, claim: Claim, now: float) -> RecordChanges:
+def _attach_devices(stored: StoredState, claim: Claim, now: float) -> RecordChanges:
     """Return the changes that mark as in use the devices that the guest got at the destination
     while it was on its way.
     """
-    here = {held.id: held for held in known.claims if held.node == claim.node}
+    here = {held.id: held for held in stored.claims if held.node == claim.node}
     devices = [
-        device for device in known.devices if device.holder in here and device.state == "claimed"
+        device for device in stored.devices if device.holder in here and device.state == "claimed"
     ]
     used = [held for held in here.values() if held.purpose == "devices" and held.state == "held"]
     return RecordChanges(
@@ -306,9 +306,9 @@ def _attach_devices(known: StoredState, claim: Claim, now: float) -> RecordChang
     )
 
 
-def _old_half_alone(known: StoredState, migration: Migration, now: float) -> tuple[Claim, ...]:
+def _old_half_alone(stored: StoredState, migration: Migration, now: float) -> tuple[Claim, ...]:
     """Return the old half as the only claim again."""
     return tuple(
         replace(claim, half="only", migration=None, updated_at=now)
-        for claim in _halves(known, migration, "old")
+        for claim in _halves(stored, migration, "old")
     )

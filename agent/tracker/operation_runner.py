@@ -85,7 +85,7 @@ class OperationRunner:
         try:
             return self.carry_out(
                 target,
-                lambda states, known, _: plan(state_of(states, node), known, planner),
+                lambda states, stored, _: plan(state_of(states, node), stored, planner),
                 lambda planned: planned.changes,
                 planner,
             )
@@ -97,7 +97,7 @@ class OperationRunner:
         """Carry out an operation on a claim; the claim's record names the node."""
         return self.carry_out(
             OperationTarget(claim=claim),
-            lambda _, known, __: plan(known),
+            lambda _, stored, __: plan(stored),
             lambda planned: planned.changes,
         )
 
@@ -109,7 +109,7 @@ class OperationRunner:
         assert node is not None
         return self.carry_out(
             target,
-            lambda states, known, _: plan(state_of(states, node), known),
+            lambda states, stored, _: plan(state_of(states, node), stored),
             lambda changes: changes,
         )
 
@@ -177,16 +177,16 @@ class OperationRunner:
         """
         try:
             with self._records.transaction(nodes) as transaction:
-                known = read_stored_state(transaction, target)
-                if not (more := claimed_nodes(known)) <= nodes:
+                stored = read_stored_state(transaction, target)
+                if not (more := claimed_nodes(stored)) <= nodes:
                     return more
                 states = {
                     uuid: self.current_state(uuid, entry, transaction)
                     for uuid, entry in entries.items()
                 }
-                answer = plan(states, known, transaction)
+                answer = plan(states, stored, transaction)
                 if changes := changes_of(answer):
-                    changes = replace(changes, also_on=nodes_of_instance(known))
+                    changes = replace(changes, also_on=nodes_of_instance(stored))
                     transaction.write(changes)
         except RecordConflict:
             self._drop_states(nodes)
@@ -200,7 +200,7 @@ class OperationRunner:
             self._drop_states(nodes)
             raise
         for uuid, state in states.items():
-            entries[uuid].state = state.after(changes, known.instance) if changes else state
+            entries[uuid].state = state.after(changes, stored.instance) if changes else state
         return _Done(answer, changes)
 
     def _nodes_of_target(self, target: OperationTarget) -> frozenset[ProviderUuid]:
@@ -216,13 +216,13 @@ class OperationRunner:
         # Taken before the store is read, because a node that is removed leaves the store first.
         mine = frozenset(self._entries)
         with self._records.reading() as reading:
-            known = read_stored_state(reading, target, held=False)
-            nodes = claimed_nodes(known)
+            stored = read_stored_state(reading, target, held=False)
+            nodes = claimed_nodes(stored)
             if not nodes:
                 raise UnknownClaim(
                     f"no claim or move {target.claim}", "see agent claims and agent migrations"
                 )
-            either = nodes | ends_of_move(known)
+            either = nodes | ends_of_move(stored)
             # A node that was removed has no other agent that could be asked instead.
             removed = {
                 uuid

@@ -246,7 +246,7 @@ def _lone_device_verdicts(
     staying = {
         claim.instance
         for claim in records.claims
-        if claim.purpose != "devices" and verdicts[claim.id].what != "release"
+        if claim.purpose != "devices" and verdicts[claim.id].kind != "release"
     }
     for claim in records.claims:
         if claim.purpose == "devices" and claim.instance not in staying:
@@ -263,12 +263,12 @@ def _carry_out(
     comparing holders, so that each row is written once.
     """
     changes = release_claims(
-        [claim for claim in records.claims if verdicts[claim.id].what == "release"],
+        [claim for claim in records.claims if verdicts[claim.id].kind == "release"],
         StoredState(),
         now,
     )
     for claim in records.claims:
-        found = verdicts[claim.id].what
+        found = verdicts[claim.id].kind
         if found in ("only", "arrived"):
             state = claim.state if claim.half == "old" else "consumed"
             changes += RecordChanges(
@@ -377,7 +377,7 @@ def _doubtful_claims(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict])
     """Yield a drift for each claim whose move or instance nothing is heard of."""
     for claim in claims:
         found = verdicts[claim.id]
-        if found.what in ("stranded", "unknown"):
+        if found.kind in ("stranded", "unknown"):
             # At the source only the migration's uuid is known, by which the move is found.
             move = claim.id if claim.half == "new" else claim.migration
             stranded = (
@@ -386,13 +386,13 @@ def _doubtful_claims(claims: Sequence[Claim], verdicts: dict[str, ClaimVerdict])
             )
             remedy = (
                 stranded
-                if found.what == "stranded"
+                if found.kind == "stranded"
                 else f"if the guest is gone: agent claim abort {claim.id}"
             )
             yield Drift(
                 "stranded-claim",
                 "warning",
-                f"claim {claim.id}: {found.why}",
+                f"claim {claim.id}: {found.reason}",
                 remedy,
                 consumer=claim.instance,
             )

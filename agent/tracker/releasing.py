@@ -9,7 +9,7 @@ from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import StoredState
 
 
-def release_claims(claims: Iterable[Claim], known: StoredState, now: float) -> RecordChanges:
+def release_claims(claims: Iterable[Claim], stored: StoredState, now: float) -> RecordChanges:
     """Return the changes that release the claims and free their devices and units.
 
     Devices and units that are gone from the host are dropped instead, unless a card is still
@@ -17,8 +17,8 @@ def release_claims(claims: Iterable[Claim], known: StoredState, now: float) -> R
     """
     ended = [claim for claim in claims if claim.open]
     ids = {claim.id for claim in ended}
-    devices = [device for device in known.devices if device.holder in ids]
-    units = [unit for unit in known.units if unit.holder in ids]
+    devices = [device for device in stored.devices if device.holder in ids]
+    units = [unit for unit in stored.units if unit.holder in ids]
     return RecordChanges(
         claims=tuple(
             replace(claim, state="released", cells=(), mdevs=(), updated_at=now) for claim in ended
@@ -34,20 +34,20 @@ def release_claims(claims: Iterable[Claim], known: StoredState, now: float) -> R
     )
 
 
-def give_back(claims: Sequence[Claim], known: StoredState, now: float) -> RecordChanges:
+def give_back(claims: Sequence[Claim], stored: StoredState, now: float) -> RecordChanges:
     """Return the changes that release the claims and, on nodes where the guest keeps no other
     claim, the devices that it got afterwards.
     """
     ids = {claim.id for claim in claims}
     staying = {
-        claim.node for claim in known.claims if claim.purpose != "devices" and claim.id not in ids
+        claim.node for claim in stored.claims if claim.purpose != "devices" and claim.id not in ids
     }
     lone = [
         claim
-        for claim in known.claims
+        for claim in stored.claims
         if claim.purpose == "devices" and claim.node not in staying and claim.id not in ids
     ]
-    return release_claims([*claims, *lone], known, now)
+    return release_claims([*claims, *lone], stored, now)
 
 
 def free_device(device: DeviceRecord) -> DeviceRecord:

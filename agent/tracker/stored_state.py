@@ -114,26 +114,27 @@ def read_stored_state(
     )
 
 
-def claimed_nodes(known: StoredState) -> frozenset[ProviderUuid]:
+def claimed_nodes(stored: StoredState) -> frozenset[ProviderUuid]:
     """Return the nodes of the claims."""
     return frozenset(
-        claim.node for claim in (*known.claims, *([known.claim] if known.claim is not None else []))
+        claim.node
+        for claim in (*stored.claims, *([stored.claim] if stored.claim is not None else []))
     )
 
 
-def nodes_of_instance(known: StoredState) -> tuple[ProviderUuid, ...]:
+def nodes_of_instance(stored: StoredState) -> tuple[ProviderUuid, ...]:
     """Return the nodes to whose records the instance belongs: the node where it is, and the nodes
     where it has claims.
     """
-    here = known.instance.node if known.instance is not None else None
-    return (*(claim.node for claim in known.claims), *([here] if here is not None else []))
+    here = stored.instance.node if stored.instance is not None else None
+    return (*(claim.node for claim in stored.claims), *([here] if here is not None else []))
 
 
-def ends_of_move(known: StoredState) -> frozenset[ProviderUuid]:
+def ends_of_move(stored: StoredState) -> frozenset[ProviderUuid]:
     """Return the source and the destination of the move, because an operation may be repeated at an
     end where the guest has no claim any more.
     """
-    move = known.migration
+    move = stored.migration
     return (
         frozenset()
         if move is None

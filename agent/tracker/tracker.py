@@ -61,8 +61,8 @@ class Tracker:
         target = OperationTarget(request.node, request.instance.uuid, request.id)
         planned = self._runner.on_node(
             target,
-            lambda state, known, planning: claims.claim_instance(
-                state, known, request, self._clock(), planning
+            lambda state, stored, planning: claims.claim_instance(
+                state, stored, request, self._clock(), planning
             ),
         )
         if not planned.repeated and (
@@ -85,13 +85,13 @@ class Tracker:
         """
 
         def plan(
-            states: Mapping[ProviderUuid, NodeState], known: StoredState, _: RecordReads
+            states: Mapping[ProviderUuid, NodeState], stored: StoredState, _: RecordReads
         ) -> PlannedChange:
-            if known.claim is not None and known.claim.purpose == "move":
-                return moves.abort(known, self._clock())
-            state = states.get(known.claim.node) if known.claim is not None else None
+            if stored.claim is not None and stored.claim.purpose == "move":
+                return moves.abort(stored, self._clock())
+            state = states.get(stored.claim.node) if stored.claim is not None else None
             shown = state.host.guests if state is not None else None
-            return claims.abort_claim(known, self._clock(), shown or ())
+            return claims.abort_claim(stored, self._clock(), shown or ())
 
         return self._runner.carry_out(
             OperationTarget(claim=claim), plan, lambda planned: planned.changes
@@ -106,8 +106,8 @@ class Tracker:
         target = OperationTarget(request.node, request.instance, request.id)
         return self._runner.on_node(
             target,
-            lambda state, known, planning: claims.claim_devices(
-                state, known, request, self._clock(), planning
+            lambda state, stored, planning: claims.claim_devices(
+                state, stored, request, self._clock(), planning
             ),
         )
 
@@ -117,7 +117,7 @@ class Tracker:
         :raises TrackerError: there is no such claim, or it was given back.
         """
         return self._runner.on_claim(
-            claim, lambda known: claims.allocate_devices(known, self._clock())
+            claim, lambda stored: claims.allocate_devices(stored, self._clock())
         )
 
     def free_devices(
@@ -132,7 +132,7 @@ class Tracker:
         raise_all(one_of("state", only, DEVICE_STATES) if only is not None else ())
         target = OperationTarget(node, instance)
         changes = self._runner.change_node(
-            target, lambda state, known: claims.free_devices_of(state, known, only, self._clock())
+            target, lambda state, stored: claims.free_devices_of(state, stored, only, self._clock())
         )
         return len(changes.devices) + len(changes.dropped_devices)
 
@@ -167,17 +167,17 @@ class Tracker:
         if request.node in self._entries:
             return self._runner.on_node(
                 target,
-                lambda state, known, planning: move_claims.claim_move(
-                    state, known, request, self._clock(), planning
+                lambda state, stored, planning: move_claims.claim_move(
+                    state, stored, request, self._clock(), planning
                 ),
             )
         if (source := self._runner.source_of_move(request)) is None:
             return self._runner.on_claim(
-                request.id, lambda known: move_claims.repeat(known, request, self._host)
+                request.id, lambda stored: move_claims.repeat(stored, request, self._host)
             )
         return self._runner.on_node(
             replace(target, node=source),
-            lambda state, known, _: move_claims.leave(state, known, request, self._clock()),
+            lambda state, stored, _: move_claims.leave(state, stored, request, self._clock()),
         )
 
     def finish(self, move: str) -> PlannedChange:
@@ -185,21 +185,21 @@ class Tracker:
 
         :raises TrackerError: there is no such move, or it was aborted.
         """
-        return self._runner.on_claim(move, lambda known: moves.finish(known, self._clock()))
+        return self._runner.on_claim(move, lambda stored: moves.finish(stored, self._clock()))
 
     def confirm(self, move: str) -> PlannedChange:
         """Keep the guest at the destination, and free the source.
 
         :raises TrackerError: there is no such move, or the guest has not arrived.
         """
-        return self._runner.on_claim(move, lambda known: moves.confirm(known, self._clock()))
+        return self._runner.on_claim(move, lambda stored: moves.confirm(stored, self._clock()))
 
     def revert(self, move: str) -> PlannedChange:
         """Send the guest back to the source, and free the destination.
 
         :raises TrackerError: there is no such move, or the instance is not about to go back.
         """
-        return self._runner.on_claim(move, lambda known: moves.revert(known, self._clock()))
+        return self._runner.on_claim(move, lambda stored: moves.revert(stored, self._clock()))
 
     def progress(self, move: str, status: MigrationStatus) -> PlannedChange:
         """Record that the move has reached ``status``; harmless when repeated.
@@ -208,7 +208,7 @@ class Tracker:
         """
         raise_all(one_of("status", status, STATUSES))
         return self._runner.on_claim(
-            move, lambda known: moves.progress(known, status, self._clock())
+            move, lambda stored: moves.progress(stored, status, self._clock())
         )
 
     def drop_half(self, move: str, half: Half) -> PlannedChange:
@@ -219,7 +219,7 @@ class Tracker:
         """
         raise_all(one_of("half", half, HALVES))
         return self._runner.on_claim(
-            move, lambda known: moves.drop_half(known, half, self._clock())
+            move, lambda stored: moves.drop_half(stored, half, self._clock())
         )
 
     def drop(
@@ -232,7 +232,7 @@ class Tracker:
         raise_all(one_of("half", half, HALVES))
         return self._runner.change_node(
             OperationTarget(node, instance, migration=migration),
-            lambda _, known: moves.drop(known, migration, half, self._clock()),
+            lambda _, stored: moves.drop(stored, migration, half, self._clock()),
         )
 
     # --- instances and builds ---------------------------------------------------------------------
@@ -245,8 +245,8 @@ class Tracker:
         check_update(update)
         return self._change_instance(
             instance,
-            lambda state, known, migrations: updates.update_instance(
-                state, known, update, self._clock(), migrations
+            lambda state, stored, migrations: updates.update_instance(
+                state, stored, update, self._clock(), migrations
             ),
         )
 
@@ -258,8 +258,8 @@ class Tracker:
         """
         return self._change_instance(
             instance,
-            lambda state, known, migrations: updates.forget_guest(
-                state, known, self._clock(), migrations
+            lambda state, stored, migrations: updates.forget_guest(
+                state, stored, self._clock(), migrations
             ),
         )
 
@@ -274,10 +274,10 @@ class Tracker:
         node = self._runner.node_of_instance(instance)
 
         def changes(
-            states: Mapping[ProviderUuid, NodeState], known: StoredState, reading: RecordReads
+            states: Mapping[ProviderUuid, NodeState], stored: StoredState, reading: RecordReads
         ) -> RecordChanges:
             migrations = reading.consumers([instance]).migrations.values()
-            return plan(state_of(states, node), known, migrations)
+            return plan(state_of(states, node), stored, migrations)
 
         self._runner.carry_out(OperationTarget(node, instance), changes, lambda written: written)
         with self._records.reading() as reading:

@@ -51,7 +51,7 @@ BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 def update_instance(
     state: NodeState,
-    known: StoredState,
+    stored: StoredState,
     update: InstanceUpdate,
     now: float,
     moves: Iterable[Migration] = (),
@@ -63,7 +63,7 @@ def update_instance(
 
     :raises TrackerError: the instance is another node's, or was changed since the caller read it.
     """
-    instance = known.instance
+    instance = stored.instance
     if instance is None:
         raise UnknownInstance("no record of that instance", "see agent claims")
     # Checked first, so that a caller that repeats a request after a lost answer reads the record
@@ -74,11 +74,11 @@ def update_instance(
             "read it again, and decide anew",
         )
     node = state.node
-    somebodys = instance.host is not None or known.claims
+    somebodys = instance.host is not None or stored.claims
     if (
         somebodys
         and instance.node != node.uuid
-        and all(claim.node != node.uuid for claim in known.claims)
+        and all(claim.node != node.uuid for claim in stored.claims)
     ):
         where = printable(instance.host) if instance.host else "no host"
         raise InstanceElsewhere(
@@ -87,16 +87,18 @@ def update_instance(
         )
     updated = _apply_update(instance, update)
     if updated.image_properties != instance.image_properties:
-        _check_rebuild(state, known, instance, updated)
+        _check_rebuild(state, stored, instance, updated)
     changes = RecordChanges()
     if updated.removed:
-        changes = release_claims(known.claims, known, now) + end_moves(moves, now)
+        changes = release_claims(stored.claims, stored, now) + end_moves(moves, now)
         updated = replace(updated, old_flavor=None, new_flavor=None)
         if not updated.deleted and updated.vm_state == "shelved_offloaded":
             updated = replace(updated, host=None, node=None)
     elif updated.vm_state == "active":
         arrived = [
-            claim for claim in known.claims if claim.state == "held" and claim.purpose == "instance"
+            claim
+            for claim in stored.claims
+            if claim.state == "held" and claim.purpose == "instance"
         ]
         changes = RecordChanges(
             claims=tuple(replace(claim, state="consumed", updated_at=now) for claim in arrived)
@@ -107,7 +109,7 @@ def update_instance(
 
 
 def forget_guest(
-    state: NodeState, known: StoredState, now: float, moves: Iterable[Migration] = ()
+    state: NodeState, stored: StoredState, now: float, moves: Iterable[Migration] = ()
 ) -> RecordChanges:
     """Return the changes that end the record of a guest of this node that is gone.
 
@@ -117,14 +119,14 @@ def forget_guest(
     :raises TrackerError: the instance is another node's, it moves, or the hypervisor shows the
         guest or may still have it.
     """
-    instance, node = known.instance, state.node
+    instance, node = stored.instance, state.node
     if instance is None:
         raise UnknownInstance(
             "no record of that instance", "see agent guests list and agent claims"
         )
-    if instance.deleted and not known.claims:
+    if instance.deleted and not stored.claims:
         return RecordChanges()
-    elsewhere = [claim.node for claim in known.claims if claim.node != node.uuid]
+    elsewhere = [claim.node for claim in stored.claims if claim.node != node.uuid]
     if instance.node not in (None, node.uuid) or (elsewhere and not instance.removed):
         where = f"host {printable(instance.host)}" if instance.host else "another node"
         raise InstanceElsewhere(
@@ -160,7 +162,7 @@ def forget_guest(
         updated_at=now,
     )
     return (
-        release_claims(known.claims, known, now)
+        release_claims(stored.claims, stored, now)
         + end_moves(moves, now)
         + RecordChanges(instances=(gone,))
     )
@@ -182,7 +184,7 @@ def _apply_update(instance: Instance, update: InstanceUpdate) -> Instance:
     )
 
 
-def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt: Instance) -> None:
+def _check_rebuild(state: NodeState, stored: StoredState, old: Instance, rebuilt: Instance) -> None:
     """Check that the new image asks for the cells that the guest has, because a rebuild in place
     takes no claim.
 
@@ -193,7 +195,7 @@ def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt:
         return
     placed = [
         cell
-        for claim in known.claims
+        for claim in stored.claims
         if claim.node == state.node.uuid and claim.purpose != "devices"
         for cell in claim.cells
     ]

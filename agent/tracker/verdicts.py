@@ -11,7 +11,7 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ProviderUuid
 
-What = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
+VerdictKind = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
 STAYS = ("confirmed", "completed", "done")
 # Statuses of a move that has arrived and can still be confirmed or reverted.
 WAITING: tuple[MigrationStatus, ...] = ("finished", "confirming", "reverting")
@@ -26,13 +26,13 @@ ARRIVED: Mapping[MigrationType, MigrationStatus] = {
 class ClaimVerdict:
     """What becomes of a claim, and the reason."""
 
-    what: What
+    kind: VerdictKind
     """``only``: no move is under way any more and this half stays. ``arrived``: the same, and the
     migration's record has to be brought up to date. ``stranded``: nothing is heard of the move,
     which may yet arrive, so that the claim counts. ``unknown``: the claim's instance has no record;
     it may be on its way.
     """
-    why: str = ""
+    reason: str = ""
 
 
 KEEP = ClaimVerdict("keep")
@@ -55,15 +55,15 @@ def judge_claim(
             "release", f"its instance is {'deleted' if instance.deleted else instance.vm_state}"
         )
     if claim.half == "only":
-        return _alone(claim, instance, node)
+        return _judge_only_claim(claim, instance, node)
     if migration is None:
         return KEEP
     if migration.ended:
-        return _after(claim, migration, instance, node)
-    return _before(claim, migration, instance, node, left)
+        return _judge_ended_half(claim, migration, instance, node)
+    return _judge_moving_half(claim, migration, instance, node, left)
 
 
-def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> ClaimVerdict:
+def _judge_only_claim(claim: Claim, instance: Instance, node: ProviderUuid) -> ClaimVerdict:
     """Return the verdict on a claim that is no half of a move."""
     # A guest that is on its way may have devices here already: they depend on the guest's other
     # claims on this node.
@@ -72,7 +72,7 @@ def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> ClaimVerdict
     return ClaimVerdict("release", f"its instance is on node {instance.node}")
 
 
-def _before(
+def _judge_moving_half(
     claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float
 ) -> ClaimVerdict:
     """Return the verdict on a half of a move that goes on, or that failed at an unknown place."""
@@ -96,7 +96,7 @@ def _before(
     return resting if rests and claim.state == "held" else KEEP
 
 
-def _after(
+def _judge_ended_half(
     claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid
 ) -> ClaimVerdict:
     """Return the verdict on a half of a move that has ended: the half where the instance is stays.

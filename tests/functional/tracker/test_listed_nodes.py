@@ -1,6 +1,4 @@
-"""Nodes that the driver lists, stops listing, and says are deleted; on a
-real Placement.
-"""
+"""Nodes that the driver lists, stops listing, and says are deleted; on a real Placement."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -85,7 +85,7 @@ def found(
     node = SOURCE if half == "old" else DEST
     return judge_claim(
         claim(half, node, state=state), instance(place, **fields), move(kind, status), node, left
-    ).what  # type: ignore[arg-type]
+    ).kind  # type: ignore[arg-type]
 
 
 # --- between two nodes: status by place, as source, dest, third, none -----------------------------
@@ -163,7 +163,7 @@ SAME = {
 def test_on_one_node_how_the_move_ended_decides(kind: str, status: str, place: str) -> None:
     move_here = move(kind, status, SOURCE)
     both = [
-        judge_claim(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).what
+        judge_claim(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).kind
         for half in ("old", "new")
     ]  # type: ignore[arg-type]
     assert both == list(SAME[status])
@@ -174,7 +174,7 @@ def test_on_one_node_that_the_guest_has_left_since_neither_half_stays(status: st
     both = [
         judge_claim(
             claim(half, SOURCE), instance("third"), move("resize", status, SOURCE), SOURCE, RECENT
-        ).what
+        ).kind
         for half in ("old", "new")
     ]  # type: ignore[arg-type]
     assert both == ["release", "release"]
@@ -211,10 +211,10 @@ def test_a_claim_that_nobody_goes_on_with(fields: dict[str, Any], expected: str)
 )
 def test_an_only_claim_stays_where_its_instance_is(place: str, expected: str) -> None:
     only = replace(claim("only", SOURCE), migration=None)
-    assert judge_claim(only, instance(place), None, SOURCE, WAITED).what == expected
+    assert judge_claim(only, instance(place), None, SOURCE, WAITED).kind == expected
     # Whether devices go with it is decided by what else is there.
     assert (
-        judge_claim(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).what
+        judge_claim(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).kind
         == "keep"
     )
 
@@ -240,7 +240,7 @@ def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(
             move("resize", status),
             SOURCE,
             RECENT,
-        ).what
+        ).kind
         == expected
     )
 
@@ -248,18 +248,18 @@ def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(
 @pytest.mark.parametrize("half", ["only", "old", "new"])
 def test_a_claim_whose_instance_no_record_knows_is_kept_and_told(half: Half) -> None:
     one = judge_claim(claim(half, SOURCE), None, move("resize", "confirmed"), SOURCE, WAITED)
-    assert (one.what, one.why) == ("unknown", "no record of its instance")
+    assert (one.kind, one.reason) == ("unknown", "no record of its instance")
 
 
 @pytest.mark.parametrize("half", ["old", "new"])
 @pytest.mark.parametrize("place", list(PLACES))
 def test_a_half_whose_move_no_record_knows_is_kept(half: Half, place: str) -> None:
-    assert judge_claim(claim(half, SOURCE), instance(place), None, SOURCE, WAITED).what == "keep"
+    assert judge_claim(claim(half, SOURCE), instance(place), None, SOURCE, WAITED).kind == "keep"
 
 
 def test_a_shelved_guest_that_is_built_again_counts() -> None:
     back = instance("source", vm_state="shelved_offloaded", task_state="spawning")
     assert (
-        judge_claim(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).what
+        judge_claim(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).kind
         == "keep"
     )

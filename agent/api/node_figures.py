@@ -53,7 +53,7 @@ class NodeFigures(Collector):
 
     def _states(self) -> Sequence[NodeState]:
         try:
-            return self._service.tracker().remembered()
+            return self._service.tracker().states_in_memory()
         except AgentError:
             # Before the first audit and while the agent stops, there are none.
             return ()

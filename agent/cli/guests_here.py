@@ -58,7 +58,7 @@ def guests_here(
                 return records.tracker.import_guests(state.node.uuid)
             if imports:
                 check_ready(state)
-            return records.tracker.foreseen_import(state)
+            return records.tracker.preview_import(state)
 
         with open_tracker_services(conf, parts, store, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]

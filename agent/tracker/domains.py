@@ -77,7 +77,7 @@ def known_guests(
     )
 
 
-def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
+def unrecorded_guests(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
     """Return the guests that the node's own records do not mention."""
     known = known_guests(records.claims, records.instances, records.migrations)
     return [guest for guest in domains if guest.uuid not in known]
@@ -97,17 +97,17 @@ def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> 
     """Return the guests that no node counts. Those of this host's other nodes are counted there."""
     return [
         guest
-        for guest in unknown_here(records, domains)
+        for guest in unrecorded_guests(records, domains)
         if not is_on_other_node(records.node, owners.get(guest.uuid))
     ]
 
 
-def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
+def guest_amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
     """Return the amounts of each guest: memory, and CPUs if known. The disk is unknown."""
     return {guest.uuid: Amounts(guest.memory_mib, guest.vcpus or 0) for guest in domains}
 
 
-def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
+def unexpected_guests(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
     """Yield a drift for each guest that should not be here."""
     for guest in domains:
         doing, owner = (
@@ -140,7 +140,9 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
             )
 
 
-def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
+def missing_guests(
+    records: NodeRecords, domains: Sequence[Domain], taken_at: float
+) -> Iterator[Drift]:
     """Yield a drift for each guest that should be here, running or not, and is not shown.
 
     Skips guests whose claim was changed after the facts were taken, at ``taken_at``.

@@ -81,7 +81,7 @@ class NodeEntry:
 
 
 @dataclass(slots=True)
-class Listed:
+class ListedNodes:
     """The nodes that the driver listed last."""
 
     nodes: frozenset[ProviderUuid] | None = None
@@ -89,7 +89,7 @@ class Listed:
 
 
 @contextmanager
-def locked(
+def lock_nodes(
     entries: Mapping[ProviderUuid, NodeEntry], nodes: Collection[ProviderUuid]
 ) -> Iterator[Mapping[ProviderUuid, NodeEntry]]:
     """Lock those of ``nodes`` that have an entry, and yield their entries by uuid.
@@ -100,11 +100,11 @@ def locked(
         yield {
             uuid: entry
             for uuid in sorted(nodes)
-            if (entry := _entered(entries, uuid, stack)) is not None
+            if (entry := _lock_entry(entries, uuid, stack)) is not None
         }
 
 
-def _entered(
+def _lock_entry(
     entries: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack
 ) -> NodeEntry | None:
     """Return the node's entry once ``stack`` holds its lock; None if there is no entry, or none any

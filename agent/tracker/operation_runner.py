@@ -23,7 +23,7 @@ from agent.tracker.errors import (
     UnknownClaim,
     UnknownNode,
 )
-from agent.tracker.node_entry import Listed, NodeEntry, locked
+from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
 from agent.tracker.record_store import ATTEMPTS, RecordReads, RecordStore
@@ -66,7 +66,7 @@ class OperationRunner:
         self,
         records: RecordStore,
         entries: Mapping[ProviderUuid, NodeEntry],
-        listed: Listed,
+        listed: ListedNodes,
         changed: Callable[[ProviderUuid], None],
         host: str,
     ) -> None:
@@ -128,7 +128,7 @@ class OperationRunner:
         nodes = self._nodes_of_target(target)
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
-                with locked(self._entries, nodes) as entries:
+                with lock_nodes(self._entries, nodes) as entries:
                     outcome = self._attempt(entries, nodes, target, plan, changes_of)
                     if (
                         isinstance(outcome, NotPlannedYet)

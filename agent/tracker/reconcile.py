@@ -207,8 +207,8 @@ def reconcile(
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [
-            *domains.strange(uncounted, shown.owners),
-            *domains.missing(records, shown.domains, shown.taken_at),
+            *domains.unexpected_guests(uncounted, shown.owners),
+            *domains.missing_guests(records, shown.domains, shown.taken_at),
         ]
     return Reconciliation(
         changes
@@ -216,7 +216,7 @@ def reconcile(
         + _fail_competing_moves(records, migrations, now)
         + _align_with_host(records, shown, holders),
         tuple(drift),
-        domains.amounts(uncounted) if rules.count_orphans else {},
+        domains.guest_amounts(uncounted) if rules.count_orphans else {},
     )
 
 

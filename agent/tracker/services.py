@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
 from agent.tracker.consumer_records import ConsumerRecords, StoredConsumerRecords
 from agent.tracker.leases import NodeLeases, SharedLease
-from agent.tracker.node_entry import Listed, NodeEntry
+from agent.tracker.node_entry import ListedNodes, NodeEntry
 from agent.tracker.record_store import Clock, RecordStore
 from agent.tracker.tracker import Tracker
 from agent.tracker.usage_step import UsageSettings, UsageStep
@@ -73,7 +73,7 @@ def build_tracker_services(
     given back.
     """
     entries: dict[ProviderUuid, NodeEntry] = {}
-    listed, host = Listed(), settings.agent.host
+    listed, host = ListedNodes(), settings.agent.host
     return TrackerServices(
         Tracker(records, entries, listed, clock, changed, host),
         UsageStep(records, entries, listed, settings, clock),

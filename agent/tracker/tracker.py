@@ -18,7 +18,7 @@ from agent.numa.request import overlooked
 from agent.tracker import claims, guest_import, move_claims, moves, updates
 from agent.tracker.errors import GuestsUnknown
 from agent.tracker.guest_import import GuestImport
-from agent.tracker.node_entry import Listed, NodeEntry, locked
+from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
 from agent.tracker.record_store import Clock, RecordReads, RecordStore
@@ -38,7 +38,7 @@ class Tracker:
         self,
         records: RecordStore,
         entries: Mapping[ProviderUuid, NodeEntry],
-        listed: Listed,
+        listed: ListedNodes,
         clock: Clock,
         changed: Callable[[ProviderUuid], None],
         host: str,
@@ -311,21 +311,21 @@ class Tracker:
             states: Mapping[ProviderUuid, NodeState], _: StoredState, reading: RecordReads
         ) -> GuestImport:
             claims.check_ready(state_of(states, node))
-            return self._imported(state_of(states, node), reading)
+            return self._find_guests(state_of(states, node), reading)
 
         return self._runner.carry_out(
             OperationTarget(node), plan, lambda found: found.changes
         ).written()
 
-    def foreseen_import(self, state: NodeState) -> GuestImport:
+    def preview_import(self, state: NodeState) -> GuestImport:
         """Return what :meth:`import_guests` would find and write on a node in this state.
 
         :raises GuestsUnknown: the driver does not report guests.
         """
         with self._records.reading() as reading:
-            return self._imported(state, reading)
+            return self._find_guests(state, reading)
 
-    def _imported(self, state: NodeState, reading: RecordReads) -> GuestImport:
+    def _find_guests(self, state: NodeState, reading: RecordReads) -> GuestImport:
         if state.host.guests is None:
             why = state.host.guests_incomplete or "its driver does not report guests"
             raise GuestsUnknown(
@@ -343,7 +343,7 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here, or was not audited yet.
         """
-        with locked(self._entries, [node]) as entries, self._records.reading() as reading:
+        with lock_nodes(self._entries, [node]) as entries, self._records.reading() as reading:
             if node not in entries:
                 raise self._runner.absence(node, reading)
             return self._runner.current_state(node, entries[node], reading)
@@ -370,7 +370,7 @@ class Tracker:
                     raise self._runner.absence(node, reading)
         return node
 
-    def remembered(self) -> list[NodeState]:
+    def states_in_memory(self) -> list[NodeState]:
         """Return the states in memory, without waiting; recent changes by other processes may be
         missing.
         """

@@ -19,9 +19,9 @@ from agent.model.unit_record import UnitRecord
 from agent.numa.present_guests import check_present_guests
 from agent.pci.alias import Aliases
 from agent.tracker.claim_usage import overcommitted
-from agent.tracker.domains import unknown_here
+from agent.tracker.domains import unrecorded_guests
 from agent.tracker.host_capacity import HostCapacity, host_capacity
-from agent.tracker.node_entry import Listed, NodeEntry, locked
+from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_record import Agent, FoundNode, is_ours, node_record
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
@@ -73,7 +73,7 @@ class UsageStep:
         self,
         records: RecordStore,
         entries: dict[ProviderUuid, NodeEntry],
-        listed: Listed,
+        listed: ListedNodes,
         settings: UsageSettings,
         clock: Clock,
     ) -> None:
@@ -115,7 +115,7 @@ class UsageStep:
                 if not dry_run
                 else self._entries.get(node, NodeEntry(HostCapacity()))
             )
-        with locked({node: entry}, [node]):
+        with lock_nodes({node: entry}, [node]):
             # Older facts, unless the clock was set back.
             if entry.state is not None and facts.taken_at < entry.host.taken_at <= self._clock():
                 LOG.debug(
@@ -155,7 +155,7 @@ class UsageStep:
             return view
         if dry_run:
             return replace(view, state=view.state.after(changes))
-        with locked(self._entries, [view.node]) as entries:
+        with lock_nodes(self._entries, [view.node]) as entries:
             # Claims that were made since the records were counted must not be lost. A node that has
             # no state in memory is left to another audit.
             state = entries[view.node].state if view.node in entries else None
@@ -175,7 +175,7 @@ class UsageStep:
 
         :raises StoreError: the store cannot be written; the next audit repeats it.
         """
-        with locked(self._entries, [node]) as entries:
+        with lock_nodes(self._entries, [node]) as entries:
             state = entries[node].state if node in entries else None
             if state is None or not state.node.dirty or state.node.version != version:
                 return
@@ -195,7 +195,7 @@ class UsageStep:
         self._listed.nodes = frozenset(present) or None
         for node, entry in list(self._entries.items()):
             if node not in present:
-                with locked(self._entries, [node]):
+                with lock_nodes(self._entries, [node]):
                     entry.host = replace(entry.host, available=False)
                     entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
@@ -203,7 +203,7 @@ class UsageStep:
         """Stop new claims on the node until its next audit, because another agent, with a store of
         its own, manages the node.
         """
-        with locked(self._entries, [node]) as entries:
+        with lock_nodes(self._entries, [node]) as entries:
             if (entry := entries.get(node)) is not None:
                 entry.host = replace(entry.host, available=False)
                 entry.state = entry.state.on(entry.host) if entry.state is not None else None
@@ -221,7 +221,7 @@ class UsageStep:
         exist any more. Records and leases of another host are left alone.
         """
         host = self._settings.agent.host
-        with self._adding, locked(self._entries, [node]):
+        with self._adding, lock_nodes(self._entries, [node]):
             with self._records.transaction([node]) as transaction:
                 found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
                 mine = found is not None and found.host == host and not found.deleted
@@ -279,7 +279,7 @@ class UsageStep:
             now, shown = self._clock(), self._observe(node, facts, present)
             taken = not is_ours(reading.lease(node), self._settings.agent.host, now)
             records, changes, created = self._read_records(reading, node, facts)
-            strangers = [guest.uuid for guest in unknown_here(records, shown.domains or ())]
+            strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
             moving = [migration.instance for migration in records.migrations]
             owners = (
                 reading.consumers([*strangers, *moving]).instances if strangers or moving else {}

@@ -26,7 +26,7 @@ from agent.store.store import Store
 from agent.tracker.claim_usage import Stats, stats
 from agent.tracker.consumer_records import StoredConsumerRecords
 from agent.tracker.leases import NodeLeases
-from agent.tracker.node_entry import Listed, NodeEntry
+from agent.tracker.node_entry import ListedNodes, NodeEntry
 from agent.tracker.node_record import Agent
 from agent.tracker.node_state import NodeView
 from agent.tracker.reconcile import ReconcileRules
@@ -118,7 +118,7 @@ class Host:
     def restart(self) -> None:
         """Forget all that is only in memory."""
         slots: dict[ProviderUuid, NodeEntry] = {}
-        listed = Listed()
+        listed = ListedNodes()
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
         settings = UsageSettings(
             agent,

@@ -29,7 +29,7 @@ class GuestsResource:
         tracker = self._service.tracker()
         response.media = {
             "nodes": [
-                _node(tracker, uuid, tracker.foreseen_import) for uuid in chosen_nodes(tracker, ())
+                _node(tracker, uuid, tracker.preview_import) for uuid in chosen_nodes(tracker, ())
             ]
         }
 
@@ -53,7 +53,7 @@ class GuestImportsResource:
                     "import-guests", lambda tracker: tracker.import_guests(state.node.uuid)
                 )
             check_ready(state)
-            return tracker.foreseen_import(state)
+            return tracker.preview_import(state)
 
         response.media = {
             "dry_run": dry_run,
@@ -86,7 +86,7 @@ def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
     """
     names = {
         **dict.fromkeys(tracker.nodes(), ""),
-        **{one.node.uuid: one.node.name for one in tracker.remembered()},
+        **{one.node.uuid: one.node.name for one in tracker.states_in_memory()},
     }
     meant = {
         one: [uuid for uuid, name in names.items() if one == uuid or fnmatchcase(name, one)]

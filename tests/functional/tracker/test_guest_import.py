@@ -102,7 +102,7 @@ def test_after_it_an_audit_finds_nothing_strange_but_what_stayed_out(world: Worl
 
 def test_what_would_be_imported_is_shown_and_not_written(world: World) -> None:
     hn = inhabited(world)
-    found = hn.tracker.foreseen_import(hn.tracker.view(hn.node))
+    found = hn.tracker.preview_import(hn.tracker.view(hn.node))
     assert outcomes(found) == {
         "floats": "importable",
         "pinned": "importable",

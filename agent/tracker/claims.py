@@ -110,21 +110,21 @@ def abort_claim(stored: StoredState, now: float, shown: Iterable[Domain] = ()) -
         and (claim.state == "consumed" or instance.vm_state in BUILT)
     ):
         what = (
-            f"instance {instance.uuid} was built ({instance.vm_state}), and claim {claim.id} is "
-            "its room"
+            f"instance {instance.uuid} was built ({instance.vm_state}) on the resources of claim "
+            f"{claim.id}"
         )
         raise WrongState(
-            what, "when it is gone from its host, say so: deleted, or shelved_offloaded"
+            what, "once it is gone from its host, update its record: deleted, or shelved_offloaded"
         )
     if claim.purpose != "devices" and any(
         guest.uuid == claim.instance and guest.state != "stopped" for guest in shown
     ):
-        what = f"instance {claim.instance} runs on the hypervisor, and claim {claim.id} is its room"
+        what = f"instance {claim.instance} runs on the hypervisor with claim {claim.id}"
         raise WrongState(
             what,
             (
-                "if it is to stay, say that it is active; once it is gone, ask for an audit and "
-                "then again"
+                "to keep the guest, update its record to active; once the guest is gone, request "
+                "an audit and abort again"
             ),
         )
     changes = give_back([claim], stored, now)
@@ -150,11 +150,13 @@ def claim_devices(
         return PlannedChange(before)
     check_ready(state)
     if stored.instance is None:
-        raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
+        raise UnknownInstance(
+            f"no record of instance {request.instance}", "claim its resources first"
+        )
     if all(claim.node != state.node.uuid for claim in stored.claims):
         raise InstanceElsewhere(
             f"instance {request.instance} has no claim on node {printable(state.node.name)}",
-            "claim its room first",
+            "claim its resources first",
         )
     devices = planning.choose_devices(
         state,

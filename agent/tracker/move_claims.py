@@ -341,7 +341,7 @@ def _migration_record(
             "name the migration of this move",
         )
     if found.status not in UNDER_WAY:
-        raise WrongState(f"migration {found.uuid} is {found.status}", "make a new one")
+        raise WrongState(f"migration {found.uuid} is {found.status}", "create a new one")
     return replace(
         found,
         status=found.status if request.type == "live-migration" else "pre-migrating",

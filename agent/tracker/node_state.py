@@ -288,6 +288,6 @@ class NodeView:
     """The records that cannot be counted, a line each."""
     drift: tuple[Drift, ...] = ()
     version: int = 0
-    """The version of the node's record, to tell whether anything has changed since."""
+    """The version of the node's record, by which a later change is noticed."""
     taken: bool = False
-    """Whether nobody, or another host, had the lease on the node before."""
+    """Whether no host, or another host, had the lease on the node before."""

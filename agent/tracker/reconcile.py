@@ -361,8 +361,8 @@ def _stranded_builds(records: NodeRecords, shown: ObservedHost, before: float) -
         )
         if waiting and claim.instance in made and claim.instance not in running:
             what = (
-                f"claim {claim.id}: instance {claim.instance} has not come since it was promised "
-                "its room"
+                f"claim {claim.id}: instance {claim.instance} has not started since its resources "
+                "were claimed"
             )
             yield Drift(
                 "stranded-claim",

@@ -71,12 +71,12 @@ def update_instance(
     if update.version is not None and update.version != instance.version:
         raise StaleVersion(
             f"instance {instance.uuid} has version {instance.version}, not {update.version}",
-            "read it again, and decide anew",
+            "read the record again and repeat the decision",
         )
     node = state.node
-    somebodys = instance.host is not None or stored.claims
+    has_owner = instance.host is not None or stored.claims
     if (
-        somebodys
+        has_owner
         and instance.node != node.uuid
         and all(claim.node != node.uuid for claim in stored.claims)
     ):

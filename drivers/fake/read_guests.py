@@ -166,18 +166,18 @@ def _uuid(part: Part) -> ConsumerUuid:
 
 def _total(part: Part, key: str, in_cells: int | None) -> int | None:
     """Return the file's figure for the whole guest; without one, the sum of its cells."""
-    said: int | None = part.data.get(key)
-    if said is None:
+    total: int | None = part.data.get(key)
+    if total is None:
         if in_cells is None and key == "memory_mib":
             part.wrong((), f"lacks {key}, and there are no cells to take it from", f"add {key}")
         return in_cells
-    if in_cells is not None and said != in_cells:
+    if in_cells is not None and total != in_cells:
         part.wrong(
             (key,),
-            f"is {said}, and the guest's cells have {in_cells}",
+            f"is {total}, and the guest's cells have {in_cells}",
             f"leave {key} out, or write {in_cells}",
         )
-    return said
+    return total
 
 
 def _devices(part: Part, known: Collection[PciAddress] | None) -> tuple[PciAddress, ...]:

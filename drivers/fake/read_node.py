@@ -269,10 +269,10 @@ class NodeReader:
                 "add them to a cell's cpus",
             )
         usual = processor(in_cells if online is None else online)
-        said = {
+        described = {
             key: value for key, value in data.items() if key in ("architecture", "model", "vendor")
         }
-        return replace(usual, **said, features=frozenset(data.get("features", usual.features)))
+        return replace(usual, **described, features=frozenset(data.get("features", usual.features)))
 
     def _memory(self, cells: Topology | None, nothing: int | None) -> int | None:
         """Return the memory; without a figure, that of the cells."""

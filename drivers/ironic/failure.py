@@ -109,14 +109,14 @@ def _detail(answer: Response) -> str:
     """
     try:
         body: Any = answer.json()
-        said = body.get("error_message", "") if isinstance(body, Mapping) else ""
-        if isinstance(said, str) and said.startswith("{"):
-            said = json.loads(said)
+        message = body.get("error_message", "") if isinstance(body, Mapping) else ""
+        if isinstance(message, str) and message.startswith("{"):
+            message = json.loads(message)
     except ValueError:
         return ""
-    if isinstance(said, Mapping):
-        said = said.get("faultstring") or said.get("description")
-    return _line(str(said or ""))
+    if isinstance(message, Mapping):
+        message = message.get("faultstring") or message.get("description")
+    return _line(str(message or ""))
 
 
 def _line(text: str) -> str:

@@ -162,11 +162,11 @@ def _cores(
     for cpu, element in running.items():
         if cpu in seen:
             continue
-        said = element.get("siblings")
+        siblings = element.get("siblings")
         threads = (
             frozenset({cpu})
-            if said is None
-            else lists.read(said, f"{what}: CPU {cpu}").intersection(running)
+            if siblings is None
+            else lists.read(siblings, f"{what}: CPU {cpu}").intersection(running)
         )
         if cpu not in threads or threads & seen:
             raise fault(what, f"the siblings of CPU {cpu} contradict those of another")

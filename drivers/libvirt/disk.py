@@ -34,9 +34,9 @@ def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DriverError(printable(f"the command {name} failed: {error}")) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
         raise DriverError(
-            printable(f"the command {name} failed with {done.returncode}: {said[-1][:300]}"),
+            printable(f"the command {name} failed with {done.returncode}: {lines[-1][:300]}"),
             f"run {printable(' '.join(command))} by hand",
         )
     return done.stdout.decode(errors="replace")
@@ -93,14 +93,14 @@ def _allocated_bytes(entry: "os.DirEntry[str]") -> int:
 
 
 def _volume_group(name: str) -> int:
-    said = output_of(
+    size = output_of(
         ["vgs", "--noheadings", "--nosuffix", "--units", "b", "--options", "vg_size", "--", name]
     ).strip()
-    if not (said.isascii() and said.isdecimal()):
+    if not (size.isascii() and size.isdecimal()):
         raise DriverError(
-            printable(f"vgs says that the volume group {name} has {said[:60]!r} bytes")
+            printable(f"vgs says that the volume group {name} has {size[:60]!r} bytes")
         )
-    return int(said)
+    return int(size)
 
 
 def _pool(settings: DiskSettings) -> int:

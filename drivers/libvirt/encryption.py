@@ -72,12 +72,12 @@ def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:
 def _contexts(
     technique: Technique, emulators: tuple[Emulator, ...], capacities: Mapping[str, int] | None
 ) -> int | None:
-    said = [
+    counts = [
         count
         for emulator in emulators
         if emulator.sev is not None and (count := _of(technique, emulator.sev)) is not None
     ]
-    return max(said) if said else contexts(technique, capacities)
+    return max(counts) if counts else contexts(technique, capacities)
 
 
 def _of(technique: Technique, sev: Sev) -> int | None:

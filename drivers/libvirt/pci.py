@@ -155,8 +155,8 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
 
 def _most(virtual: Element, there: int, what: str) -> int:
     """Return how many VFs the function can have. Older libvirts list only the existing ones."""
-    said = virtual.get("maxCount")
-    return there if said is None else natural(said, f"{what}: maxCount")
+    most = virtual.get("maxCount")
+    return there if most is None else natural(most, f"{what}: maxCount")
 
 
 def _physical_function(physical: Element, what: str) -> PciAddress:

@@ -74,7 +74,7 @@ def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
     """Return whether some emulator has a firmware for secure boot; empty where no emulator reports
     it.
     """
-    said = []
+    supported = []
     for (architecture, machine), xml in answers.domain_capabilities.items():
         try:
             root = parse(
@@ -84,8 +84,8 @@ def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
             # The traits of the facts are incomplete for the same reason, and report it.
             continue
         values = root.findall("os/loader/enum[@name='secure']/value")
-        said.append(any((value.text or "").strip() == "yes" for value in values))
-    return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT: any(said)} if said else {}
+        supported.append(any((value.text or "").strip() == "yes" for value in values))
+    return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT: any(supported)} if supported else {}
 
 
 WHAT = "baselineCPU"
@@ -293,8 +293,8 @@ def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
 
 def _listed_words(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
     """Return the words that some emulator lists; None if none lists any."""
-    said = [emulator.offers[prefix] for emulator in emulators if prefix in emulator.offers]
-    return set().union(*said) if said else None
+    listed = [emulator.offers[prefix] for emulator in emulators if prefix in emulator.offers]
+    return set().union(*listed) if listed else None
 
 
 def _viommu(emulators: Sequence[Emulator], libvirt_version: int) -> dict[str, bool]:

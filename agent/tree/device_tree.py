@@ -150,7 +150,8 @@ def _stuck_drift(last: Provider, parent: str, belongs: str) -> Drift:
         "identity",
         "warning",
         detail,
-        f"upgrade Placement to {REPARENT}, or move its servers away: then it is made anew",
+        f"upgrade Placement to {REPARENT}, or move its servers away: then the agent creates the "
+        "provider again",
         last.uuid,
     )
 

@@ -27,7 +27,7 @@ def affinity_warning(policy: Policy, pci: PciSettings) -> str | None:
         return None
     return (
         "the tree is nested and has devices below its cells, but all CPUs are on the root: "
-        "same_subtree of both says nothing of how near they are; "
+        "same_subtree of both does not show how near they are; "
         "set [compute] cpu_dedicated_set, or ask for HW_NUMA_ROOT in a group of its own"
     )
 

@@ -103,7 +103,7 @@ def _differences(
                 "are virtual functions of one card"
             )
             yield _error(
-                name, first, match, what, "say the same of all virtual functions of a card"
+                name, first, match, what, "set the same for all virtual functions of a card"
             )
 
 

@@ -109,7 +109,7 @@ class Api:
                 uuid = node.get("uuid") if isinstance(node, Mapping) else None
                 if uuid in seen:
                     raise NotReady(
-                        f"ironic {what}: it tells of node {uuid} a second time",
+                        f"ironic {what}: it lists node {uuid} a second time",
                         "the list is asked for again",
                     )
                 seen.add(uuid)

@@ -155,7 +155,7 @@ class BareMetalNode:
         ]
         if lacks:
             raise DriverError(
-                f"ironic does not tell {', '.join(lacks)} of node {uuid}",
+                f"ironic does not report {', '.join(lacks)} of node {uuid}",
                 "let the account in [ironic] read these fields; see its policy",
             )
         instance = document.get("instance_uuid")

@@ -53,7 +53,7 @@ class Debouncer:
                 self._tell()
             except Exception:
                 # The other notifications are made all the same.
-                LOG.exception("telling of a guest that has stopped")
+                LOG.exception("reporting a guest that has stopped")
 
     def _next(self) -> bool:
         """Wait until a key is due; False when closed."""

@@ -115,7 +115,7 @@ def _pool(settings: DiskSettings) -> int:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "see [libvirt] images_rbd_pool, and whether rbd_user may see it"
         raise DriverError(
-            printable(f"ceph df tells no size of the pool {settings.pool}"), remedy
+            printable(f"ceph df reports no size of the pool {settings.pool}"), remedy
         ) from error
 
 

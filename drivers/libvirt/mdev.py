@@ -125,7 +125,7 @@ def _place(device: NodeDevice) -> tuple[str, str]:
         return "css", f"{channel:x}.{subchannel:x}.{number_:04x}"
     bus, _, name = device.name.partition("_")
     if not name:
-        raise fault(device.what, "nobody knows what it is called on its bus")
+        raise fault(device.what, "its name on its bus is unknown")
     return bus, name
 
 

@@ -113,8 +113,8 @@ def read_topology(folder: Path) -> Topology | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         LOG.warning(
             (
-                "%s cannot be used, so that cores whose CPUs sleep are not known until they wake "
-                "up: %s"
+                "%s cannot be used, so the cores of offline CPUs are unknown until these CPUs are "
+                "online: %s"
             ),
             folder / FILE,
             error,

@@ -47,11 +47,11 @@ def move_between_root_and_children(
     if consumers_without_cells:
         what = (
             f"{resource_class} of {printable(node)} would move from the root to its cells, but "
-            "nobody knows to which of them what is used"
+            "it is unknown which cells have what is used"
         )
         remedy = (
-            "set [compute] tree_layout and numa_mode back, or move them away first; guests that "
-            "run here are made known by agent guests import"
+            "set [compute] tree_layout and numa_mode back, or move these consumers away first; "
+            "agent guests import records guests that run here"
         )
         raise reshape_failed(what, consumers_without_cells, remedy)
 

@@ -69,9 +69,9 @@ def swap_cpu_classes(
         users := [consumer for consumer, *_ in editor.holders(orc.VCPU, vcpu.before)]
     ):
         raise reshape_failed(
-            f"VCPU of {printable(present.name_of(root))} would vanish while it is used",
+            f"VCPU of {printable(present.name_of(root))} would be removed while it is used",
             users,
-            "set cpu_shared_set, or move them away first",
+            "set cpu_shared_set, or move these consumers away first",
         )
     return {**moves, orc.VCPU: vcpu, orc.PCPU: pcpu}
 

@@ -84,7 +84,7 @@ def _storage(
     if len(storages) > 1:
         several = " and ".join(printable(tree.name_of(uuid)) for uuid in storages)
         what = (
-            f"DISK_GB of {name} would move to {several}, and nobody knows to which of them, while "
+            f"DISK_GB of {name} would move to {several}, and it is unknown to which of them, while "
             "it is used"
         )
         raise reshape_failed(

@@ -144,7 +144,7 @@ def test_guests_of_which_nobody_knows_the_cells_are_all_named():
     each = {"VCPU": 4, "MEMORY_MB": 4096}
     allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
     with pytest.raises(
-        ReshapeFailed, match=rf"nobody knows to which of them what is used by {B}, {C} \("
+        ReshapeFailed, match=rf"it is unknown which cells have what is used by {B}, {C} \("
     ) as refused:
         move_allocations(
             NodeTrees(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT),
@@ -216,7 +216,7 @@ def test_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says_what
         replace(DEDICATED, host=HostPolicy(None, frozenset(range(8)))), A=(placed(0, (1, 2)),)
     )
     with pytest.raises(
-        ReshapeFailed, match=f"VCPU of node-a would vanish while it is used by {C}"
+        ReshapeFailed, match=f"VCPU of node-a would be removed while it is used by {C}"
     ) as refused:
         move_allocations(
             NodeTrees(tree({"PCPU": 8}), tree({"VCPU": 8}), ROOT),

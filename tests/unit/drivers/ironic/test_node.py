@@ -59,7 +59,7 @@ def test_a_node_of_which_ironic_keeps_something_back_is_refused_by_name():
     hidden = {
         name: value for name, value in document().items() if name not in ("traits", "maintenance")
     }
-    with pytest.raises(DriverError, match="does not tell maintenance, traits of node"):
+    with pytest.raises(DriverError, match="does not report maintenance, traits of node"):
         BareMetalNode.of(hidden)
 
 

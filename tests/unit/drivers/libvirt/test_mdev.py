@@ -144,7 +144,7 @@ def test_two_devices_of_one_uuid_are_a_fault():
         ),
         (
             replace(MATRIX, name="matrix"),
-            "device matrix: nobody knows what it is called on its bus",
+            "device matrix: its name on its bus is unknown",
         ),
         (replace(CSS, name="css_0_0_fffd", xml=CSS.xml), None),
     ],

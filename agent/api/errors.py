@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.errors import AgentError, ConfigError
-from agent.model.names import printable
+from agent.model.names import name_first, printable
 
 Place = Literal["body", "path", "query", "header"]
 
@@ -31,12 +31,9 @@ class InvalidApiRequest(ApiRequestError):
     code = "request.invalid"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        shown = "; ".join(
-            f"{fault.place} {fault.pointer or '/'}: {fault.detail}" for fault in faults[:5]
-        )
-        more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
+        lines = [f"{fault.place} {fault.pointer or '/'}: {fault.detail}" for fault in faults]
         super().__init__(
-            f"the request is not as the API describes it: {shown}{more}",
+            f"the request is not as the API describes it: {name_first(lines, 5, '; ')}",
             "correct all that errors names",
         )
         self.faults = tuple(faults)

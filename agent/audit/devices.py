@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.mirror import REPARENT
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, Outcome
@@ -137,10 +137,8 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
             if one.spec.physical_network
         ]
         if left:
-            some = ", ".join(left[:MANY]) + (
-                f" and {len(left) - MANY} more" if len(left) > MANY else ""
-            )
-            yield f"not counted in Placement, because they have a physical_network: {some}"
+            named = name_first(left, MANY)
+            yield f"not counted in Placement, because they have a physical_network: {named}"
 
 
 @dataclass(frozen=True, slots=True)

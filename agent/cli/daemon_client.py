@@ -3,7 +3,6 @@
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +12,7 @@ from agent.api.body import decoded
 from agent.api.client import ApiClient, ApiUnreachable
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
-from agent.model.names import printable
+from agent.model.names import choose_nodes, printable
 
 STDIN = "-"
 
@@ -81,19 +80,18 @@ def chosen_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[D
 
     :raises ConfigErrors: a name matches no node.
     """
-    there = ", ".join(printable(node["name"]) for node in nodes[:10]) or "none yet"
-    errors = [
-        ConfigError(f"--node {printable(one)}: the daemon has no such node", f"it has {there}")
-        for one in wanted
-        if not any(_is_called(node, one) for node in nodes)
-    ]
-    if errors:
-        raise ConfigErrors(errors)
-    return [node for node in nodes if not wanted or any(_is_called(node, one) for one in wanted)]
-
-
-def _is_called(node: Document, wanted: str) -> bool:
-    return bool(node["uuid"] == wanted) or fnmatchcase(node["name"], wanted)
+    chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
+    if unmatched:
+        there = ", ".join(printable(node["name"]) for node in nodes[:10]) or "none yet"
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    f"--node {printable(name)}: the daemon has no such node", f"it has {there}"
+                )
+                for name in unmatched
+            ]
+        )
+    return chosen
 
 
 def from_daemon(conf: cfg.ConfigOpts, ask: Callable[[ApiClient], Answer]) -> Answer | None:

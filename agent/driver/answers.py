@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -18,7 +17,7 @@ from agent.driver.worker import DriverWorker
 from agent.errors import DRIVER_FAULT, ConfigError, DriverError
 from agent.model.domain import Origin
 from agent.model.facts import HostFacts
-from agent.model.names import is_uuid, normal_uuid, printable
+from agent.model.names import choose_nodes, is_uuid, normal_uuid, printable
 
 SHOWN = 10
 """How many nodes a message names."""
@@ -53,20 +52,15 @@ def chosen_nodes(
     """Return the nodes of ``found`` that ``--node`` selects by name, pattern or uuid, all without
     ``--node``; and an error for each value that selects none.
     """
-    chosen = {
-        uuid: name
-        for uuid, name in found.items()
-        if not wanted or any(_is_called(selection, uuid, name) for selection in wanted)
-    }
+    chosen, unmatched = choose_nodes(found.items(), wanted, lambda node: node)
     errors = [
         ConfigError(
-            f"--node {selection}: the driver {called} has no such node",
+            f"--node {name}: the driver {called} has no such node",
             f"it has {', '.join(sorted(found.values())[:SHOWN]) or 'none'}",
         )
-        for selection in wanted
-        if not any(_is_called(selection, uuid, name) for uuid, name in found.items())
+        for name in unmatched
     ]
-    return chosen, errors
+    return dict(chosen), errors
 
 
 def node_facts(
@@ -102,10 +96,6 @@ def node_facts(
         # the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
     return facts
-
-
-def _is_called(wanted: str, uuid: str, name: str) -> bool:
-    return wanted == uuid or fnmatchcase(name, wanted)
 
 
 def node_capabilities(

@@ -8,6 +8,7 @@ from agent.model.devices import PciDevice
 from agent.model.domain import Domain
 from agent.model.encryption import EncryptionFacts
 from agent.model.mdev import MdevParent
+from agent.model.names import name_first
 from agent.model.topology import Topology
 from agent.model.unit_record import AssignableUnit
 
@@ -29,8 +30,7 @@ def summarize_faults(faults: tuple[str, ...]) -> str:
     """Return the faults as one line: the first few of them, because a broken bus has hundreds, and
     how many more there are.
     """
-    more = len(faults) - SHOWN
-    return "; ".join(faults[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return name_first(faults, SHOWN, "; ")
 
 
 Section = Literal[

@@ -3,10 +3,13 @@
 import re
 import traceback
 import uuid
-from typing import NewType
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NewType, TypeVar
 
 ProviderUuid = NewType("ProviderUuid", str)
 ConsumerUuid = NewType("ConsumerUuid", str)
+Node = TypeVar("Node")
 
 MAX_PROVIDER_NAME = 200
 MAX_TOKEN = 255
@@ -81,6 +84,33 @@ def number_of(count: int, noun: str) -> str:
     ``noun``: in the singular.
     """
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def name_first(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first ``most`` names, and how many more there are: ``a, b and 3 more``. With the
+    separator ``; ``: ``a; b; and 3 more``.
+    """
+    more = len(names) - most
+    named = separator.join(names[:most])
+    return f"{named}{separator.rstrip(' ,')} and {more} more" if more > 0 else named
+
+
+def choose_nodes(
+    nodes: Iterable[Node], wanted: Sequence[str], identify: Callable[[Node], tuple[str, str]]
+) -> tuple[list[Node], list[str]]:
+    """Return the nodes that a user chose by uuid, name or pattern of names, all nodes without such
+    a choice; and what of the choice fits no node.
+
+    ``wanted``: the choice, as the values of ``--node``. ``identify``: returns uuid and name.
+    """
+    chosen, matched = [], set()
+    for node in nodes:
+        uuid, name = identify(node)
+        matching = {text for text in wanted if text == uuid or fnmatchcase(name, text)}
+        matched |= matching
+        if matching or not wanted:
+            chosen.append(node)
+    return chosen, [text for text in wanted if text not in matched]
 
 
 def printable(text: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.cpu_list import format_cpu_list
 from agent.model.guest import Guest, PlacedCell
-from agent.model.names import number_of
+from agent.model.names import name_first, number_of
 from agent.numa.host import HostCell
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED, HostPolicy
 from agent.numa.pair import Misfit, pair
@@ -117,10 +117,9 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
     if not found:
         return
     guests = list(dict.fromkeys(found))
-    more = f" and {len(guests) - MAX_NAMED} more" if len(guests) > MAX_NAMED else ""
     what = (
         f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with {kind} "
-        f"CPUs: {', '.join(guests[:MAX_NAMED])}{more}"
+        f"CPUs: {name_first(guests, MAX_NAMED)}"
     )
     yield ConfigError(
         what,

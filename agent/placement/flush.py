@@ -25,7 +25,7 @@ from agent.errors import (
 )
 from agent.model.inventory import inventory_changes
 from agent.model.mirror import PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, child_uuid, name_first, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -585,18 +585,12 @@ class Flush:
 def _involved(operation: Reshape) -> str:
     """Return the providers and consumers of a reshape for a message; only the first of many."""
     return ", ".join(
-        f"{kind} {_few(sorted(uuids))}"
+        f"{kind} {name_first(sorted(uuids), NAMED, ' ')}"
         for kind, uuids in (
             ("provider", operation.inventories),
             ("consumer", operation.allocations),
         )
         if uuids
-    )
-
-
-def _few(uuids: Sequence[str]) -> str:
-    return " ".join(uuids[:NAMED]) + (
-        f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else ""
     )
 
 

@@ -13,7 +13,7 @@ from agent.errors import ConfigError, DevicesGone
 from agent.model.devices import PciAddress
 from agent.model.journal import Journal
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
@@ -317,11 +317,9 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported) -> Drift:
 
 def _class_in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
     """Return the error that a class in use would change; the provider is kept meanwhile."""
-    some = sorted(users)
-    named = ", ".join(some[:MANY]) + (f" and {len(some) - MANY} more" if len(some) > MANY else "")
     what = (
         f"provider {printable(wanted.name)} would change from {old} to {wanted.resource_class}, "
-        f"but {old} is used by {named}"
+        f"but {old} is used by {name_first(sorted(users), MANY)}"
     )
     remedy = "offer the device as before until its servers are moved or deleted"
     place = wanted.places[0]

@@ -1,7 +1,6 @@
 """Resources for the guests that the hypervisor shows, and for the import of unrecorded ones."""
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 
 from falcon import Request, Response
 
@@ -10,7 +9,7 @@ from agent.api.documents.records import JsonObject, instance_document
 from agent.api.service import Service
 from agent.api.timed_tracker import TimedTracker
 from agent.errors import AgentError
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, choose_nodes, printable
 from agent.tracker.claims import check_ready
 from agent.tracker.errors import UnknownNode
 from agent.tracker.guest_import import GuestImport
@@ -88,16 +87,13 @@ def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
         **dict.fromkeys(tracker.nodes(), ""),
         **{one.node.uuid: one.node.name for one in tracker.states_in_memory()},
     }
-    meant = {
-        one: [uuid for uuid, name in names.items() if one == uuid or fnmatchcase(name, one)]
-        for one in wanted
-    }
-    for one, found in meant.items():
-        if not found:
-            raise UnknownNode(
-                f"no node {printable(one)} here", "see agent status for the nodes of this host"
-            )
-    return sorted({uuid for found in meant.values() for uuid in found} if wanted else names)
+    chosen, unmatched = choose_nodes(names.items(), wanted, lambda node: node)
+    if unmatched:
+        raise UnknownNode(
+            f"no node {printable(unmatched[0])} here",
+            "see agent status for the nodes of this host",
+        )
+    return sorted(uuid for uuid, _ in chosen)
 
 
 def _node(

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import StoreError
+from agent.model.names import choose_nodes
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.json_report import tree_document
 from agent.render.look import look_of
@@ -33,16 +33,11 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     if not found:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:
             found, place = list(stored_trees(store)), f"store {store}"
-    chosen = [
-        one
-        for one in found
-        if not options.nodes or any(_matches(one, name) for name in options.nodes)
-    ]
-    missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
-    if missing:
+    chosen, unmatched = choose_nodes(found, options.nodes, lambda tree: (tree.uuid, tree.name))
+    if unmatched:
         raise StoreError(
-            f"--node {missing[0]}: no such tree in the {place}",
-            f"it has {', '.join(one.name for one in found[:10]) or 'none'}",
+            f"--node {unmatched[0]}: no such tree in the {place}",
+            f"it has {', '.join(tree.name for tree in found[:10]) or 'none'}",
         )
     if not chosen:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
@@ -107,7 +102,3 @@ def stored_trees(store: Store) -> Iterator[StoredTree]:
                 view.tree,
                 frozenset(store.journal(root).providers),
             )
-
-
-def _matches(one: StoredTree, wanted: str) -> bool:
-    return one.uuid == wanted or fnmatchcase(one.name, wanted)

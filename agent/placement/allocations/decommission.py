@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.errors import PlacementError, PlacementRefused
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.placement import codes
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import consumer_uuid, provider_uuid
@@ -59,9 +59,8 @@ def _obstacle(
             provider=row.uuid,
         )
     if consumers:
-        others = f" and {len(consumers) - 1} more" if len(consumers) > 1 else ""
         return ProviderInUse(
-            f"{name} is in use by consumer {consumers[0]}{others}",
+            f"{name} is in use by consumer {name_first(consumers, 1)}",
             "move or delete what is there",
             provider=row.uuid,
         )

@@ -9,7 +9,7 @@ import os_resource_classes as orc
 
 from agent.driver.interface import Allocations
 from agent.errors import ReshapeFailed
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider_tree import ProviderTree
 
 
@@ -51,9 +51,8 @@ def reshape_failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeF
     the first.
     """
     users = sorted(set(consumers))
-    more = f" and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
     return ReshapeFailed(
-        f"{what} by {', '.join(users[:MAX_NAMED])}{more}",
+        f"{what} by {name_first(users, MAX_NAMED)}",
         remedy,
         consumer=users[0],
         consumers=tuple(users),

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from agent.model.names import (
     child_uuid,
+    choose_nodes,
     custom_token,
     is_custom,
     is_token,
     is_uuid,
+    name_first,
     normal_uuid,
     printable,
 )
@@ -116,3 +118,31 @@ def test_printable_text_stays_on_its_line_and_can_be_encoded(text):
     assert len(shown.splitlines()) <= 1
     shown.encode("utf-8")
     assert printable(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ("separator", "text"),
+    [(", ", "a, b and 3 more"), ("; ", "a; b; and 3 more"), (" ", "a b and 3 more")],
+)
+def test_of_many_names_the_first_are_named_and_the_others_counted(separator, text):
+    assert name_first("abcde", 2, separator) == text
+    assert name_first("abcde", 5, separator) == separator.join("abcde")
+    assert name_first("", 2, separator) == ""
+
+
+NODES = {ROOT: "compute-1", "other": "compute-2", "third": "bare"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "unmatched"),
+    [
+        ((), ["compute-1", "compute-2", "bare"], []),
+        (("compute-*",), ["compute-1", "compute-2"], []),
+        (("bare", ROOT), ["compute-1", "bare"], []),
+        (("nobody", "b?re", "x*"), ["bare"], ["nobody", "x*"]),
+        (("Bare",), [], ["Bare"]),
+    ],
+)
+def test_nodes_are_chosen_by_uuid_name_or_pattern(wanted, chosen, unmatched):
+    found, missing = choose_nodes(NODES.items(), wanted, lambda node: node)
+    assert ([name for _, name in found], missing) == (chosen, unmatched)

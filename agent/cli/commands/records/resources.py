@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from oslo_config import cfg
@@ -16,6 +15,7 @@ from agent.conf.default import host_name
 from agent.errors import StoreError
 from agent.model.flavor import NOTHING, Amounts
 from agent.model.inventory import capacity
+from agent.model.names import choose_nodes
 from agent.model.node_records import NodeRecords
 from agent.render.json_report import tree_rows
 from agent.render.resources import resource_lines, resource_table
@@ -50,13 +50,13 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
-    missing = [name for name in wanted if not any(_matches(one, name) for one in nodes)]
-    if missing:
+    chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
+    if unmatched:
         raise StoreError(
-            f"--node {missing[0]}: no records of such a node",
-            f"there are {', '.join(one['name'] for one in nodes[:10]) or 'none'}",
+            f"--node {unmatched[0]}: no records of such a node",
+            f"there are {', '.join(node['name'] for node in nodes[:10]) or 'none'}",
         )
-    return [one for one in nodes if not wanted or any(_matches(one, name) for name in wanted)]
+    return chosen
 
 
 def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
@@ -119,7 +119,3 @@ def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
                 "placement": placement,
                 "records": known,
             }
-
-
-def _matches(node: Document, wanted: str) -> bool:
-    return node["uuid"] == wanted or fnmatchcase(node["name"], wanted)

@@ -33,6 +33,8 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     if not found:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:
             found, place = list(stored_trees(store)), f"store {store}"
+    # Neither daemon nor store has an order that is the same in every run.
+    found = sorted(found, key=lambda tree: (tree.name, tree.endpoint))
     chosen, unmatched = choose_nodes(found, options.nodes, lambda tree: (tree.uuid, tree.name))
     if unmatched:
         raise StoreError(

@@ -5,6 +5,7 @@ import pytest
 from agent.cli.main import run
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import PlacementView
+from agent.model.provider_tree import ProviderTree
 from agent.store.store import open_store
 from tests.unit.render.reports import CELL, ROOT, tree
 
@@ -54,6 +55,22 @@ def test_tree_shows_what_the_store_knows_and_writes_nothing(agent, filled):
     assert "├─ node-1_NUMA0" in out
     assert "accelerator  foreign" in out
     assert contents(filled) == before
+
+
+def test_trees_are_sorted_by_the_names_of_their_nodes(agent, filled):
+    with open_store(filled) as store:
+        for number, name in enumerate(("node-3", "node-0", "node-2")):
+            uuid, other = f"5f9c2a34-7d1e-4a8b-9c46-00000000010{number}", ProviderTree()
+            other.new_root(name, uuid)
+            store.save_view("http://placement", uuid, None, PlacementView(other.freeze()))
+    code, out, _ = agent("tree", "--format", "json")
+    assert code == 0
+    assert [node["name"] for node in json.loads(out)["nodes"]] == [
+        "node-0",
+        "node-1",
+        "node-2",
+        "node-3",
+    ]
 
 
 def test_tree_as_json(agent, filled):

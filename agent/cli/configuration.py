@@ -60,9 +60,13 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
 def read_configuration(options: Options, environ: Mapping[str, str] = os.environ) -> Configuration:
     """Return the configuration as far as it can be used, and all its errors."""
     files, errors = read_all(sources_of(options.sources))
-    whole = all(any(one.data.get("file") == str(file.path) for file in files) for one in errors)
+    whole = all(any(error.data.get("file") == str(file.path) for file in files) for error in errors)
     conf, known = _parsed(files), catalogue()
-    now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
+    now = [
+        override
+        for override in options.overrides
+        if is_registered(conf, override.group, override.name)
+    ]
     errors += override_problems(conf, known, now)
     # A list of networks or types that cannot be read is reported below, with its place.
     for register in (neutron.register_physnets, devices.register_types):
@@ -78,7 +82,7 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     if not unknown_plugins:
         # Options of the plugins can be set only now that they are registered.
         errors += override_problems(
-            conf, known, [one for one in options.overrides if one not in now]
+            conf, known, [override for override in options.overrides if override not in now]
         )
     errors += without_problems(conf, known, files, environ)
     return Configuration(conf, files, errors, whole)
@@ -145,7 +149,9 @@ def _plugin_options(
         options = loading.get_auth_plugin_conf_options(name)
     except ksa.NoMatchingPlugin as error:
         (option,) = [
-            one for one in loading.get_auth_common_conf_options() if one.dest == "auth_type"
+            option
+            for option in loading.get_auth_common_conf_options()
+            if option.dest == "auth_type"
         ]
         found = origin(option, section, files, environ)
         place = found.place if found else "command line"

@@ -35,18 +35,18 @@ def _of_folder(folder: Path) -> Iterator[str]:
     """Yield a warning if others can write the store's folder or a folder above it: they could
     replace store, identity and lock.
     """
-    for one in (folder, *folder.absolute().parents):
+    for path in (folder, *folder.absolute().parents):
         try:
-            status = one.stat()
+            status = path.stat()
         except OSError:
             # It does not exist yet, or the code that needs it reports the error.
             continue
-        name = printable(str(one))
-        if one == folder and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        name = printable(str(path))
+        if path == folder and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             yield f"[store] path: {name} can be written by others than its owner: chmod go-w {name}"
-        elif one != folder and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        elif path != folder and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             yield f"[store] path: {name}, above it, can be written by everybody: chmod o-w {name}"
-        if one == folder and status.st_uid not in (0, os.geteuid()):
+        if path == folder and status.st_uid not in (0, os.geteuid()):
             yield (
                 f"[store] path: {name} belongs to uid {status.st_uid}, not to the agent's own, "
                 f"{os.geteuid()}: chown {os.geteuid()} {name}"
@@ -69,8 +69,8 @@ def _secrets(file: Path) -> list[str]:
     found, _ = read_all([Source(file)])
     return [
         printable(f"[{section}] {name}")
-        for one in found
-        for section, options in one.sections.items()
+        for file in found
+        for section, options in file.sections.items()
         for name, values in options.items()
         if any(value.text for value in values)
         and (_SECRET.search(name) or any(_URL_WITH_SECRET.search(value.text) for value in values))

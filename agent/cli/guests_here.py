@@ -62,7 +62,7 @@ def guests_here(
 
         with open_tracker_services(conf, parts, store, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]
-    return [{**one, "uuid": None} for one in nodes] if provisional else nodes
+    return [{**node, "uuid": None} for node in nodes] if provisional else nodes
 
 
 def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
@@ -106,4 +106,4 @@ def _node(
 def _present(store: Store, root: ProviderUuid) -> ProviderTree:
     """Return the node's tree as it was last seen in any Placement."""
     views = [store.view(endpoint, uuid) for endpoint, uuid in store.views() if uuid == root]
-    return next((one.tree for one in views if one is not None), ProviderTree())
+    return next((view.tree for view in views if view is not None), ProviderTree())

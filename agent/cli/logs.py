@@ -73,12 +73,13 @@ def _mask_passwords() -> None:
     loggers = [
         logging.getLogger(),
         *(
-            one
-            for one in logging.root.manager.loggerDict.values()
-            if isinstance(one, logging.Logger)
+            logger
+            for logger in logging.root.manager.loggerDict.values()
+            if isinstance(logger, logging.Logger)
         ),
     ]
-    for handler in [logging.lastResort, *(handler for one in loggers for handler in one.handlers)]:
+    handlers = [handler for logger in loggers for handler in logger.handlers]
+    for handler in [logging.lastResort, *handlers]:
         if handler is not None and not isinstance(handler.formatter, Masking):
             handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
 

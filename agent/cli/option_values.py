@@ -98,23 +98,25 @@ def override_problems(
     conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]
 ) -> Iterator[ConfigError]:
     """Apply the values of the command line; yield an error for each that the option cannot take."""
-    for one in overrides:
+    for override in overrides:
         try:
-            conf.set_override(one.name, one.value, one.group)
+            conf.set_override(override.name, override.value, override.group)
         except ValueError as error:
             option = next(
                 option
                 for group, options in known
-                if group == one.group
+                if group == override.group
                 for option in options
-                if option.dest == one.name
+                if option.dest == override.name
             )
-            yield unusable(option, one.group, OptionOrigin(COMMAND_LINE, str(one.value)), error)
+            yield unusable(
+                option, override.group, OptionOrigin(COMMAND_LINE, str(override.value)), error
+            )
         except cfg.NoSuchOptError:
             yield ConfigError(
                 (
-                    f"{COMMAND_LINE}: [{one.group or 'DEFAULT'}] {one.name} is no option of this "
-                    "configuration"
+                    f"{COMMAND_LINE}: [{override.group or 'DEFAULT'}] {override.name} is no option "
+                    "of this configuration"
                 ),
                 "set auth_type to an authentication plugin that has it",
             )

@@ -128,7 +128,7 @@ def parse(argv: Sequence[str]) -> Options:
     if found.get("word0") == HELP:
         parser.parse_args([*found["asked"], "--help"])
     words = tuple(found.pop(f"word{place}") for place in range(2) if found.get(f"word{place}"))
-    known = {one.name for one in fields(Options)}
+    known = {option.name for option in fields(Options)}
     options = Options(
         arguments=_own_arguments(words, found),
         **{name: value for name, value in found.items() if name in known},
@@ -137,8 +137,8 @@ def parse(argv: Sequence[str]) -> Options:
         sources=tuple(given.sources),
         overrides=tuple(given.overrides.values()),
         debug=any(
-            one.name == "debug" and one.group is None and one.value
-            for one in given.overrides.values()
+            override.name == "debug" and override.group is None and override.value
+            for override in given.overrides.values()
         ),
     )
     _check(options, parser)
@@ -153,7 +153,7 @@ def asked_format(argv: Sequence[str]) -> Format:
         for place, word in enumerate(argv)
         if word.startswith("--format")
     ]
-    return next((one for one in FORMATS if asked[-1:] == [one]), "text")
+    return next((known for known in FORMATS if asked[-1:] == [known]), "text")
 
 
 def _check(options: Options, parser: _ArgumentParser) -> None:
@@ -223,38 +223,40 @@ def _add_examples(parser: argparse.ArgumentParser, command: Command) -> None:
 
 
 def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
-    for one in command.arguments:
-        if one.switch:
-            parser.add_argument(one.name, dest=OWN + one.key, action="store_true", help=one.help)
-        elif one.name.startswith("-"):
+    for argument in command.arguments:
+        if argument.switch:
             parser.add_argument(
-                one.name,
-                dest=OWN + one.key,
-                action="append" if one.many else "store",
-                metavar=one.metavar,
-                help=one.help,
+                argument.name, dest=OWN + argument.key, action="store_true", help=argument.help
+            )
+        elif argument.name.startswith("-"):
+            parser.add_argument(
+                argument.name,
+                dest=OWN + argument.key,
+                action="append" if argument.many else "store",
+                metavar=argument.metavar,
+                help=argument.help,
             )
         else:
             parser.add_argument(
-                OWN + one.key,
-                nargs="+" if one.many else "?" if one.optional else None,
-                metavar=one.metavar,
-                help=one.help,
+                OWN + argument.key,
+                nargs="+" if argument.many else "?" if argument.optional else None,
+                metavar=argument.metavar,
+                help=argument.help,
             )
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the command's own arguments, those that were not given included."""
     return {
-        one.key: _own_value(one, found.get(OWN + one.key))
-        for one in find(words, once=True).arguments
+        argument.key: _own_value(argument, found.get(OWN + argument.key))
+        for argument in find(words, once=True).arguments
     }
 
 
-def _own_value(one: Argument, given: Any) -> Any:
-    if one.many:
+def _own_value(argument: Argument, given: Any) -> Any:
+    if argument.many:
         return tuple(given or ())
-    return bool(given) if one.switch else given
+    return bool(given) if argument.switch else given
 
 
 def _second_words(first: str) -> str:

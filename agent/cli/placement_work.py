@@ -116,7 +116,7 @@ def finish(
 
 def _exit_code(work: PlacementWork, options: Options, errors: Sequence[AgentError]) -> int:
     # A delete that found nothing (404) is no change.
-    changed = any(one.status in (None, 200, 204) for one in work.exchange.writes)
+    changed = any(sent.status in (None, 200, 204) for sent in work.exchange.writes)
     if errors:
         return PARTLY if changed else FAILED
     return CHANGED if changed and options.detailed_exitcode else DONE

@@ -79,15 +79,15 @@ def listed(
     )
     return RecordList(
         "store" if offline else "daemon",
-        [one for page in pages for one in page[name]],
-        [one for page in pages for one in page["damaged"]],
+        [document for page in pages for document in page[name]],
+        [line for page in pages for line in page["damaged"]],
     )
 
 
 def show(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write a list under its name. Return the exit code."""
     problems = [
-        Problem("record.damaged", one, "correct or remove the record") for one in found.damaged
+        Problem("record.damaged", line, "correct or remove the record") for line in found.damaged
     ]
     code = PARTLY if problems else DONE
     if options.as_document:

@@ -122,8 +122,8 @@ def warn_of_unknown(conf: cfg.ConfigOpts, *, complete: bool = True) -> None:
     :func:`unknown_options`.
     """
     files, _ = read_all(Source(Path(file)) for file in conf.config_file)
-    for one in unknown_options(conf, files, complete=complete):
-        LOG.warning("%s", one)
+    for unknown in unknown_options(conf, files, complete=complete):
+        LOG.warning("%s", unknown)
 
 
 def unknown_options(
@@ -144,7 +144,9 @@ def unknown_options(
     """
     known, names = _registered(conf)
     in_files = [
-        one for file in files for one in _Reader(file, known, names, complete=complete).unknown()
+        unknown
+        for file in files
+        for unknown in _Reader(file, known, names, complete=complete).unknown()
     ]
     return [*in_files, *_of_environment(environ, names, novas=any(map(is_novas, files)))]
 
@@ -234,9 +236,9 @@ def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
 def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
     """Return the name of ``names`` that ``name`` may be meant for; None if none is similar."""
     wanted = name.lower().replace("-", "_")
-    for one in names:
-        if one.lower() == wanted:
-            return one
+    for known in names:
+        if known.lower() == wanted:
+            return known
     if novas and len(wanted) < _SHORTEST:
         return None
     (likely,) = get_close_matches(
@@ -263,7 +265,7 @@ class _Reader:
                 yield found
 
     def _unknown_section(self, section: str) -> Unknown | None:
-        listed = next((one for one in _LISTED if section.startswith(one)), None)
+        listed = next((prefix for prefix in _LISTED if section.startswith(prefix)), None)
         likely = _like(section, self._known, novas=self._novas) if listed is None else None
         if likely is None and (self._novas or not (self._complete or listed)):
             return None

@@ -56,4 +56,4 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Return the options to register. The sample does not have them, because there is no reason to
     set them.
     """
-    return [(one.group, [one.option]) for one in UNUSED]
+    return [(unused.group, [unused.option]) for unused in UNUSED]

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from rich.text import Text
 
-from agent.model.cpu_list import format_cpu_list
-from agent.model.report import Problem
-from agent.render.look import Look, hanging, shown, some, to_string
+from agent.model.names import number_of
+from agent.render.json_report import problems_in
+from agent.render.look import Look, hanging, shown, to_string
+from agent.render.records import cell_text
 from agent.render.text import error_lines
 
 Document = Mapping[str, Any]
@@ -84,19 +85,15 @@ def _node(node: Document, look: Look) -> Iterator[Text]:
             )
     if not node["guests"] and not node["errors"]:
         yield Text("  no guests", "dim")
-    yield from error_lines(
-        (Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]), look
-    )
+    yield from error_lines(problems_in(node["errors"]), look)
 
 
 def _facts(guest: Document) -> Iterator[str]:
     yield guest["state"]
     if guest["vcpus"] is not None:
-        yield some(guest["vcpus"], "CPU")
+        yield number_of(guest["vcpus"], "CPU")
     yield f"{guest['memory_mb']} MiB memory"
-    for one in guest["cells"]:
-        pinned = format_cpu_list({*one["pins"].values(), *one["emulator"]})
-        yield f"cell {one['host_cell']}" + (f" pinned to {pinned}" if pinned else "")
+    yield from map(cell_text, guest["cells"])
     if guest["devices"]:
         yield f"devices {', '.join(guest['devices'])}"
     if guest["flavor"] is not None:
@@ -105,7 +102,7 @@ def _facts(guest: Document) -> Iterator[str]:
 
 def _closing(found: GuestList) -> Text:
     counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
-    told = [some(sum(counts.values()), "guest")]
+    told = [number_of(sum(counts.values()), "guest")]
     told += [
         f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]
     ]

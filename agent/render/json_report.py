@@ -93,12 +93,12 @@ def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
         "schema": TREE_SCHEMA,
         "nodes": [
             {
-                "name": one.name,
-                "uuid": one.uuid,
-                "endpoint": one.endpoint,
-                "tree": _plain(tree_rows(one), {}),
+                "name": tree.name,
+                "uuid": tree.uuid,
+                "endpoint": tree.endpoint,
+                "tree": _plain(tree_rows(tree), {}),
             }
-            for one in trees
+            for tree in trees
         ],
         "errors": [],
         "exit_code": 0,
@@ -165,6 +165,11 @@ def error_rows(errors: Iterable[Problem]) -> list[dict[str, str]]:
     ]
 
 
+def problems_in(rows: Iterable[Mapping[str, str]]) -> list[Problem]:
+    """Return the problems of the rows of errors in a document."""
+    return [Problem(row["code"], row["message"], row["remedy"]) for row in rows]
+
+
 def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
     """Return the number of requests by method, and in total."""
     counted = {method: requests.get(method, 0) for method in METHODS}
@@ -178,9 +183,9 @@ def _plain(value: Any, hidden: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return None if value in hidden else replaced(value, hidden)
     if isinstance(value, Mapping):
-        return {hidden.get(key, key): _plain(one, hidden) for key, one in value.items()}
+        return {hidden.get(key, key): _plain(item, hidden) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
     if isinstance(value, Sequence):
-        return [_plain(one, hidden) for one in value]
+        return [_plain(item, hidden) for item in value]
     return value

@@ -39,11 +39,6 @@ def _padded(cell: str, width: int, is_word: bool) -> str:
     return cell + space if is_word else space + cell
 
 
-def some(count: int, noun: str) -> str:
-    """Return ``1 claim``, ``2 claims``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 PLAIN_WIDTH = 120
 LEAST_WIDTH = 24
 INDENT = 4

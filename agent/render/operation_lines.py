@@ -47,8 +47,8 @@ def operation_lines(node: NodeReport, look: Look) -> list[Text]:
 def _names(node: NodeReport) -> Names:
     references = (outcome.operation.provider for outcome in node.outcomes)
     return {
-        **{one.uuid: one.name for one in references if one},
-        **{one.uuid: one.name for one in node.tree.providers()},
+        **{reference.uuid: reference.name for reference in references if reference},
+        **{provider.uuid: provider.name for provider in node.tree.providers()},
     }
 
 

@@ -7,11 +7,11 @@ from rich.text import Text
 
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice
 from agent.model.names import ProviderUuid, number_of
-from agent.model.report import Problem
 from agent.pci.alias import Alias, Aliases, device_groups
 from agent.pci.device_spec import DeviceSpec
 from agent.pci.matching import Matched, PresentDevices, matched
 from agent.pci.settings import PciSettings, device_rows
+from agent.render.json_report import problems_in
 from agent.render.look import Look, hanging, shown, to_string
 from agent.render.text import error_lines
 
@@ -24,7 +24,6 @@ def render_pci_check(found: Document, look: Look) -> str:
     """
     lines = [*hanging(shown(found["notice"], "italic"), look), Text()] if found["notice"] else []
     for node in found["nodes"]:
-        problems = [Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]]
         lines += [
             shown(node["name"], "bold"),
             *(
@@ -33,14 +32,14 @@ def render_pci_check(found: Document, look: Look) -> str:
                 for line in hanging(text, look)
             ),
         ]
-        lines += [*error_lines(problems, look), Text()]
+        lines += [*error_lines(problems_in(node["errors"]), look), Text()]
     if found["aliases"]:
         lines += [
             Text("aliases", "bold"),
             *(
                 line
-                for one in found["aliases"]
-                for text in _alias(one)
+                for alias in found["aliases"]
+                for text in _alias(alias)
                 for line in hanging(text, look)
             ),
             Text(),
@@ -49,7 +48,7 @@ def render_pci_check(found: Document, look: Look) -> str:
 
 
 def _node(node: Document, report: bool) -> Iterator[Text]:
-    by_address = {one["address"]: one for one in node["devices"]}
+    by_address = {device["address"]: device for device in node["devices"]}
     for spec in node["specs"]:
         count = len(spec["devices"])
         what = f"{count or 'no'} device{'' if count == 1 else 's'}"
@@ -57,43 +56,43 @@ def _node(node: Document, report: bool) -> Iterator[Text]:
             "  ", (spec["spec"], "bold"), "  ", (what, "green" if count else "yellow")
         )
         yield from (_device(by_address[address], report) for address in spec["devices"])
-    others = [one for one in node["devices"] if one["serves"] in ("host", "nobody")]
+    others = [device for device in node["devices"] if device["serves"] in ("host", "nobody")]
     if others:
         yield Text("  not offered, on the same cards", "dim")
-        yield from (_device(one, report=False) for one in others)
+        yield from (_device(device, report=False) for device in others)
     if not node["specs"] and not node["errors"]:
         yield Text(
             f"  [pci] device_spec is not set; the host has {number_of(len(by_address), 'device')}"
         )
 
 
-def _device(one: Document, report: bool) -> Text:
+def _device(device: Document, report: bool) -> Text:
     words = [
-        f"{one['vendor_id']}:{one['product_id']}",
-        one["type"],
-        *([f"NUMA node {one['numa_node']}"] if one["numa_node"] is not None else []),
+        f"{device['vendor_id']}:{device['product_id']}",
+        device["type"],
+        *([f"NUMA node {device['numa_node']}"] if device["numa_node"] is not None else []),
     ]
     words += [
         f"{name}={value}"
-        for name, value in sorted(one["tags"].items())
+        for name, value in sorted(device["tags"].items())
         if (name, value) != ("remote_managed", "false")
     ]
-    if report and one["tags"].get("physical_network"):
+    if report and device["tags"].get("physical_network"):
         words.append("not counted in Placement")
     elif report:
-        words += [one["resource_class"], *one["traits"]]
-    if one["serves"] == "host":
-        words.append(one["host_use"])
-    return Text.assemble("    ", (one["address"], "bold"), shown("  " + "  ".join(words)))
+        words += [device["resource_class"], *device["traits"]]
+    if device["serves"] == "host":
+        words.append(device["host_use"])
+    return Text.assemble("    ", (device["address"], "bold"), shown("  " + "  ".join(words)))
 
 
-def _alias(one: Document) -> Iterator[Text]:
-    yield Text.assemble("  ", shown(one["name"], "bold"), f"  {one['numa_policy']}")
-    for alternative in one["alternatives"]:
+def _alias(alias: Document) -> Iterator[Text]:
+    yield Text.assemble("  ", shown(alias["name"], "bold"), f"  {alias['numa_policy']}")
+    for alternative in alias["alternatives"]:
         yield shown(
             "    " + (", ".join(f"{name}={value}" for name, value in alternative.items()) or "any")
         )
-    for group in one["groups"]:
+    for group in alias["groups"]:
         yield shown("    asks for " + "  ".join(_asked(group)))
 
 
@@ -109,13 +108,15 @@ def devices_document(
     offers.
     """
     present = PresentDevices.of(devices)
-    offered = {one.device.address: one for one in matched(present, settings.specs)}
+    offered = {match.device.address: match for match in matched(present, settings.specs)}
     rows = {row.address: row for row in device_rows(node, present, settings.specs)}
     return {
         "specs": [_spec_document(spec, offered) for spec in settings.specs],
         "devices": [
-            _device_document(one, present, offered.get(one.address), rows.get(str(one.address)))
-            for one in present
+            _device_document(
+                device, present, offered.get(device.address), rows.get(str(device.address))
+            )
+            for device in present
         ],
     }
 
@@ -124,12 +125,12 @@ def aliases_document(aliases: Aliases) -> list[Document]:
     """Return the documents of the aliases, each with its request groups for one device."""
     return [
         {
-            "name": one.name,
-            "numa_policy": one.policy,
-            "alternatives": [alternative.spec for alternative in one.alternatives],
-            "groups": list(_groups(one)),
+            "name": alias.name,
+            "numa_policy": alias.policy,
+            "alternatives": [alternative.spec for alternative in alias.alternatives],
+            "groups": list(_groups(alias)),
         }
-        for one in aliases.values()
+        for alias in aliases.values()
     ]
 
 
@@ -146,12 +147,14 @@ def _groups(alias: Alias) -> Iterator[Document]:
 def _spec_document(spec: DeviceSpec, offered: Mapping[PciAddress, Matched]) -> Document:
     return {
         "spec": spec.place,
-        "devices": [str(address) for address, one in offered.items() if one.spec is spec],
+        "devices": [
+            str(address) for address, match in offered.items() if match.spec.place == spec.place
+        ],
     }
 
 
 def _device_document(
-    device: PciDevice, present: PresentDevices, one: Matched | None, row: DeviceRecord | None
+    device: PciDevice, present: PresentDevices, match: Matched | None, row: DeviceRecord | None
 ) -> Document:
     parent = present.parent(device)
     return {
@@ -173,7 +176,7 @@ def _device_document(
         "host_use": device.host_use,
         "serves": row.serves if row is not None else None,
         "tags": dict(row.tags) if row is not None else None,
-        "spec": one.spec.place if one is not None else None,
-        "resource_class": one.resource_class if one is not None else None,
-        "traits": sorted(one.traits) if one is not None else None,
+        "spec": match.spec.place if match is not None else None,
+        "resource_class": match.resource_class if match is not None else None,
+        "traits": sorted(match.traits) if match is not None else None,
     }

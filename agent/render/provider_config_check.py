@@ -57,10 +57,10 @@ def render_check(checked: Checked, look: Look) -> str:
         f"{'file' if files == 1 else 'files'} of {printable(checked.folder)}"
     )
     lines = [*hanging(Text.assemble((f"{look.signs.good} ", "bold green"), shown(what)), look)]
-    for one in checked.warnings:
-        remedy = f" ({one.remedy})" if one.remedy else ""
+    for warning in checked.warnings:
+        remedy = f" ({warning.remedy})" if warning.remedy else ""
         lines += hanging(
-            Text.assemble(("! ", "bold yellow"), shown(f"{one.message}{remedy}")), look
+            Text.assemble(("! ", "bold yellow"), shown(f"{warning.message}{remedy}")), look
         )
     for node in checked.nodes:
         changes = operation_lines(node, look) or (

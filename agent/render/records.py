@@ -6,7 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
-from agent.render.look import Look, hanging, shown, some
+from agent.model.names import number_of
+from agent.render.look import Look, hanging, shown
 
 Document = Mapping[str, Any]
 
@@ -15,16 +16,16 @@ STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
 
 def claim_lines(claims: Sequence[Document], look: Look) -> list[Text]:
     """Return the lines of claims: id, state, instance, node, and what they hold."""
-    return [line for one in claims for line in _claim(one, look)]
+    return [line for claim in claims for line in _claim(claim, look)]
 
 
 def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
     """Return the lines of moves: the migration, and its claims below."""
     lines: list[Text] = []
-    for one in moves:
+    for move in moves:
         lines += [
-            *migration_lines([one["migration"]], look),
-            *(Text.assemble("  ", line) for line in claim_lines(one["claims"], look)),
+            *migration_lines([move["migration"]], look),
+            *(Text.assemble("  ", line) for line in claim_lines(move["claims"], look)),
         ]
     return lines
 
@@ -32,15 +33,15 @@ def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
 def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
     """Return the lines of migrations: uuid, type, status, instance, source and destination."""
     lines: list[Text] = []
-    for one in migrations:
+    for migration in migrations:
         lines.append(
             Text.assemble(
-                shown(one["uuid"], "bold"),
-                shown(f"  {one['type']}  "),
-                shown(one["status"], "bold"),
+                shown(migration["uuid"], "bold"),
+                shown(f"  {migration['type']}  "),
+                shown(migration["status"], "bold"),
             )
         )
-        lines += _details([f"instance {one['instance']}", *_way(one, look)], look)
+        lines += _details([f"instance {migration['instance']}", *_way(migration, look)], look)
     return lines
 
 
@@ -68,19 +69,23 @@ def _held(claim: Document) -> Iterator[str]:
     amounts = claim["amounts"]
     if any(amounts.values()):
         yield f"{amounts['memory_mb']} MiB memory"
-        yield some(amounts["vcpus"], "CPU")
+        yield number_of(amounts["vcpus"], "CPU")
         yield f"{amounts['disk_mb']} MiB disk"
-    for one in claim["cells"]:
-        pinned = format_cpu_list({*one["pins"].values(), *one["emulator"]})
-        yield f"cell {one['host_cell']}" + (f" pinned to {pinned}" if pinned else "")
+    yield from map(cell_text, claim["cells"])
     if claim["devices"]:
-        yield f"devices {', '.join(one['address'] for one in claim['devices'])}"
+        yield f"devices {', '.join(device['address'] for device in claim['devices'])}"
     if claim["units"]:
-        yield f"units {', '.join(one['identifier'] for one in claim['units'])}"
-    for one in claim["mdevs"]:
-        yield f"{one['count']} {one['type'] or one['resource_class']}" + (
-            f" of {one['parent']}" if one["parent"] else ""
+        yield f"units {', '.join(unit['identifier'] for unit in claim['units'])}"
+    for mdev in claim["mdevs"]:
+        yield f"{mdev['count']} {mdev['type'] or mdev['resource_class']}" + (
+            f" of {mdev['parent']}" if mdev["parent"] else ""
         )
+
+
+def cell_text(cell: Document) -> str:
+    """Return the host cell of a guest's cell, and the host's CPUs that the cell is pinned to."""
+    pinned = format_cpu_list({*cell["pins"].values(), *cell["emulator"]})
+    return f"cell {cell['host_cell']}" + (f" pinned to {pinned}" if pinned else "")
 
 
 def _way(migration: Document, look: Look) -> Iterator[str]:

@@ -8,7 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
-from agent.render.look import Look, hanging, shown, some, table_lines
+from agent.model.names import number_of
+from agent.render.look import Look, hanging, shown, table_lines
 from agent.render.node_lines import STATE_STYLES
 
 Document = Mapping[str, Any]
@@ -26,19 +27,19 @@ def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
     if len(nodes) > NODES_AT_MOST:
         return resource_table(nodes, look)
     lines: list[Text] = []
-    for one in nodes:
+    for node in nodes:
         lines += [
             *([Text()] if lines else []),
-            _head(one),
-            *_offered(one["placement"]),
-            *_node(one["records"], look),
+            _head(node),
+            *_offered(node["placement"]),
+            *_node(node["records"], look),
         ]
     return lines
 
 
 def resource_table(nodes: Sequence[Document], _look: Look) -> list[Text]:
     """Return a table with one line for each node: what is used of the host's totals."""
-    return table_lines(NODES, [_row(one) for one in nodes], 2) if nodes else []
+    return table_lines(NODES, [_row(node) for node in nodes], 2) if nodes else []
 
 
 def _row(node: Document) -> tuple[str, ...]:
@@ -65,16 +66,16 @@ def _offered(rows: Sequence[Document]) -> Iterator[Text]:
     root = rows[0]["provider"]["uuid"]
     cells = [
         (
-            one["resource_class"]
-            if one["provider"]["uuid"] == root
-            else f"{one['provider']['name']} {one['resource_class']}",
-            _known(one["used"]),
-            str(one["total"]),
-            str(one["reserved"]),
-            str(float(one["allocation_ratio"])),
-            _known(one["free"]),
+            row["resource_class"]
+            if row["provider"]["uuid"] == root
+            else f"{row['provider']['name']} {row['resource_class']}",
+            _known(row["used"]),
+            str(row["total"]),
+            str(row["reserved"]),
+            str(float(row["allocation_ratio"])),
+            _known(row["free"]),
         )
-        for one in rows
+        for row in rows
     ]
     yield from table_lines(OFFERED, cells, 1, indent=2)
 
@@ -110,7 +111,8 @@ def _cell(cell: Document) -> str:
     parts = [f"cell {cell['id']}: {cell['memory_mb_used']} of {cell['memory_mb']} MiB"]
     if cell["shared"]:
         parts.append(
-            f"{some(cell['shared_used'], 'guest CPU')} on {format_cpu_list(set(cell['shared']))}"
+            f"{number_of(cell['shared_used'], 'guest CPU')} on "
+            f"{format_cpu_list(set(cell['shared']))}"
         )
     if cell["dedicated"] or cell["pinned"]:
         parts.append(
@@ -118,11 +120,11 @@ def _cell(cell: Document) -> str:
             f"{format_cpu_list(set(cell['dedicated']))}"
         )
     # Pages of the smallest size are not shown; they are the rest of the memory.
-    ordinary = min((one["size_kib"] for one in cell["pages"]), default=None)
+    ordinary = min((pages["size_kib"] for pages in cell["pages"]), default=None)
     parts += [
-        f"{one['used']} of {one['total'] - one['reserved']} pages of {one['size_kib']} KiB"
-        for one in cell["pages"]
-        if one["size_kib"] != ordinary
+        f"{pages['used']} of {pages['total'] - pages['reserved']} pages of {pages['size_kib']} KiB"
+        for pages in cell["pages"]
+        if pages["size_kib"] != ordinary
     ]
     if cell["degraded"]:
         parts.append(f"offline under a guest: {format_cpu_list(set(cell['degraded']))}")
@@ -136,10 +138,12 @@ def _others(records: Document) -> Iterator[str]:
             f"{count} {state}" for state, count in devices.items() if count
         )
     if units:
-        yield f"units: {sum(one['holder'] is not None for one in units)} of {len(units)} held"
-    yield ", ".join(some(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration"))
+        yield f"units: {sum(unit['holder'] is not None for unit in units)} of {len(units)} held"
+    yield ", ".join(
+        number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration")
+    )
     if records["failed_builds"]:
-        yield f"{some(records['failed_builds'], 'failed build')} in a row"
+        yield f"{number_of(records['failed_builds'], 'failed build')} in a row"
     if records["dirty"]:
         yield "something has changed that is not in Placement yet"
     if records["available"] is False:

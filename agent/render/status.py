@@ -6,7 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.names import number_of
-from agent.model.report import WELL, Drift, Problem
+from agent.model.report import WELL, Drift
+from agent.render.json_report import problems_in
 from agent.render.look import Look, hanging, shown, table_lines, to_string
 from agent.render.node_lines import STATE_STYLES
 from agent.render.text import drift_lines, error_lines
@@ -89,9 +90,7 @@ def _row(node: Document, now: float) -> tuple[str, ...]:
 
 
 def _errors(node: Document, look: Look) -> list[Text]:
-    return error_lines(
-        [Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]], look
-    )
+    return error_lines(problems_in(node["errors"]), look)
 
 
 def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
@@ -110,18 +109,18 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
                 else "no audit has left it well yet"
             )
             lines += hanging(shown(f"  {known}", "dim"), look)
-        drift = [
+        found = [
             Drift(
-                one["kind"],
-                one["severity"],
-                one["detail"],
-                one["remedy"],
-                one.get("provider"),
-                one.get("consumer"),
+                drift["kind"],
+                drift["severity"],
+                drift["detail"],
+                drift["remedy"],
+                drift.get("provider"),
+                drift.get("consumer"),
             )
-            for one in node["drift"]
+            for drift in node["drift"]
         ]
-        lines += [line for one in drift for line in drift_lines(one, look)] or [
+        lines += [line for drift in found for line in drift_lines(drift, look)] or [
             Text("  no drift", "dim")
         ]
     if without:

@@ -81,15 +81,15 @@ def _more(count: int, what: str) -> list[Text]:
 def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
     """Return trees as text, one below the other."""
     lines: list[Text] = []
-    for one in trees:
+    for tree in trees:
         seen = Text.assemble(
-            shown(one.name, "bold"), (f" as last seen at {printable(one.endpoint)}", "dim")
+            shown(tree.name, "bold"), (f" as last seen at {printable(tree.endpoint)}", "dim")
         )
         lines += [
             *([Text()] if lines else []),
             seen,
             Text(),
-            *(tree_lines(one, look) or [Text("no providers", "dim")]),
+            *(tree_lines(tree, look) or [Text("no providers", "dim")]),
         ]
     return to_string(lines, look)
 
@@ -99,10 +99,10 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
     without any.
     """
     rows = [
-        (one.name, provider.name, *cells)
-        for one in trees
-        for provider in map(one.tree.provider, own_providers(one.tree, one.uuid))
-        for cells in inventory_rows(provider, one.used.get(provider.uuid, {}))
+        (stored.name, provider.name, *cells)
+        for stored in trees
+        for provider in map(stored.tree.provider, own_providers(stored.tree, stored.uuid))
+        for cells in inventory_rows(provider, stored.used.get(provider.uuid, {}))
     ]
     return to_string(table_lines(TREE_HEADINGS, rows, 3), look)
 
@@ -136,7 +136,11 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
 
 def _trait_changes(node: NodeReport) -> TraitChanges:
     sent = (outcome.operation for outcome in node.outcomes if outcome.status in ("done", "planned"))
-    return {one.provider.uuid: (one.old, one.new) for one in sent if isinstance(one, SetTraits)}
+    return {
+        operation.provider.uuid: (operation.old, operation.new)
+        for operation in sent
+        if isinstance(operation, SetTraits)
+    }
 
 
 def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:

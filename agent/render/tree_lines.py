@@ -124,7 +124,8 @@ def inventory_rows(provider: Provider, used: Mapping[str, int]) -> list[tuple[st
     """
     found = _inventory(provider, used)
     return [
-        (one.resource_class, one.used, one.total, one.reserved, one.ratio) for one in found
+        (amounts.resource_class, amounts.used, amounts.total, amounts.reserved, amounts.ratio)
+        for amounts in found
     ] or [("", "", "", "", "")]
 
 

@@ -53,13 +53,13 @@ def work_document(report: WorkReport) -> dict[str, Any]:
         "result": report.result,
         "writes": [
             {
-                "method": one.method,
-                "path": one.path,
-                "version": one.version,
-                "body": one.body,
-                "status": one.status,
+                "method": write.method,
+                "path": write.path,
+                "version": write.version,
+                "body": write.body,
+                "status": write.status,
             }
-            for one in report.writes
+            for write in report.writes
         ],
         "requests": request_counts(report.requests),
         "errors": error_rows(report.problems),
@@ -71,8 +71,8 @@ def render_work(report: WorkReport, look: Look) -> str:
     """Return the text of the command."""
     sections = [
         hanging(shown(report.notice, "italic"), look) if report.notice else [],
-        [line for one in report.lines for line in hanging(shown(one), look)],
-        [line for one in report.writes for line in _write(one, look)],
+        [line for line in report.lines for line in hanging(shown(line), look)],
+        [line for write in report.writes for line in _write(write, look)],
         error_lines(report.problems, look),
         [_closing(report)],
     ]
@@ -80,10 +80,10 @@ def render_work(report: WorkReport, look: Look) -> str:
     return to_string([*first, *(line for section in others for line in (Text(), *section))], look)
 
 
-def _write(one: Write, look: Look) -> list[Text]:
-    what = f"{one.method} {printable(one.path)}"
-    body = "" if one.body is None else f" {json.dumps(one.body, sort_keys=True)}"
-    became = "not sent" if one.status is None else str(one.status)
+def _write(write: Write, look: Look) -> list[Text]:
+    what = f"{write.method} {printable(write.path)}"
+    body = "" if write.body is None else f" {json.dumps(write.body, sort_keys=True)}"
+    became = "not sent" if write.status is None else str(write.status)
     return hanging(
         Text.assemble((what, "bold"), shown(body), f" {look.signs.change} {became}"), look
     )

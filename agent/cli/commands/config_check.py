@@ -64,7 +64,7 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
         write_document(_document(read, problems, warnings, rows, code), options)
         return code
-    write("".join(f"warning: {one}\n" for one in warnings))
+    write("".join(f"warning: {warning}\n" for warning in warnings))
     if problems:
         write_problems(problems, [_shown(error, place) for error, place in told])
     else:
@@ -188,12 +188,17 @@ def _row(problem: Problem, place: _Place) -> dict[str, Any]:
     }
 
 
-def _row_of_unknown(one: Unknown) -> dict[str, Any]:
-    where = {"file": one.file, "line": one.line, "section": one.section, "option": one.option}
+def _row_of_unknown(unknown: Unknown) -> dict[str, Any]:
+    where = {
+        "file": unknown.file,
+        "line": unknown.line,
+        "section": unknown.section,
+        "option": unknown.option,
+    }
     return {
         "severity": "warning",
         **where,
         "code": "config.unknown",
-        "message": one.message,
-        "remedy": one.remedy,
+        "message": unknown.message,
+        "remedy": unknown.remedy,
     }

@@ -53,10 +53,10 @@ def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
 def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
     return [
         Text(
-            f"device {one['address']} of node {one['node_name']} ({one['node']}) is clean; "
-            "guests can have it again"
+            f"device {device['address']} of node {device['node_name']} ({device['node']}) is "
+            "clean; guests can have it again"
         )
-        for one in documents
+        for device in documents
     ]
 
 
@@ -93,8 +93,8 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
             for uuid, name in found.items()
         ]
     if provisional:
-        nodes = [{**one, "uuid": None} for one in nodes]
-    wrong = [one for one in nodes if one["errors"]]
+        nodes = [{**node, "uuid": None} for node in nodes]
+    wrong = [node for node in nodes if node["errors"]]
     code = DONE if not wrong else PARTLY if len(wrong) < len(nodes) else FAILED
     document = {
         "schema": SCHEMA,

@@ -65,8 +65,10 @@ def _node(
     target = Merge(
         replace(by, desired=applied.tree), capabilities, held, applied.configured
     ).target()
-    outcomes = tuple(Outcome(one) for one in make_plan(view, target, capabilities, root).operations)
-    problems = tuple(problem for one in applied.problems for problem in problems_of(one))
+    outcomes = tuple(
+        Outcome(operation) for operation in make_plan(view, target, capabilities, root).operations
+    )
+    problems = tuple(problem for error in applied.problems for problem in problems_of(error))
     state: NodeState = "degraded" if problems else "pending" if outcomes else "in-sync"
     return NodeReport(
         view.tree.name_of(root),
@@ -93,9 +95,9 @@ def check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
     checked = Checked(
         folder=printable(str(config.folder or "")),
         files=config.files,
-        entries=[_document(one) for one in config.entries],
+        entries=[_document(entry) for entry in config.entries],
         warnings=[
-            *(problem for one in config.warnings for problem in problems_of(one)),
+            *(problem for warning in config.warnings for problem in problems_of(warning)),
             *_absences(config, found),
         ],
         nodes=nodes,
@@ -143,8 +145,8 @@ def _absences(
         keys: frozenset[Key] = frozenset().union(*(keys for _node, keys in found))
         names = {provider.name for node, _keys in found for provider in node.tree.providers()}
         yield from (
-            Problem("provider-config.absent", absence(one, names), "")
-            for one in absent(config, keys)
+            Problem("provider-config.absent", absence(entry, names), "")
+            for entry in absent(config, keys)
         )
 
 

@@ -37,7 +37,10 @@ def reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
             raise
         parts = problem.parts or [problem.problem]
         raise ConfigErrors(
-            [ConfigError(str(one.get("detail", "")), str(one.get("remedy", ""))) for one in parts]
+            [
+                ConfigError(str(part.get("detail", "")), str(part.get("remedy", "")))
+                for part in parts
+            ]
         ) from problem
     if options.as_document:
         write_document(
@@ -60,7 +63,7 @@ def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises ConfigErrors: there is no such node.
     """
     nodes = _drift_nodes(client(conf), options.nodes)
-    found = any(one["severity"] == "warning" for node in nodes for one in node["drift"])
+    found = any(drift["severity"] == "warning" for node in nodes for drift in node["drift"])
     code = CHANGED if found and options.detailed_exitcode else DONE
     if options.as_document:
         write_document(
@@ -77,7 +80,7 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[s
     return [
         {key: node[key] for key in _SHOWN}
         for node in (
-            daemon.node(one["uuid"]) if one["drift"] else {**one, "drift": []} for one in chosen
+            daemon.node(node["uuid"]) if node["drift"] else {**node, "drift": []} for node in chosen
         )
     ]
 

@@ -13,6 +13,7 @@ from agent.model.names import (
     is_uuid,
     name_first,
     normal_uuid,
+    number_of,
     printable,
 )
 
@@ -118,6 +119,10 @@ def test_printable_text_stays_on_its_line_and_can_be_encoded(text):
     assert len(shown.splitlines()) <= 1
     shown.encode("utf-8")
     assert printable(shown) == shown
+
+
+def test_one_is_not_many():
+    assert [number_of(count, "claim") for count in (0, 1, 2)] == ["0 claims", "1 claim", "2 claims"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Claims, moves and what nodes have, as text that fits its stream."""
 
-from agent.render.look import Look, some, table_lines, to_string
+from agent.render.look import Look, table_lines, to_string
 from agent.render.records import claim_lines, migration_lines, move_lines
 from agent.render.resources import resource_lines
 
@@ -198,7 +198,3 @@ def test_many_nodes_are_a_line_each():
 def test_columns_line_up_whatever_is_in_them():
     rows = [("名", "1"), ("\x1b", "1000")]
     assert text(table_lines(("name", "n"), rows, 1)) == ["name     n", "名       1", "\\x1b  1000"]
-
-
-def test_one_is_not_many():
-    assert [some(count, "claim") for count in (0, 1, 2)] == ["0 claims", "1 claim", "2 claims"]

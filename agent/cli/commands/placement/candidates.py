@@ -73,15 +73,15 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
             if found.requests
             else "no candidates: nothing fits"
         ]
-        for place, one in enumerate(found.requests, 1):
-            lines += [f"candidate {place}", *holdings_lines(one.resources, names)]
+        for place, request in enumerate(found.requests, 1):
+            lines += [f"candidate {place}", *holdings_lines(request.resources, names)]
         result = {
             "version": found.version,
             "providers": names,
-            "allocation_requests": [one.body for one in found.requests],
+            "allocation_requests": [request.body for request in found.requests],
             "provider_summaries": {
-                uuid: {**asdict(one), "traits": sorted(one.traits)}
-                for uuid, one in found.summaries.items()
+                uuid: {**asdict(summary), "traits": sorted(summary.traits)}
+                for uuid, summary in found.summaries.items()
             },
         }
         return finish(work, options, "candidates", result, lines)
@@ -89,5 +89,5 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def _names(client: PlacementClient, found: Candidates) -> Mapping[ProviderUuid, str]:
     """Return the names of all providers that are shown. One request for each tree."""
-    roots = sorted({one.root_uuid for one in found.summaries.values()})
+    roots = sorted({summary.root_uuid for summary in found.summaries.values()})
     return {row.uuid: row.name for rows in client.exchange.each(client.tree, roots) for row in rows}

@@ -92,7 +92,7 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     given = options.arguments
     known, evacuated = (
-        [consumer_uuid(one) for one in given[some]] for some in ("consumer", "evacuated")
+        [consumer_uuid(consumer) for consumer in given[some]] for some in ("consumer", "evacuated")
     )
     with placement_work(conf, options, "decommission", writes=True) as work, ExitStack() as stack:
         try:

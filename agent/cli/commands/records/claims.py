@@ -31,7 +31,7 @@ def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
-    wanted: MoveStep = next(one for one in get_args(MoveStep) if one == options.command[1])
+    wanted: MoveStep = next(step for step in get_args(MoveStep) if step == options.command[1])
     return show_one(
         options, "move", client(conf).take_move(options.arguments["move"], wanted), move_lines
     )
@@ -59,7 +59,9 @@ def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     found = listed(conf, options, "migrations", {})
     shown = [
-        one for one in found.documents if options.arguments["all"] or one["status"] not in ENDED
+        migration
+        for migration in found.documents
+        if options.arguments["all"] or migration["status"] not in ENDED
     ]
     return show(options, "migrations", replace(found, documents=shown), migration_lines)
 

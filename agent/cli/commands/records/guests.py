@@ -92,10 +92,10 @@ def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
 def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
     return [
         shown(
-            f"instance {one['uuid']} is forgotten: all that it had here is given back, in "
+            f"instance {instance['uuid']} is forgotten: all that it had here is given back, in "
             "Placement with the next audit"
         )
-        for one in instances
+        for instance in instances
     ]
 
 
@@ -110,7 +110,7 @@ def code(
         not node["errors"] and all(guest["outcome"] not in failed for guest in node["guests"])
         for node in nodes
     ]
-    changed = any(one in outcomes for one in done)
+    changed = any(outcome in outcomes for outcome in done)
     if not all(well):
         return PARTLY if changed or any(well) else FAILED
     return CHANGED if changed and detailed else DONE

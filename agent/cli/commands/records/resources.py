@@ -106,7 +106,7 @@ def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
             records = reading.load(node.uuid) or NodeRecords(node)
             side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
             without_cells = replace(
-                records, claims=tuple(replace(one, cells=()) for one in records.claims)
+                records, claims=tuple(replace(claim, cells=()) for claim in records.claims)
             )
             known = {**node_records(NodeState.of(without_cells, side)), "available": None}
             placement = (

@@ -21,7 +21,7 @@ from agent.cli.option_values import (
     log_options,
     origin,
     override_problems,
-    without_problems,
+    reset_unusable_values,
 )
 from agent.cli.options import Options
 from agent.conf import devices, neutron
@@ -61,7 +61,7 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     """Return the configuration as far as it can be used, and all its errors."""
     files, errors = read_all(sources_of(options.sources))
     whole = all(any(error.data.get("file") == str(file.path) for file in files) for error in errors)
-    conf, known = _parsed(files), catalogue()
+    conf, known = _parse_files(files), catalogue()
     now = [
         override
         for override in options.overrides
@@ -84,11 +84,11 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
         errors += override_problems(
             conf, known, [override for override in options.overrides if override not in now]
         )
-    errors += without_problems(conf, known, files, environ)
+    errors += reset_unusable_values(conf, known, files, environ)
     return Configuration(conf, files, errors, whole)
 
 
-def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
+def _parse_files(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     log.register_options(conf)
     for group, options in log_options():

@@ -33,14 +33,14 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
     wanted = decoded(_content(file))
     if not isinstance(wanted, dict):
         raise RequestUnreadable(
-            f"{_called(file)}: not a JSON object", "write it as the local API takes it"
+            f"{_display_name(file)}: not a JSON object", "write it as the local API takes it"
         )
     wanted.setdefault("id", str(uuid.uuid4()))
     if "node" not in wanted:
         nodes = list(client.nodes())
         if len(nodes) != 1:
             raise RequestUnreadable(
-                f"{_called(file)}: it has no node, and the agent has {len(nodes)} of them",
+                f"{_display_name(file)}: it has no node, and the agent has {len(nodes)} of them",
                 "name one by its uuid, see agent status",
             )
         wanted["node"] = nodes[0]["uuid"]
@@ -52,11 +52,11 @@ def _content(file: str) -> bytes:
         return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
         raise RequestUnreadable(
-            f"{_called(file)}: {error.strerror or error}", "check the path"
+            f"{_display_name(file)}: {error.strerror or error}", "check the path"
         ) from error
 
 
-def _called(file: str) -> str:
+def _display_name(file: str) -> str:
     return "stdin" if file == STDIN else printable(file)
 
 
@@ -74,7 +74,7 @@ def client(conf: cfg.ConfigOpts) -> ApiClient:
     )
 
 
-def chosen_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+def select_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
     """Return the nodes that ``--node`` names, by name, pattern or uuid; all of them if it names
     none.
 

@@ -48,7 +48,7 @@ def guests_here(
             return records.usage_step.audit(
                 uuid,
                 node_facts(*driver, name, deadline),
-                _present(store, uuid),
+                _last_seen_tree(store, uuid),
                 start=imports,
                 dry_run=dry_run,
             )
@@ -82,7 +82,7 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)
             records.usage_step.audit(
-                ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False
+                ProviderUuid(uuid), facts, _last_seen_tree(store, ProviderUuid(uuid)), start=False
             )
         return instance_document(records.tracker.forget(instance))
 
@@ -103,7 +103,7 @@ def _node(
         return node_without_guests(uuid, name, error)
 
 
-def _present(store: Store, root: ProviderUuid) -> ProviderTree:
+def _last_seen_tree(store: Store, root: ProviderUuid) -> ProviderTree:
     """Return the node's tree as it was last seen in any Placement."""
     views = [store.view(endpoint, uuid) for endpoint, uuid in store.views() if uuid == root]
     return next((view.tree for view in views if view is not None), ProviderTree())

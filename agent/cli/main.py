@@ -14,7 +14,7 @@ from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
-from agent.cli.parser import asked_format, parse
+from agent.cli.parser import find_format, parse
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
 from agent.model.report import FAILED, INTERRUPTED, USAGE, Problem, Report
@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
         options = parse(argv)
     except UsageError as error:
         sys.stderr.write(error.usage)
-        return _failed(Options(format=asked_format(argv)), problems_of(error), USAGE)
+        return _failed(Options(format=find_format(argv)), problems_of(error), USAGE)
     invocation = _Invocation(options)
     try:
         return invocation.code()

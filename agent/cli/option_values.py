@@ -23,7 +23,7 @@ OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 
 def catalogue() -> OptionsByGroup:
     """Return the options that are known without a configuration, by group; None is [DEFAULT]."""
-    return [*log_options(), *options.by_group(), *options.of_keystoneauth()]
+    return [*log_options(), *options.by_group(), *options.keystoneauth_options()]
 
 
 @cache
@@ -61,7 +61,7 @@ class OptionOrigin:
     text: str
 
 
-def without_problems(
+def reset_unusable_values(
     conf: cfg.ConfigOpts,
     known: OptionsByGroup,
     files: Sequence[ConfigFile],
@@ -81,7 +81,7 @@ def without_problems(
             # An option that is not set has a default made of another option, which is reported
             # itself.
             if found is not None:
-                yield unusable(option, group, found, error)
+                yield unusable_value(option, group, found, error)
             # A default made of another option cannot be used either if that option cannot.
             with suppress(ValueError, cfg.Error):
                 conf.set_override(name, option.default, group)
@@ -109,7 +109,7 @@ def override_problems(
                 for option in options
                 if option.dest == override.name
             )
-            yield unusable(
+            yield unusable_value(
                 option, override.group, OptionOrigin(COMMAND_LINE, str(override.value)), error
             )
         except cfg.NoSuchOptError:
@@ -122,11 +122,11 @@ def override_problems(
             )
 
 
-def unusable(
+def unusable_value(
     option: cfg.Opt, group: str | None, found: OptionOrigin, error: Exception
 ) -> ConfigError:
     """Return the error for an unusable value, with its place and what the option can be."""
-    section, wanted = group or "DEFAULT", _wanted(option)
+    section, wanted = group or "DEFAULT", _allowed_values(option)
     text = (
         f"{found.place}: [{section}] {option.dest} = "
         f"{'<secret>' if option.secret else printable(found.text)}"
@@ -182,7 +182,7 @@ def origin(
     return found[-1] if found else None
 
 
-def _wanted(option: cfg.Opt) -> str:
+def _allowed_values(option: cfg.Opt) -> str:
     """Return in words what the option can be; empty if its type does not say enough."""
     kind: Any = option.type
     if isinstance(kind, types.Boolean):

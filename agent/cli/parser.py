@@ -76,7 +76,7 @@ class _ArgumentParser(argparse.ArgumentParser):
         unknown = (
             message.removeprefix(UNRECOGNIZED).split() if message.startswith(UNRECOGNIZED) else []
         )
-        meant = self.meant or _meant(
+        meant = self.meant or _suggest(
             next((word.partition("=")[0] for word in unknown if word.startswith("-")), ""),
             self._option_string_actions,
         )
@@ -84,13 +84,13 @@ class _ArgumentParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            self.meant = _meant(str(value), action.choices)
+            self.meant = _suggest(str(value), action.choices)
             raise argparse.ArgumentError(
                 action, f"{value!r} is none of {', '.join(action.choices)}"
             )
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
+def _suggest(word: str, known: Iterable[str]) -> str:
     """Return the beginning of a remedy with the most similar known word; empty if there is none."""
     alike = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     # The word is known, and only in the wrong place.
@@ -145,7 +145,7 @@ def parse(argv: Sequence[str]) -> Options:
     return options
 
 
-def asked_format(argv: Sequence[str]) -> Format:
+def find_format(argv: Sequence[str]) -> Format:
     """Return the format for errors, even if ``argv`` cannot be parsed. The last format wins."""
     words = [*argv, ""]
     asked = [

@@ -39,7 +39,7 @@ class RecordList:
     """One line for each damaged record."""
 
 
-def asked(
+def ask_daemon_or_store(
     conf: cfg.ConfigOpts,
     options: Options,
     daemon: Callable[[ApiClient], Answer],
@@ -58,24 +58,24 @@ def asked(
         return store(opened), True
 
 
-def views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
+def record_views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
     """Return the views of this host's records."""
     return RecordViews(Records(store), host_name(conf))
 
 
-def listed(
+def read_list(
     conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]
 ) -> RecordList:
     """Return all pages of the list ``name``.
 
-    :raises AgentError: as :func:`asked`.
+    :raises AgentError: as :func:`ask_daemon_or_store`.
     """
-    collect = partial(_collected, query)
-    pages, offline = asked(
+    collect = partial(_read_pages, query)
+    pages, offline = ask_daemon_or_store(
         conf,
         options,
         lambda client: collect(partial(client.page, f"/v1/{name}")),
-        lambda store: collect(getattr(views(conf, store), name)),
+        lambda store: collect(getattr(record_views(conf, store), name)),
     )
     return RecordList(
         "store" if offline else "daemon",
@@ -84,7 +84,7 @@ def listed(
     )
 
 
-def show(options: Options, name: str, found: RecordList, render: Render) -> int:
+def show_list(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write a list under its name. Return the exit code."""
     problems = [
         Problem("record.damaged", line, "correct or remove the record") for line in found.damaged
@@ -117,7 +117,7 @@ def show(options: Options, name: str, found: RecordList, render: Render) -> int:
     return code
 
 
-def show_one(options: Options, name: str, document: Document, render: Render) -> int:
+def show_record(options: Options, name: str, document: Document, render: Render) -> int:
     """Write one record under its name. Return the exit code."""
     if options.as_document:
         write_document(
@@ -138,7 +138,7 @@ def show_one(options: Options, name: str, document: Document, render: Render) ->
     return DONE
 
 
-def _collected(query: Mapping[str, str], page: Page) -> list[Document]:
+def _read_pages(query: Mapping[str, str], page: Page) -> list[Document]:
     pages = [page(query)]
     while marker := pages[-1]["next"]:
         pages.append(page({**query, "marker": marker}))

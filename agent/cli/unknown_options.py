@@ -148,7 +148,7 @@ def unknown_options(
         for file in files
         for unknown in _Reader(file, known, names, complete=complete).unknown()
     ]
-    return [*in_files, *_of_environment(environ, names, novas=any(map(is_novas, files)))]
+    return [*in_files, *_unknown_variables(environ, names, novas=any(map(is_nova_file, files)))]
 
 
 def _registered(conf: cfg.ConfigOpts) -> tuple[Known, Known]:
@@ -171,7 +171,7 @@ def _section(group: str | None) -> str:
     return "DEFAULT" if group in (None, "DEFAULT") else str(group).lower()
 
 
-def is_novas(file: ConfigFile) -> bool:
+def is_nova_file(file: ConfigFile) -> bool:
     """Return whether the file is one that nova reads."""
     by_name = file.path.name.startswith("nova") or file.path.parent.name in _NOVAS_FOLDERS
     return by_name or not _ONLY_NOVAS.isdisjoint(file.sections)
@@ -181,7 +181,7 @@ def _variable(section: str, option: str) -> str:
     return f"OS_{section.upper()}__{option.upper()}"
 
 
-def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> Iterator[Unknown]:
+def _unknown_variables(environ: Collection[str], names: Known, *, novas: bool) -> Iterator[Unknown]:
     """Yield the variables that look like the agent's options but are none. ``novas``: the
     configuration files are nova's, and so may the variables be.
     """
@@ -194,17 +194,17 @@ def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> I
         if section in names:
             meant, what = section, "there is no such option"
             options = names[section]
-            if option not in options and option in _of_plugins(section, options):
+            if option not in options and option in _plugin_option_names(section, options):
                 continue
         elif (
             section in _ONLY_NOVAS
             or section.startswith(_LIBRARIES)
-            or (likely := _like(section, names, novas=novas)) is None
+            or (likely := _similar_name(section, names, novas=novas)) is None
         ):
             continue
         else:
             meant, what = likely, "there is no such section"
-        likely_option = _like(option, names[meant], novas=novas)
+        likely_option = _similar_name(option, names[meant], novas=novas)
         if likely_option is not None or meant != section:
             right = _variable(meant, likely_option or option)
             yield Unknown(
@@ -222,7 +222,7 @@ def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> I
             )
 
 
-def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
+def _plugin_option_names(section: str, known: Collection[str]) -> Collection[str]:
     """Return the options of all authentication plugins if the section may have them. Loading the
     plugins takes a while.
     """
@@ -233,7 +233,7 @@ def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
     )
 
 
-def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
+def _similar_name(name: str, names: Collection[str], *, novas: bool) -> str | None:
     """Return the name of ``names`` that ``name`` may be meant for; None if none is similar."""
     wanted = name.lower().replace("-", "_")
     for known in names:
@@ -252,7 +252,7 @@ class _Reader:
 
     def __init__(self, file: ConfigFile, known: Known, names: Known, *, complete: bool) -> None:
         self._file, self._known, self._names, self._complete = file, known, names, complete
-        self._novas = is_novas(file)
+        self._novas = is_nova_file(file)
 
     def unknown(self) -> Iterator[Unknown]:
         for section, options in self._file.sections.items():
@@ -266,7 +266,7 @@ class _Reader:
 
     def _unknown_section(self, section: str) -> Unknown | None:
         listed = next((prefix for prefix in _LISTED if section.startswith(prefix)), None)
-        likely = _like(section, self._known, novas=self._novas) if listed is None else None
+        likely = _similar_name(section, self._known, novas=self._novas) if listed is None else None
         if likely is None and (self._novas or not (self._complete or listed)):
             return None
         if listed is not None:
@@ -293,10 +293,10 @@ class _Reader:
             for name, values in options.items()
             if name not in known and name != REPLACED
         }
-        if missing and (of_others := _of_plugins(section, known)):
+        if missing and (of_others := _plugin_option_names(section, known)):
             missing = {name: values for name, values in missing.items() if name not in of_others}
         for name, values in missing.items():
-            likely, elsewhere = _like(name, names, novas=self._novas), self._elsewhere(name)
+            likely, elsewhere = _similar_name(name, names, novas=self._novas), self._elsewhere(name)
             if likely is not None:
                 what, remedy = (
                     f"there is no such option: did you mean {likely}?",

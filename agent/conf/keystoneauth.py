@@ -21,7 +21,7 @@ def register(conf: cfg.ConfigOpts, group: str, defaults: Defaults) -> None:
         conf.set_default(name, default, group)
 
 
-def shown(defaults: Defaults) -> list[cfg.Opt]:
+def sample_options(defaults: Defaults) -> list[cfg.Opt]:
     """Return the same options, with those of the password plugin, for the sample file and the
     reference.
     """

@@ -72,9 +72,9 @@ def register(conf: cfg.ConfigOpts) -> None:
         keystoneauth.register(conf, service.GROUP, service.DEFAULTS)
 
 
-def of_keystoneauth() -> list[tuple[str | None, list[cfg.Opt]]]:
+def keystoneauth_options() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Return the options of keystoneauth, for all sections that have them."""
-    return [(service.GROUP, keystoneauth.shown(service.DEFAULTS)) for service in SERVICES]
+    return [(service.GROUP, keystoneauth.sample_options(service.DEFAULTS)) for service in SERVICES]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -82,6 +82,6 @@ def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     groups: dict[str | None, list[cfg.Opt]] = {
         module.GROUP: list(module.OPTIONS) for module in GROUPS
     }
-    for group, options in of_keystoneauth():
+    for group, options in keystoneauth_options():
         groups[group] += options
     return list(groups.items())

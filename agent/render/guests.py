@@ -9,7 +9,7 @@ from rich.text import Text
 
 from agent.model.names import number_of
 from agent.render.json_report import problems_in
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.records import cell_text
 from agent.render.text import error_lines
 
@@ -64,23 +64,30 @@ def render_guests(found: GuestList, look: Look) -> str:
 
 def _node(node: Document, look: Look) -> Iterator[Text]:
     yield Text.assemble(
-        shown(node["name"], "bold"), shown(f"  {node['uuid'] or ''}".rstrip(), "dim")
+        escape_text(node["name"], "bold"), escape_text(f"  {node['uuid'] or ''}".rstrip(), "dim")
     )
     for guest in node["guests"]:
         word, style = OUTCOMES[guest["outcome"]]
         yield Text.assemble(
-            "  ", shown(guest["name"], "bold"), shown(f"  {guest['uuid']}  "), (word, style)
+            "  ",
+            escape_text(guest["name"], "bold"),
+            escape_text(f"  {guest['uuid']}  "),
+            (word, style),
         )
-        yield from hanging(shown("    " + f" {look.signs.dot} ".join(_facts(guest)), "dim"), look)
+        yield from wrap_line(
+            escape_text("    " + f" {look.signs.dot} ".join(_facts(guest)), "dim"), look
+        )
         for refusal in guest["refusals"]:
-            yield from hanging(
+            yield from wrap_line(
                 Text.assemble(
-                    (f"    {look.signs.bad} ", "bold red"), shown(refusal["reason"], "red")
+                    (f"    {look.signs.bad} ", "bold red"), escape_text(refusal["reason"], "red")
                 ),
                 look,
             )
-            yield from hanging(
-                Text.assemble((f"      {look.signs.change} ", "dim"), shown(refusal["remedy"])),
+            yield from wrap_line(
+                Text.assemble(
+                    (f"      {look.signs.change} ", "dim"), escape_text(refusal["remedy"])
+                ),
                 look,
             )
     if not node["guests"] and not node["errors"]:
@@ -102,10 +109,10 @@ def _facts(guest: Document) -> Iterator[str]:
 
 def _closing(found: GuestList) -> Text:
     counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
-    told = [number_of(sum(counts.values()), "guest")]
-    told += [
+    entries = [number_of(sum(counts.values()), "guest")]
+    entries += [
         f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]
     ]
     return Text(
-        ", ".join(told) + ("; dry run: nothing was written" if found.dry_run else ""), "bold"
+        ", ".join(entries) + ("; dry run: nothing was written" if found.dry_run else ""), "bold"
     )

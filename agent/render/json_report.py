@@ -8,7 +8,13 @@ from agent.errors import AgentError, ConfigErrors
 from agent.model.inventory import completed, without_empty
 from agent.model.provider_tree import Provider
 from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
-from agent.render.own_tree import HasTree, StoredTree, made_up, own_providers, replaced
+from agent.render.own_tree import (
+    HasTree,
+    StoredTree,
+    own_providers,
+    provisional_names,
+    replace_uuids,
+)
 
 
 def problems_of(error: AgentError) -> tuple[Problem, ...]:
@@ -83,7 +89,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "seconds": {step: round(node.seconds.get(step, 0.0), 6) for step in STEPS},
         "errors": error_rows(node.errors),
     }
-    hidden = made_up(node)
+    hidden = provisional_names(node)
     return {key: _plain(value, hidden) for key, value in document.items()}
 
 
@@ -181,7 +187,7 @@ def _plain(value: Any, hidden: Mapping[str, str]) -> Any:
     it becomes the provider's name.
     """
     if isinstance(value, str):
-        return None if value in hidden else replaced(value, hidden)
+        return None if value in hidden else replace_uuids(value, hidden)
     if isinstance(value, Mapping):
         return {hidden.get(key, key): _plain(item, hidden) for key, item in value.items()}
     if isinstance(value, set | frozenset):

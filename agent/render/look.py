@@ -26,7 +26,7 @@ def table_lines(
         return (
             " " * indent
             + GAP.join(
-                _padded(cell, width, place < words)
+                _pad(cell, width, place < words)
                 for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
             ).rstrip()
         )
@@ -34,7 +34,7 @@ def table_lines(
     return [Text(line(headings), "dim"), *(Text(line(row)) for row in shown)]
 
 
-def _padded(cell: str, width: int, is_word: bool) -> str:
+def _pad(cell: str, width: int, is_word: bool) -> str:
     space = " " * (width - cell_len(cell))
     return cell + space if is_word else space + cell
 
@@ -110,12 +110,12 @@ def _carries(encoding: str) -> bool:
     return True
 
 
-def shown(text: str, style: str = "") -> Text:
+def escape_text(text: str, style: str = "") -> Text:
     """Return text from outside, with control characters escaped and without markup."""
     return Text(printable(text), style)
 
 
-def wrapped(text: Text, width: int) -> list[Text]:
+def wrap_text(text: Text, width: int) -> list[Text]:
     """Return ``text`` in lines of at most ``width`` columns, broken between words."""
     lines = list(text.wrap(_console(Look()), width))
     for line in lines:
@@ -123,13 +123,13 @@ def wrapped(text: Text, width: int) -> list[Text]:
     return lines
 
 
-def hanging(line: Text, look: Look) -> list[Text]:
+def wrap_line(line: Text, look: Look) -> list[Text]:
     """Return ``line`` as it is without a terminal, else wrapped to its width, with the further
     lines indented.
     """
     if look.width is None:
         return [line]
-    first, *rest = wrapped(line, look.wrap_at - INDENT)
+    first, *rest = wrap_text(line, look.wrap_at - INDENT)
     return [first, *(Text.assemble(" " * INDENT, part) for part in rest)]
 
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.report import NodeReport
-from agent.render.look import Look, Signs, shown
+from agent.render.look import Look, Signs, escape_text
 from agent.render.own_tree import own_providers
 
 STATE_STYLES = {
@@ -31,11 +31,11 @@ def header_lines(node: NodeReport, signs: Signs) -> list[Text]:
     return [
         Text.assemble(
             (f"{_mark(node, signs)} ", f"bold {style}"),
-            shown(node.name, "bold"),
+            escape_text(node.name, "bold"),
             "  ",
             (node.state, f"bold {style}"),
         ),
-        shown("  " + f" {signs.dot} ".join(facts), "dim"),
+        escape_text("  " + f" {signs.dot} ".join(facts), "dim"),
     ]
 
 
@@ -58,7 +58,7 @@ def summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     heading = Text(
         "  "
         + "  ".join(
-            _padded(cell, width, index)
+            _pad(cell, width, index)
             for index, (cell, width) in enumerate(zip(HEADINGS, widths, strict=True))
         ),
         "dim",
@@ -66,7 +66,7 @@ def summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     lines = [heading]
     for node, row in zip(nodes, rows, strict=True):
         cells = [
-            _padded(cell, width, index)
+            _pad(cell, width, index)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         style = STATE_STYLES[node.state]
@@ -99,6 +99,6 @@ def _summary_row(node: NodeReport) -> tuple[str, ...]:
     )
 
 
-def _padded(cell: str, width: int, index: int) -> str:
+def _pad(cell: str, width: int, index: int) -> str:
     space = " " * (width - cell_len(cell))
     return cell + space if index < WORDS else space + cell

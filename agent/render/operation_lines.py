@@ -24,7 +24,7 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.report import NodeReport, Outcome
-from agent.render.look import Look, Signs, hanging, shown
+from agent.render.look import Look, Signs, escape_text, wrap_line
 
 COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 RESHAPE_COLOUR = "magenta"
@@ -40,7 +40,7 @@ def operation_lines(node: NodeReport, look: Look) -> list[Text]:
     return [
         line
         for outcome in node.outcomes
-        for line in hanging(_line(outcome, names, node.provisional, look.signs), look)
+        for line in wrap_line(_line(outcome, names, node.provisional, look.signs), look)
     ]
 
 
@@ -56,7 +56,7 @@ def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Te
     operation = outcome.operation
     sign, subject, detail = TELLERS[type(operation)](operation, names, signs)
     colour = COLOURS.get(sign, RESHAPE_COLOUR)
-    line = Text.assemble((f"{sign} ", f"bold {colour}"), shown(subject, "bold"))
+    line = Text.assemble((f"{sign} ", f"bold {colour}"), escape_text(subject, "bold"))
     if detail:
         line.append(f" {printable(detail)}")
     if isinstance(operation, CreateProvider) and not provisional:
@@ -73,10 +73,10 @@ def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Te
 
 # --- one function for each kind of operation: its sign, its subject, the change -------------------
 
-Told = tuple[str, str, str]
+Line = tuple[str, str, str]
 
 
-def _create(operation: CreateProvider, names: Names, _: Signs) -> Told:
+def _create(operation: CreateProvider, names: Names, _: Signs) -> Line:
     return (
         "+",
         operation.provider.name,
@@ -86,12 +86,12 @@ def _create(operation: CreateProvider, names: Names, _: Signs) -> Told:
     )
 
 
-def _delete(operation: DeleteProvider, _: Names, __: Signs) -> Told:
+def _delete(operation: DeleteProvider, _: Names, __: Signs) -> Line:
     classes = ", ".join(sorted(operation.inventory))
     return "-", operation.provider.name, f"provider with {classes}" if classes else "provider"
 
 
-def _rename(operation: RenameProvider, _: Names, signs: Signs) -> Told:
+def _rename(operation: RenameProvider, _: Names, signs: Signs) -> Line:
     return (
         "~",
         operation.provider.name,
@@ -99,41 +99,42 @@ def _rename(operation: RenameProvider, _: Names, signs: Signs) -> Told:
     )
 
 
-def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Told:
+def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Line:
     before, after = (_called(parent, names) for parent in (operation.old_parent, operation.parent))
     return "~", operation.provider.name, f"parent: {before} {signs.change} {after}"
 
 
-def _inventory(operation: SetInventory, _: Names, signs: Signs) -> Told:
+def _inventory(operation: SetInventory, _: Names, signs: Signs) -> Line:
     return (
         "~",
         operation.provider.name,
-        "inventory: " + _joined(inventory_changes(operation.old, operation.new, signs.change)),
+        "inventory: "
+        + _join_changes(inventory_changes(operation.old, operation.new, signs.change)),
     )
 
 
-def _traits(operation: SetTraits, _: Names, __: Signs) -> Told:
+def _traits(operation: SetTraits, _: Names, __: Signs) -> Line:
     return "~", operation.provider.name, "traits: " + _set_changes(operation.old, operation.new)
 
 
-def _aggregates(operation: SetAggregates, _: Names, __: Signs) -> Told:
+def _aggregates(operation: SetAggregates, _: Names, __: Signs) -> Line:
     return "~", operation.provider.name, "aggregates: " + _set_changes(operation.old, operation.new)
 
 
-def _resource_class(operation: EnsureResourceClass, _: Names, __: Signs) -> Told:
+def _resource_class(operation: EnsureResourceClass, _: Names, __: Signs) -> Line:
     return "+", operation.name, "resource class"
 
 
-def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Told:
+def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Line:
     return "+", operation.name, "trait"
 
 
-def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
+def _reshape(operation: Reshape, names: Names, signs: Signs) -> Line:
     before = operation.old_inventories
     changes = (
         (
             f"{_called(uuid, names)} "
-            f"({_joined(inventory_changes(before.get(uuid, {}), new, signs.change))})"
+            f"({_join_changes(inventory_changes(before.get(uuid, {}), new, signs.change))})"
         )
         for uuid, new in operation.inventories.items()
     )
@@ -145,18 +146,18 @@ def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
     )
 
 
-def _delete_allocations(operation: DeleteAllocations, names: Names, _: Signs) -> Told:
+def _delete_allocations(operation: DeleteAllocations, names: Names, _: Signs) -> Line:
     return "-", operation.old.consumer, "allocations: " + _held(operation.old.resources, names)
 
 
-def _allocations(operation: SetAllocations, names: Names, signs: Signs) -> Told:
+def _allocations(operation: SetAllocations, names: Names, signs: Signs) -> Line:
     before, after = (
         _held(resources, names) for resources in (operation.old.resources, operation.new)
     )
     return "~", operation.old.consumer, f"allocations: {before} {signs.change} {after}"
 
 
-TELLERS: Mapping[type[Operation], Callable[[Any, Names, Signs], Told]] = {
+TELLERS: Mapping[type[Operation], Callable[[Any, Names, Signs], Line]] = {
     CreateProvider: _create,
     DeleteProvider: _delete,
     RenameProvider: _rename,
@@ -187,7 +188,7 @@ def _held(resources: Mapping[ProviderUuid, Resources], names: Names) -> str:
     )
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_changes(parts: Iterable[str]) -> str:
     return "; ".join(parts) or "written again"
 
 

@@ -53,7 +53,7 @@ def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:
     return tree.get_provider_uuids(root) if tree.exists(root) else []
 
 
-def made_up(node: NodeReport) -> Mapping[str, str]:
+def provisional_names(node: NodeReport) -> Mapping[str, str]:
     """Return the uuids that are not shown, because the next run generates others, with the names
     that replace them in texts.
     """
@@ -69,7 +69,7 @@ def made_up(node: NodeReport) -> Mapping[str, str]:
     return {**names, node.uuid: node.name}
 
 
-def replaced(text: str, hidden: Mapping[str, str]) -> str:
+def replace_uuids(text: str, hidden: Mapping[str, str]) -> str:
     """Return ``text`` with every hidden uuid replaced."""
     for uuid, name in hidden.items():
         text = text.replace(uuid, name)

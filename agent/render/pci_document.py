@@ -12,7 +12,7 @@ from agent.pci.device_spec import DeviceSpec
 from agent.pci.matching import Matched, PresentDevices, matched
 from agent.pci.settings import PciSettings, device_rows
 from agent.render.json_report import problems_in
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.text import error_lines
 
 Document = Mapping[str, Any]
@@ -22,14 +22,18 @@ def render_pci_check(found: Document, look: Look) -> str:
     """Return the text: the nodes, with what each object of ``device_spec`` offers there, and the
     aliases.
     """
-    lines = [*hanging(shown(found["notice"], "italic"), look), Text()] if found["notice"] else []
+    lines = (
+        [*wrap_line(escape_text(found["notice"], "italic"), look), Text()]
+        if found["notice"]
+        else []
+    )
     for node in found["nodes"]:
         lines += [
-            shown(node["name"], "bold"),
+            escape_text(node["name"], "bold"),
             *(
                 line
                 for text in _node(node, found["report_in_placement"])
-                for line in hanging(text, look)
+                for line in wrap_line(text, look)
             ),
         ]
         lines += [*error_lines(problems_in(node["errors"]), look), Text()]
@@ -40,7 +44,7 @@ def render_pci_check(found: Document, look: Look) -> str:
                 line
                 for alias in found["aliases"]
                 for text in _alias(alias)
-                for line in hanging(text, look)
+                for line in wrap_line(text, look)
             ),
             Text(),
         ]
@@ -83,17 +87,17 @@ def _device(device: Document, report: bool) -> Text:
         words += [device["resource_class"], *device["traits"]]
     if device["serves"] == "host":
         words.append(device["host_use"])
-    return Text.assemble("    ", (device["address"], "bold"), shown("  " + "  ".join(words)))
+    return Text.assemble("    ", (device["address"], "bold"), escape_text("  " + "  ".join(words)))
 
 
 def _alias(alias: Document) -> Iterator[Text]:
-    yield Text.assemble("  ", shown(alias["name"], "bold"), f"  {alias['numa_policy']}")
+    yield Text.assemble("  ", escape_text(alias["name"], "bold"), f"  {alias['numa_policy']}")
     for alternative in alias["alternatives"]:
-        yield shown(
+        yield escape_text(
             "    " + (", ".join(f"{name}={value}" for name, value in alternative.items()) or "any")
         )
     for group in alias["groups"]:
-        yield shown("    asks for " + "  ".join(_asked(group)))
+        yield escape_text("    asks for " + "  ".join(_asked(group)))
 
 
 def _asked(group: Document) -> Sequence[str]:

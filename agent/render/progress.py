@@ -35,7 +35,7 @@ def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
             if total < MANY:
                 return lambda _name: None
             if look.width is None:
-                return _logged(total)
+                return _log_progress(total)
             console = Console(
                 file=stream,
                 color_system="standard" if look.colour else None,
@@ -56,7 +56,7 @@ def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
         yield begin
 
 
-def _logged(total: int) -> Finished:
+def _log_progress(total: int) -> Finished:
     done = 0
 
     def finished(name: str) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 from agent.model.names import printable
 from agent.model.report import NodeReport, Problem
 from agent.render.json_report import error_rows, node_document
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
 from agent.render.text import error_lines
 
@@ -56,11 +56,13 @@ def render_check(checked: Checked, look: Look) -> str:
         f"{count} {'entry' if count == 1 else 'entries'} in {files} "
         f"{'file' if files == 1 else 'files'} of {printable(checked.folder)}"
     )
-    lines = [*hanging(Text.assemble((f"{look.signs.good} ", "bold green"), shown(what)), look)]
+    lines = [
+        *wrap_line(Text.assemble((f"{look.signs.good} ", "bold green"), escape_text(what)), look)
+    ]
     for warning in checked.warnings:
         remedy = f" ({warning.remedy})" if warning.remedy else ""
-        lines += hanging(
-            Text.assemble(("! ", "bold yellow"), shown(f"{warning.message}{remedy}")), look
+        lines += wrap_line(
+            Text.assemble(("! ", "bold yellow"), escape_text(f"{warning.message}{remedy}")), look
         )
     for node in checked.nodes:
         changes = operation_lines(node, look) or (
@@ -68,10 +70,10 @@ def render_check(checked: Checked, look: Look) -> str:
         )
         lines += [
             Text(),
-            Text.assemble(shown(node.name, "bold"), (f"  {node.uuid}", "dim")),
+            Text.assemble(escape_text(node.name, "bold"), (f"  {node.uuid}", "dim")),
             *changes,
             *error_lines(node.errors, look),
         ]
     if checked.note:
-        lines += [Text(), *hanging(shown(checked.note, "dim"), look)]
+        lines += [Text(), *wrap_line(escape_text(checked.note, "dim"), look)]
     return to_string(lines, look)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
 from agent.model.names import number_of
-from agent.render.look import Look, hanging, shown
+from agent.render.look import Look, escape_text, wrap_line
 
 Document = Mapping[str, Any]
 
@@ -36,9 +36,9 @@ def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
     for migration in migrations:
         lines.append(
             Text.assemble(
-                shown(migration["uuid"], "bold"),
-                shown(f"  {migration['type']}  "),
-                shown(migration["status"], "bold"),
+                escape_text(migration["uuid"], "bold"),
+                escape_text(f"  {migration['type']}  "),
+                escape_text(migration["status"], "bold"),
             )
         )
         lines += _details([f"instance {migration['instance']}", *_way(migration, look)], look)
@@ -48,10 +48,10 @@ def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
 def _claim(claim: Document, look: Look) -> list[Text]:
     half = "" if claim["half"] == "only" else f", the {claim['half']} half"
     first = Text.assemble(
-        shown(claim["id"], "bold"),
+        escape_text(claim["id"], "bold"),
         "  ",
         (claim["state"], f"bold {STYLES[claim['state']]}"),
-        shown(f"  {claim['purpose']}{half}"),
+        escape_text(f"  {claim['purpose']}{half}"),
     )
     return [
         first,
@@ -96,4 +96,8 @@ def _way(migration: Document, look: Look) -> Iterator[str]:
 
 
 def _details(parts: Sequence[str], look: Look) -> list[Text]:
-    return hanging(shown("  " + f" {look.signs.dot} ".join(parts), "dim"), look) if parts else []
+    return (
+        wrap_line(escape_text("  " + f" {look.signs.dot} ".join(parts), "dim"), look)
+        if parts
+        else []
+    )

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
 from agent.model.names import number_of
-from agent.render.look import Look, hanging, shown, table_lines
+from agent.render.look import Look, escape_text, table_lines, wrap_line
 from agent.render.node_lines import STATE_STYLES
 
 Document = Mapping[str, Any]
@@ -83,9 +83,9 @@ def _offered(rows: Sequence[Document]) -> Iterator[Text]:
 def _head(node: Document) -> Text:
     state = node["state"]
     return Text.assemble(
-        shown(node["name"], "bold"),
+        escape_text(node["name"], "bold"),
         Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else "",
-        shown(f"  {node['uuid']}", "dim"),
+        escape_text(f"  {node['uuid']}", "dim"),
     )
 
 
@@ -95,9 +95,11 @@ def _node(records: Document | None, look: Look) -> Iterator[Text]:
         return
     yield from table_lines(HOST, [_amounts(records, name, key) for name, key in KINDS], 1, indent=2)
     for fact in (*map(_cell, records["cells"]), *_others(records)):
-        yield from hanging(shown(f"  {fact}"), look)
+        yield from wrap_line(escape_text(f"  {fact}"), look)
     for problem in records["problems"]:
-        yield from hanging(Text.assemble(("  ! ", "bold yellow"), shown(problem, "yellow")), look)
+        yield from wrap_line(
+            Text.assemble(("  ! ", "bold yellow"), escape_text(problem, "yellow")), look
+        )
 
 
 def _amounts(records: Document, name: str, key: str) -> tuple[str, ...]:

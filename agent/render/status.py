@@ -8,7 +8,7 @@ from rich.text import Text
 from agent.model.names import number_of
 from agent.model.report import WELL, Drift
 from agent.render.json_report import problems_in
-from agent.render.look import Look, hanging, shown, table_lines, to_string
+from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import STATE_STYLES
 from agent.render.text import drift_lines, error_lines
 
@@ -43,7 +43,7 @@ def render_status(
     ``daemon``: None if none runs. ``nodes``: summaries of the local API. ``now``: seconds since the
     epoch.
     """
-    lines = [line for text in _daemon(daemon) for line in hanging(text, look)]
+    lines = [line for text in _daemon(daemon) for line in wrap_line(text, look)]
     if nodes and (as_table or len(nodes) > NODES_AT_MOST):
         failing = [node for node in nodes if node["errors"]]
         lines += [Text(), *table_lines(NODES, [_row(node, now) for node in nodes], 5)]
@@ -65,7 +65,9 @@ def render_status(
         lines += [
             Text(),
             _node(node),
-            *hanging(shown("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim"), look),
+            *wrap_line(
+                escape_text("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim"), look
+            ),
             *_errors(node, look),
         ]
     return to_string(lines, look)
@@ -108,7 +110,7 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
                 if good
                 else "no audit has left it well yet"
             )
-            lines += hanging(shown(f"  {known}", "dim"), look)
+            lines += wrap_line(escape_text(f"  {known}", "dim"), look)
         found = [
             Drift(
                 drift["kind"],
@@ -135,15 +137,15 @@ def _daemon(daemon: Document | None) -> Iterator[Text]:
     if daemon is None:
         yield Text("the daemon was not asked; this is what the store knows", "yellow")
         return
-    yield shown(daemon["status"], "bold green" if daemon["ready"] else "bold yellow")
+    yield escape_text(daemon["status"], "bold green" if daemon["ready"] else "bold yellow")
     if len(daemon["reasons"]) > 1:
-        yield from (shown(f"  {reason}") for reason in daemon["reasons"])
+        yield from (escape_text(f"  {reason}") for reason in daemon["reasons"])
 
 
 def _node(node: Document) -> Text:
     state = node["state"]
     shown_state = Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else Text()
-    return Text.assemble(shown(node["name"], "bold"), shown_state)
+    return Text.assemble(escape_text(node["name"], "bold"), shown_state)
 
 
 def _facts(node: Document, now: float) -> Iterator[str]:

@@ -9,16 +9,16 @@ from rich.text import Text
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
-from agent.render.look import Look, hanging, shown, table_lines, to_string
+from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
-from agent.render.own_tree import StoredTree, made_up, own_providers, replaced
+from agent.render.own_tree import StoredTree, own_providers, provisional_names, replace_uuids
 from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
 
 TREES_AT_MOST = 20
 TREE_HEADINGS = ("node", "provider", "class", "used", "total", "reserved", "ratio")
 ROWS_AT_MOST = 100
-TOLD_AT_MOST = 50
+DETAILED_AT_MOST = 50
 
 Names = Mapping[str, str]
 NONE: Names = {}
@@ -28,7 +28,9 @@ def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
     """Return the report as text that ends in a newline. ``as_table``: one line for each node,
     however few there are.
     """
-    lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
+    lines = (
+        [*wrap_line(escape_text(report.notice, "italic"), look), Text()] if report.notice else []
+    )
     if len(report.nodes) > TREES_AT_MOST or (as_table and report.nodes):
         lines += _many(report.nodes, look)
     else:
@@ -45,11 +47,11 @@ def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     nodes as a person may read, those with errors first.
     """
     # The sort is stable, so that nodes with errors stay in their order, and so do the others.
-    telling = sorted(
+    eventful = sorted(
         (node for node in nodes if node.outcomes or node.drift or node.errors),
         key=lambda node: not node.errors,
     )
-    in_table = nodes if len(nodes) <= ROWS_AT_MOST else telling[:ROWS_AT_MOST]
+    in_table = nodes if len(nodes) <= ROWS_AT_MOST else eventful[:ROWS_AT_MOST]
     lines = (
         [*summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()]
         if in_table
@@ -57,14 +59,18 @@ def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     )
     lines += [
         line
-        for node in telling[:TOLD_AT_MOST]
+        for node in eventful[:DETAILED_AT_MOST]
         for line in (*_node(node, look, with_tree=False), Text())
     ]
     return [
         *lines,
         *(
             [*left, Text()]
-            if (left := _more(len(telling) - TOLD_AT_MOST, ", with operations, drift or errors"))
+            if (
+                left := _more(
+                    len(eventful) - DETAILED_AT_MOST, ", with operations, drift or errors"
+                )
+            )
             else []
         ),
     ]
@@ -83,7 +89,7 @@ def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
     lines: list[Text] = []
     for tree in trees:
         seen = Text.assemble(
-            shown(tree.name, "bold"), (f" as last seen at {printable(tree.endpoint)}", "dim")
+            escape_text(tree.name, "bold"), (f" as last seen at {printable(tree.endpoint)}", "dim")
         )
         lines += [
             *([Text()] if lines else []),
@@ -114,18 +120,18 @@ def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[st
     lines: list[Text] = []
     for problem, place in zip_longest(problems, places, fillvalue=""):
         lines += error_lines([problem], look) if isinstance(problem, Problem) else []
-        lines += hanging(shown(f"  at {place}", "dim"), look) if place else []
+        lines += wrap_line(escape_text(f"  at {place}", "dim"), look) if place else []
     return to_string(lines, look)
 
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
-    hidden = made_up(node)
+    hidden = provisional_names(node)
     sections = [
         ("", tree_lines(node, look, _trait_changes(node)) if with_tree else []),
         ("operations", operation_lines(node, look)),
         ("drift", [line for drift in node.drift for line in drift_lines(drift, look, hidden)]),
         ("errors", error_lines(node.errors, look, hidden)),
-        ("hint", hanging(shown(node.hint), look) if node.hint else []),
+        ("hint", wrap_line(escape_text(node.hint), look) if node.hint else []),
     ]
     lines = header_lines(node, look.signs)
     for title, body in sections:
@@ -151,9 +157,9 @@ def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
         ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
     )
     if subject:
-        line.append(f" {printable(replaced(subject, hidden))}", "bold")
-    line.append(f": {printable(replaced(drift.detail, hidden))}")
-    return [*hanging(line, look), *_remedy(replaced(drift.remedy, hidden), look)]
+        line.append(f" {printable(replace_uuids(subject, hidden))}", "bold")
+    line.append(f": {printable(replace_uuids(drift.detail, hidden))}")
+    return [*wrap_line(line, look), *_remedy(replace_uuids(drift.remedy, hidden), look)]
 
 
 def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
@@ -162,16 +168,16 @@ def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> 
     for error in errors:
         line = Text.assemble(
             (f"{look.signs.bad} ", "bold red"),
-            shown(replaced(error.message, hidden), "red"),
+            escape_text(replace_uuids(error.message, hidden), "red"),
             (f" [{printable(error.code)}]", "dim"),
         )
-        lines += [*hanging(line, look), *_remedy(replaced(error.remedy, hidden), look)]
+        lines += [*wrap_line(line, look), *_remedy(replace_uuids(error.remedy, hidden), look)]
     return lines
 
 
 def _remedy(remedy: str, look: Look) -> list[Text]:
     return (
-        hanging(Text.assemble((f"  {look.signs.change} ", "dim"), shown(remedy)), look)
+        wrap_line(Text.assemble((f"  {look.signs.change} ", "dim"), escape_text(remedy)), look)
         if remedy
         else []
     )
@@ -183,9 +189,9 @@ def _closing(report: Report) -> Text:
     counts = [node.requests for node in report.nodes] + [report.requests]
     methods = Counter({method: sum(count.get(method, 0) for count in counts) for method in METHODS})
     parts = [
-        counted("node", states),
-        counted("operation", statuses),
-        counted("request", +methods),
+        count_with_parts("node", states),
+        count_with_parts("operation", statuses),
+        count_with_parts("request", +methods),
         f"{report.seconds:.2f} s",
     ]
     if report.dry_run:
@@ -193,7 +199,7 @@ def _closing(report: Report) -> Text:
     return Text(", ".join(parts), "bold")
 
 
-def counted(noun: str, parts: Counter[str]) -> str:
+def count_with_parts(noun: str, parts: Counter[str]) -> str:
     """Return ``3 requests (2 GET, 1 PUT)``."""
     number = parts.total()
     text = f"{number} {noun}" + ("" if number == 1 else "s")

@@ -9,7 +9,7 @@ from rich.text import Text
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider_tree import Provider, ProviderTree
-from agent.render.look import LEAST_WIDTH, Look, Signs, shown, wrapped
+from agent.render.look import LEAST_WIDTH, Look, Signs, escape_text, wrap_text
 from agent.render.own_tree import HasTree, own_providers
 
 HEADINGS = ("used/total", "reserved", "ratio")
@@ -170,7 +170,7 @@ def _headings(columns: _Columns) -> Text:
 
 def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
     provider = branch.provider
-    line = Text.assemble((branch.head, "dim"), shown(provider.name, "bold"))
+    line = Text.assemble((branch.head, "dim"), escape_text(provider.name, "bold"))
     if node.owned and provider.uuid not in node.owned:
         line.append("  foreign", "yellow")
     uuid = "" if node.provisional else f"  {printable(provider.uuid)}"
@@ -213,7 +213,7 @@ def _tokens(body: str, title: str, tokens: Sequence[str], look: Look) -> list[Te
     if not tokens:
         return []
     room = max(look.wrap_at - cell_len(body) - len(title), LEAST_WIDTH)
-    lines = wrapped(shown("  ".join(tokens)), room)
+    lines = wrap_text(escape_text("  ".join(tokens)), room)
     titles = [title] + [" " * len(title)] * (len(lines) - 1)
     return [
         Text(body + before + line.plain, "dim") for before, line in zip(titles, lines, strict=True)

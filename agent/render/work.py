@@ -14,8 +14,8 @@ from agent.model.names import printable
 from agent.model.report import METHODS, Problem
 from agent.placement.dry_run import Write
 from agent.render.json_report import error_rows, request_counts
-from agent.render.look import Look, hanging, shown, to_string
-from agent.render.text import counted, error_lines
+from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.text import count_with_parts, error_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def work_document(report: WorkReport) -> dict[str, Any]:
 def render_work(report: WorkReport, look: Look) -> str:
     """Return the text of the command."""
     sections = [
-        hanging(shown(report.notice, "italic"), look) if report.notice else [],
-        [line for line in report.lines for line in hanging(shown(line), look)],
+        wrap_line(escape_text(report.notice, "italic"), look) if report.notice else [],
+        [line for text in report.lines for line in wrap_line(escape_text(text), look)],
         [line for write in report.writes for line in _write(write, look)],
         error_lines(report.problems, look),
         [_closing(report)],
@@ -84,14 +84,15 @@ def _write(write: Write, look: Look) -> list[Text]:
     what = f"{write.method} {printable(write.path)}"
     body = "" if write.body is None else f" {json.dumps(write.body, sort_keys=True)}"
     became = "not sent" if write.status is None else str(write.status)
-    return hanging(
-        Text.assemble((what, "bold"), shown(body), f" {look.signs.change} {became}"), look
+    return wrap_line(
+        Text.assemble((what, "bold"), escape_text(body), f" {look.signs.change} {became}"), look
     )
 
 
 def _closing(report: WorkReport) -> Text:
     methods = Counter({method: report.requests.get(method, 0) for method in METHODS})
     return Text(
-        counted("request", +methods) + (", dry run: nothing was written" if report.dry_run else ""),
+        count_with_parts("request", +methods)
+        + (", dry run: nothing was written" if report.dry_run else ""),
         "bold",
     )

@@ -47,26 +47,26 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     errors = [
         *read.errors,
         *(found.errors if found else ()),
-        *(_of_folders(read.conf) if read.whole else ()),
+        *(_folder_errors(read.conf) if read.whole else ()),
     ]
     unknown = unknown_options(
         read.conf, read.files, complete=found is not None and found.components is not None
     )
     warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]
     warnings += found.components.warnings if found and found.components else ()
-    told = [(error, _place(error, read)) for error in errors]
+    places = [(error, _place(error, read)) for error in errors]
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE
     rows = [
         *map(_row_of_unknown, unknown),
-        *(_row(problem, place) for problem, (_, place) in zip(problems, told, strict=True)),
+        *(_row(problem, place) for problem, (_, place) in zip(problems, places, strict=True)),
     ]
     if options.as_document:
         write_document(_document(read, problems, warnings, rows, code), options)
         return code
     write("".join(f"warning: {warning}\n" for warning in warnings))
     if problems:
-        write_problems(problems, [_shown(error, place) for error, place in told])
+        write_problems(problems, [_place_text(error, place) for error, place in places])
     else:
         files = [str(file.path) for file in read.files]
         write(
@@ -111,7 +111,7 @@ def _document(
     return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
 
 
-def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
+def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
     """Yield an error for each folder that the agent could not use if it started now."""
     store = Path(conf.store.path)
     about = f"[store] path = {printable(str(store))}"
@@ -133,14 +133,14 @@ def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
 
 def _place(error: AgentError, read: Configuration) -> _Place:
     """Return the place that an error names, else where the option in its message is set."""
-    told = error.data
+    data = error.data
     named = _ABOUT.search(error.message)
     section, option = (
-        told.get("group") or (named and named["section"]),
-        told.get("option") if "group" in told else (named and named["option"]),
+        data.get("group") or (named and named["section"]),
+        data.get("option") if "group" in data else (named and named["option"]),
     )
-    if told.get("file"):
-        return _Place(told["file"], told.get("line"), section, option)
+    if data.get("file"):
+        return _Place(data["file"], data.get("line"), section, option)
     if not (section and option):
         return _Place()
     group = None if section == "DEFAULT" else section
@@ -150,7 +150,7 @@ def _place(error: AgentError, read: Configuration) -> _Place:
             info["opt"].dest == option
             and (registered.name if registered and registered.name != "DEFAULT" else None) == group
         ):
-            number = _NUMBER.match(str(told.get("place", "")))
+            number = _NUMBER.match(str(data.get("place", "")))
             found = origin(
                 info["opt"], group, read.files, os.environ, int(number[1]) if number else None
             )
@@ -163,7 +163,7 @@ def _place(error: AgentError, read: Configuration) -> _Place:
     return _Place(None, None, section, option)
 
 
-def _shown(error: AgentError, place: _Place) -> str:
+def _place_text(error: AgentError, place: _Place) -> str:
     """Return the place as text for people; empty if the message contains it."""
     return (
         f"{place.file}:{place.line}"

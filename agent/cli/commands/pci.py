@@ -15,7 +15,7 @@ from agent.bootstrap.fleet import open_run_store, start_driver
 from agent.cli.daemon_client import client
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.cli.record_lists import show_one
+from agent.cli.record_lists import show_record
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.devices import PciAddress
@@ -42,7 +42,7 @@ def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
         raise ConfigError(str(error), "write it as 0000:81:00.0") from error
     if len(options.nodes) > 1:
         raise ConfigError("--node names several nodes", "name the one that has the device")
-    return show_one(
+    return show_record(
         options,
         "device",
         client(conf).report_cleaned_device(str(address), *options.nodes),

@@ -90,7 +90,7 @@ def check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises ConfigErrors: all errors of the files, or the folder does not exist.
     """
     config = _read(conf, options.arguments["folder"])
-    found, note = _found(conf, config)
+    found, note = _changes_of_nodes(conf, config)
     nodes = [node for node, _keys in found]
     checked = Checked(
         folder=printable(str(config.folder or "")),
@@ -125,7 +125,7 @@ def _read(conf: cfg.ConfigOpts, named: str | None) -> ProviderConfig:
     return read_folder(folder) if folder else ProviderConfig()
 
 
-def _found(
+def _changes_of_nodes(
     conf: cfg.ConfigOpts, config: ProviderConfig
 ) -> tuple[Sequence[tuple[NodeReport, frozenset[Key]]], str]:
     """Return the changes of every known node, and a note if there is none."""

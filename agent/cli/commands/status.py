@@ -11,7 +11,7 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.api.client import ApiClient, ApiProblem
-from agent.cli.daemon_client import chosen_nodes, client, from_daemon
+from agent.cli.daemon_client import client, from_daemon, select_nodes
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import ConfigError, ConfigErrors
@@ -75,7 +75,7 @@ def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    chosen = chosen_nodes(list(daemon.nodes()), wanted)
+    chosen = select_nodes(list(daemon.nodes()), wanted)
     # Details are read for the nodes with drift only, because there may be thousands of others.
     return [
         {key: node[key] for key in _SHOWN}

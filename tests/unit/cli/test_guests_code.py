@@ -1,6 +1,6 @@
 import pytest
 
-from agent.cli.commands.records.guests import code
+from agent.cli.commands.records.guests import guests_exit_code
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 
 
@@ -23,7 +23,8 @@ def node(*outcomes, errors=()):
     ],
 )
 def test_an_import_ends_with_what_became_of_the_guests(nodes, plain, detailed):
-    assert code(nodes, done=("importable", "imported"), failed=("refused",)) == plain
+    assert guests_exit_code(nodes, done=("importable", "imported"), failed=("refused",)) == plain
     assert (
-        code(nodes, done=("importable", "imported"), failed=("refused",), detailed=True) == detailed
+        guests_exit_code(nodes, done=("importable", "imported"), failed=("refused",), detailed=True)
+        == detailed
     )

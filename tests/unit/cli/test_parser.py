@@ -5,7 +5,7 @@ import pytest
 
 from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find
 from agent.cli.options import Options, Override, Source
-from agent.cli.parser import FLAGS, asked_format, parse
+from agent.cli.parser import FLAGS, find_format, parse
 from agent.errors import UsageError
 
 
@@ -243,7 +243,7 @@ def test_help_is_printed(argv, capsys):
     ],
 )
 def test_format_is_found_in_command_lines_that_make_no_sense(argv, expected):
-    assert asked_format(argv) == expected
+    assert find_format(argv) == expected
 
 
 @pytest.mark.parametrize(

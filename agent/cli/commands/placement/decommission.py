@@ -115,7 +115,7 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
                 _document(None, None),
                 [f"node {given['root']} is not in Placement"],
             )
-        ours, recorded = _ours(conf, root.uuid)
+        ours, recorded = _recorded_by_store(conf, root.uuid)
         if ours and not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
         owned = None if given["all_providers"] else ours | {root.uuid}
@@ -125,7 +125,7 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
         return _finish(work, options, root, done)
 
 
-def _ours(
+def _recorded_by_store(
     conf: cfg.ConfigOpts, root: ProviderUuid
 ) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
     """Return the node's providers that the store's journal has, and the consumers that the records
@@ -134,10 +134,10 @@ def _ours(
     with open_read_only(Path(conf.store.path), conf.store.connection) as store:
         providers = frozenset(store.journal(root).providers)
         with Records(store).reading() as reading:
-            return providers, frozenset(_recorded(reading, root))
+            return providers, frozenset(_recorded_consumers(reading, root))
 
 
-def _recorded(reading: RecordReader, root: ProviderUuid) -> Iterator[ConsumerUuid]:
+def _recorded_consumers(reading: RecordReader, root: ProviderUuid) -> Iterator[ConsumerUuid]:
     """Yield the node's instances, those that moved from or to the node, and their migrations."""
     for instance in every(lambda marker: reading.instances([root], marker)):
         yield instance.uuid

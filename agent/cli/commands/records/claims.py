@@ -8,7 +8,13 @@ from oslo_config import cfg
 from agent.api.client import MoveStep
 from agent.cli.daemon_client import client, request_in
 from agent.cli.options import Options
-from agent.cli.record_lists import asked, listed, show, show_one, views
+from agent.cli.record_lists import (
+    ask_daemon_or_store,
+    read_list,
+    record_views,
+    show_list,
+    show_record,
+)
 from agent.errors import ConfigError
 from agent.model.migration import ENDED
 from agent.model.names import printable
@@ -21,7 +27,7 @@ def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: the file has no request, no agent runs, or it refuses.
     """
     agent = client(conf)
-    return show_one(
+    return show_record(
         options, "move", agent.create_move(request_in(options.arguments["file"], agent)), move_lines
     )
 
@@ -32,7 +38,7 @@ def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
     wanted: MoveStep = next(step for step in get_args(MoveStep) if step == options.command[1])
-    return show_one(
+    return show_record(
         options, "move", client(conf).take_move(options.arguments["move"], wanted), move_lines
     )
 
@@ -43,13 +49,13 @@ def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: neither daemon nor store can be read, or the instance has no claims.
     """
     instance = options.arguments["instance"]
-    found = listed(conf, options, "claims", {"instance": instance} if instance else {})
+    found = read_list(conf, options, "claims", {"instance": instance} if instance else {})
     if instance and not (found.documents or found.damaged):
         raise ConfigError(
             f"--instance {printable(instance)}: no claim of such an instance counts",
             "agent claims lists those that do, with their instances",
         )
-    return show(options, "claims", found, claim_lines)
+    return show_list(options, "claims", found, claim_lines)
 
 
 def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -57,13 +63,13 @@ def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor store can be read.
     """
-    found = listed(conf, options, "migrations", {})
+    found = read_list(conf, options, "migrations", {})
     shown = [
         migration
         for migration in found.documents
         if options.arguments["all"] or migration["status"] not in ENDED
     ]
-    return show(options, "migrations", replace(found, documents=shown), migration_lines)
+    return show_list(options, "migrations", replace(found, documents=shown), migration_lines)
 
 
 def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -72,7 +78,7 @@ def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: the file has no request, no agent runs, or it refuses.
     """
     agent = client(conf)
-    return show_one(
+    return show_record(
         options,
         "claim",
         agent.create_claim(request_in(options.arguments["file"], agent)),
@@ -85,7 +91,7 @@ def abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
-    return show_one(
+    return show_record(
         options, "claim", client(conf).abort_claim(options.arguments["claim"]), claim_lines
     )
 
@@ -97,10 +103,10 @@ def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError, ApiUnreachable: neither daemon nor store can be read.
     """
     claim = options.arguments["claim"]
-    found, _ = asked(
+    found, _ = ask_daemon_or_store(
         conf,
         options,
         lambda agent: agent.claim(claim),
-        lambda store: views(conf, store).claim(claim),
+        lambda store: record_views(conf, store).claim(claim),
     )
-    return show_one(options, "claim", found, claim_lines)
+    return show_record(options, "claim", found, claim_lines)

@@ -8,16 +8,16 @@ from oslo_config import cfg
 from rich.text import Text
 
 from agent.api.client import ApiClient
-from agent.cli.daemon_client import chosen_nodes, from_daemon
+from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.guests_here import forget_here, guests_here
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.cli.record_lists import show_one
+from agent.cli.record_lists import show_record
 from agent.errors import ConfigError
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.render.guests import GuestList, guests_document, render_guests
-from agent.render.look import Look, look_of, shown
+from agent.render.look import Look, escape_text, look_of
 
 Document = Mapping[str, Any]
 
@@ -33,11 +33,15 @@ def list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     nodes = (
         None
         if options.offline
-        else from_daemon(conf, lambda client: chosen_nodes(client.guests(), options.nodes))
+        else from_daemon(conf, lambda client: select_nodes(client.guests(), options.nodes))
     )
     found = guests_here(conf, options, imports=False, dry_run=True) if nodes is None else nodes
-    return _shown(
-        options, "guests", found, code(found, done=(), failed=()), from_driver=nodes is None
+    return _show_guests(
+        options,
+        "guests",
+        found,
+        guests_exit_code(found, done=(), failed=()),
+        from_driver=nodes is None,
     )
 
 
@@ -46,18 +50,18 @@ def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
     """
-    nodes = from_daemon(conf, lambda client: _by_daemon(client, options))
+    nodes = from_daemon(conf, lambda client: _import_by_daemon(client, options))
     found = (
         guests_here(conf, options, imports=True, dry_run=options.dry_run)
         if nodes is None
         else nodes
     )
     done = ("importable", "imported")
-    return _shown(
+    return _show_guests(
         options,
         "guests-import",
         found,
-        code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode),
+        guests_exit_code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode),
         from_driver=nodes is None,
     )
 
@@ -74,8 +78,8 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
             f"{printable(wanted)} is no uuid", "see agent claims for those of instances"
         )
     instance = ConsumerUuid(normal_uuid(wanted))
-    document = from_daemon(conf, lambda client: _forgotten_by_daemon(client, instance))
-    return show_one(
+    document = from_daemon(conf, lambda client: _forget_by_daemon(client, instance))
+    return show_record(
         options,
         "instance",
         forget_here(conf, instance) if document is None else document,
@@ -83,7 +87,7 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
-def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
+def _forget_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
     # Audited first, so that a guest that has come back since is not forgotten.
     client.audit_report(client.request_audit(()), wait=PATIENCE)
     return client.forget_guest(instance)
@@ -91,7 +95,7 @@ def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
 
 def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
     return [
-        shown(
+        escape_text(
             f"instance {instance['uuid']} is forgotten: all that it had here is given back, in "
             "Placement with the next audit"
         )
@@ -99,7 +103,7 @@ def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
     ]
 
 
-def code(
+def guests_exit_code(
     nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False
 ) -> int:
     """Return the exit code. ``done`` and ``failed``: the outcomes that count as a change and as a
@@ -116,14 +120,14 @@ def code(
     return CHANGED if changed and detailed else DONE
 
 
-def _by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
+def _import_by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
     if not options.dry_run:
         # Audited first, so that no guest is recorded that has gone since.
         client.audit_report(client.request_audit(options.nodes), wait=PATIENCE)
     return client.import_guests(options.nodes, dry_run=options.dry_run)
 
 
-def _shown(
+def _show_guests(
     options: Options,
     name: Literal["guests", "guests-import"],
     nodes: Sequence[Document],

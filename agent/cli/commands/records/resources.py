@@ -10,7 +10,7 @@ from agent.api.client import ApiClient
 from agent.api.documents.node import node_records
 from agent.cli.commands.tree import stored_trees
 from agent.cli.options import Options
-from agent.cli.record_lists import RecordList, asked, show
+from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
 from agent.conf.default import host_name
 from agent.errors import StoreError
 from agent.model.flavor import NOTHING, Amounts
@@ -35,13 +35,13 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     wanted = options.nodes
-    found, offline = asked(
+    found, offline = ask_daemon_or_store(
         conf,
         options,
         lambda client: list(_of_daemon(client, wanted)),
-        lambda store: _chosen(list(_of_store(conf, store)), wanted),
+        lambda store: _select(list(_of_store(conf, store)), wanted),
     )
-    return show(
+    return show_list(
         options,
         "resources",
         RecordList("store" if offline else "daemon", found),
@@ -49,7 +49,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
-def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+def _select(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
     chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
     if unmatched:
         raise StoreError(
@@ -61,9 +61,9 @@ def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Docume
 
 def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
     # Details are read for the chosen nodes only, because there may be thousands.
-    for summary in _chosen(list(client.nodes()), wanted):
+    for summary in _select(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
-        placement = list(_offered(client.tree(node["uuid"])["tree"], node["records"]))
+        placement = list(_offered_inventories(client.tree(node["uuid"])["tree"], node["records"]))
         yield {
             "name": node["name"],
             "uuid": node["uuid"],
@@ -73,7 +73,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
         }
 
 
-def _offered(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
+def _offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
     """Yield what Placement has of each class of each of the node's providers, and how much of it is
     free. ``used``, ``free``: None if unknown.
     """
@@ -110,7 +110,9 @@ def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
             )
             known = {**node_records(NodeState.of(without_cells, side)), "available": None}
             placement = (
-                list(_offered(tree_rows(trees[node.uuid]), known)) if node.uuid in trees else []
+                list(_offered_inventories(tree_rows(trees[node.uuid]), known))
+                if node.uuid in trees
+                else []
             )
             yield {
                 "name": node.name,

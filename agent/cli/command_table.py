@@ -103,7 +103,7 @@ COMMANDS = (
     *RECORD_COMMANDS,
     Command(
         ("status",),
-        "show how the daemon and its nodes are",
+        "show the state of the daemon and of its nodes",
         _show_status,
         frozenset({"offline", "detailed_exitcode"}),
         examples=("agent status", "agent status --detailed-exitcode"),
@@ -111,8 +111,8 @@ COMMANDS = (
     Command(
         ("drift",),
         (
-            "list what is not as it should be and what the agent will not touch by itself, with "
-            "what to do"
+            "list the drift: what is not as it should be and what the agent does not correct by "
+            "itself, with remedies"
         ),
         _show_drift,
         frozenset({"nodes", "detailed_exitcode"}),
@@ -133,14 +133,14 @@ COMMANDS = (
     ),
     Command(
         ("config", "check"),
-        "check the configuration and name everything wrong with it",
+        "check the configuration and show all its errors",
         _check_config,
         lenient=True,
         examples=("agent config check", "agent config check --config-file new.conf"),
     ),
     Command(
         ("provider-config", "check"),
-        "check the files that add to providers, and show what they would change",
+        "check the provider files, and show what they would change",
         _check_provider_config,
         frozenset({"detailed_exitcode"}),
         (
@@ -177,15 +177,15 @@ COMMANDS = (
         "copy the store into a file, also while the daemon runs",
         _back_up_store,
         frozenset(),
-        (Argument("file", "the file to make; there must be none of that name", "FILE"),),
+        (Argument("file", "the file to write; it must not exist yet", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
     ),
     Command(
         ("db", "restore"),
-        "put a backup in the store's place, while no daemon runs",
+        "replace the store by a backup, while no daemon runs",
         _restore_store,
         frozenset({"dry_run"}),
-        (Argument("file", "a file that db backup has made", "FILE"),),
+        (Argument("file", "a file that db backup wrote", "FILE"),),
         (
             "agent db restore --dry-run /var/backups/compute-node-agent-2026-11-22.sqlite",
             "agent db restore /var/backups/compute-node-agent-2026-11-22.sqlite",
@@ -196,11 +196,11 @@ COMMANDS = (
 TOPICS = {
     "allocation": "what consumers hold in Placement",
     "aggregate": "hosts in Placement's aggregates",
-    "claim": "room that is promised to guests",
+    "claim": "resources that are promised to guests",
     "migrate": "moves of guests",
     "guests": "guests that the hypervisor shows",
     "config": "the configuration",
-    "provider-config": "the files that add to providers",
+    "provider-config": "the provider files",
     "pci": "devices for guests",
     "identity": "the node's persisted identity",
     "db": "the store",

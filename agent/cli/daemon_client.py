@@ -12,7 +12,7 @@ from agent.api.body import decoded
 from agent.api.client import ApiClient, ApiUnreachable
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
-from agent.model.names import choose_nodes, printable
+from agent.model.names import choose_nodes, number_of, printable
 
 STDIN = "-"
 
@@ -40,8 +40,11 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
         nodes = list(client.nodes())
         if len(nodes) != 1:
             raise RequestUnreadable(
-                f"{_display_name(file)}: it has no node, and the agent has {len(nodes)} of them",
-                "name one by its uuid, see agent status",
+                (
+                    f"{_display_name(file)}: it names no node, and the agent has "
+                    f"{number_of(len(nodes), 'node')}"
+                ),
+                "name a node by its uuid, see agent status",
             )
         wanted["node"] = nodes[0]["uuid"]
     return wanted

@@ -158,18 +158,16 @@ def find_format(argv: Sequence[str]) -> Format:
 
 def _check(options: Options, parser: _ArgumentParser) -> None:
     if options.command and options.once:
-        parser.error(
-            f"--once makes an audit and goes without the command {' '.join(options.command)}"
-        )
+        parser.error(f"--once makes an audit, and cannot be used with {' '.join(options.command)}")
     allowed = find(options.command, options.once).flags
     for name, flag in FLAGS.items():
         if getattr(options, name) and name not in allowed:
-            partner = (
-                f"not with {' '.join(options.command)}"
+            where = (
+                f"cannot be used with {' '.join(options.command)}"
                 if options.command
-                else "with --once, not with the daemon"
+                else "can be used with --once, not with the daemon"
             )
-            parser.error(f"{flag} goes {partner}")
+            parser.error(f"{flag} {where}")
 
 
 def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
@@ -275,7 +273,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
             name, help=argparse.SUPPRESS if key in PARTICULAR and key not in takes else shown, **how
         )
 
-    flag("--once", action="store_true", help="one audit of every node, a report, and out")
+    flag("--once", action="store_true", help="audit every node once, write a report, and exit")
     flag(
         "--dry-run",
         action="store_true",
@@ -293,8 +291,8 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
         "--format",
         choices=FORMATS,
         help=(
-            "how the report is written: text or table for people, json or yaml for tools; text "
-            "unless given"
+            "format of the report: text or table for people, json or yaml for tools; text is the "
+            "default"
         ),
     )
     flag(
@@ -311,7 +309,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
         "--adopt",
         action="store_true",
         when="with --once",
-        help="take over a tree that somebody else made",
+        help="take over a tree that another program made",
     )
     flag(
         "--reread",
@@ -323,13 +321,13 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
         "--with-usages",
         action="store_true",
         when="with --once",
-        help="show use as Placement counts it, one request a provider",
+        help="show usages as Placement counts them, with one request for each provider",
     )
     flag(
         "--offline",
         action="store_true",
         when="with a command that asks the daemon",
-        help="read the store even if one runs",
+        help="read the store even if a daemon runs",
     )
     flag("--version", action="store_true", help="show the version and exit")
     source = given.sources.append

@@ -78,7 +78,7 @@ DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
     Command(
         ("candidates",),
-        "show in which ways Placement could place a guest",
+        "show the allocation candidates for a query",
         _show_candidates,
         DRY,
         (
@@ -96,7 +96,7 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("allocation", "show"),
-        "show all that a consumer holds",
+        "show the allocation of a consumer",
         _show_allocation,
         DRY,
         (CONSUMER,),
@@ -104,14 +104,17 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("allocation", "move"),
-        "give all that one consumer holds to another",
+        "move the allocation of one consumer to another",
         _move_allocation,
         DRY,
         (
-            Argument("source", "the consumer that holds it", "SOURCE"),
-            Argument("target", "the consumer that gets it", "TARGET"),
+            Argument("source", "the consumer that has the allocation", "SOURCE"),
+            Argument("target", "the consumer that gets the allocation", "TARGET"),
             Argument(
-                "--overwrite", "even if the target holds something, which is lost", "", switch=True
+                "--overwrite",
+                "even if the target has an allocation, which is lost",
+                "",
+                switch=True,
             ),
             Argument("--project-id", "the target's project, if it is not the source's", "ID"),
             Argument("--user-id", "the target's user, if it is not the source's", "ID"),
@@ -123,20 +126,23 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("allocation", "delete"),
-        "take everything from a consumer",
+        "delete the allocation of a consumer",
         _delete_allocation,
         DRY,
         (
             CONSUMER,
             Argument(
-                "--force", "without looking, and so that no other client notices", "", switch=True
+                "--force",
+                "whatever the consumer's generation is, so that no other client notices",
+                "",
+                switch=True,
             ),
         ),
         (f"agent allocation delete --dry-run {A_UUID}", f"agent allocation delete {A_UUID}"),
     ),
     Command(
         ("allocation", "remove-tree"),
-        "have a consumer let go of one node",
+        "remove the providers of one node from a consumer's allocation",
         _remove_tree_from_allocation,
         DRY,
         (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
@@ -144,7 +150,7 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("aggregate", "add-host"),
-        "put a host into an aggregate",
+        "add a host to an aggregate",
         _add_host_to_aggregate,
         DRY,
         AGGREGATE,
@@ -152,7 +158,7 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("aggregate", "remove-host"),
-        "take a host out of an aggregate",
+        "remove a host from an aggregate",
         _remove_host_from_aggregate,
         DRY,
         AGGREGATE,
@@ -165,13 +171,13 @@ PLACEMENT_COMMANDS = (
         DRY,
         (
             Argument("project", "the project's id", "PROJECT"),
-            Argument("--user-id", "show that of one of its users too", "ID"),
+            Argument("--user-id", "show the usage of this user of the project too", "ID"),
         ),
         ("agent usages 7a1c5e0f9b3d4826a0c4e8f2b6d09135",),
     ),
     Command(
         ("pci", "unreport"),
-        "take the devices of a node out of Placement",
+        "remove the devices of a node from Placement",
         _unreport_pci,
         DRY,
         (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
@@ -179,26 +185,26 @@ PLACEMENT_COMMANDS = (
     ),
     Command(
         ("decommission",),
-        "take a node out of Placement",
+        "remove a node from Placement",
         _decommission_node,
         DRY,
         (
             Argument("root", "the node's name, or its root provider's uuid", "NODE"),
             Argument(
                 "--consumer",
-                "a consumer that is known to be on the node, and lets go of it; may be repeated",
+                "a consumer on the node, whose allocation there is removed; may be repeated",
                 "UUID",
                 many=True,
             ),
             Argument(
                 "--evacuated",
-                "a consumer that was evacuated away, and lets go of it; may be repeated",
+                "an evacuated consumer, whose allocation there is removed; may be repeated",
                 "UUID",
                 many=True,
             ),
             Argument(
                 "--all-providers",
-                "delete providers too that this store does not know as the agent's",
+                "also delete providers that, by this store, the agent did not create",
                 "",
                 switch=True,
             ),

@@ -84,8 +84,8 @@ A_UUID = "4f8f1f5e-3c54-4c3a-8f55-0b9a5c4b1d2e"
 DOCUMENT = Argument(
     "file",
     (
-        "the request as JSON, as the local API takes it; - for stdin. An id is made, and the only "
-        "node is taken, if it has none"
+        "the request in JSON, as for the local API; - for stdin. A missing id is generated; a "
+        "missing node is the agent's only one"
     ),
     "FILE",
 )
@@ -94,14 +94,14 @@ MOVE_ID = (Argument("move", "the move's id", "MOVE"),)
 RECORD_COMMANDS = (
     Command(
         ("resources",),
-        "show what the nodes have, what of it is promised, and what Placement would still give",
+        "show the resources of the nodes: total, promised to guests, and free in Placement",
         _show_resources,
         OFFLINE | {"nodes"},
         examples=("agent resources", "agent resources --node 'compute-1*' --format table"),
     ),
     Command(
         ("claims",),
-        "show the claims that count",
+        "show the open claims",
         _list_claims,
         OFFLINE,
         (Argument("--instance", "only those of this instance", "UUID"),),
@@ -109,36 +109,36 @@ RECORD_COMMANDS = (
     ),
     Command(
         ("migrations",),
-        "show the migrations that are not over",
+        "show the migrations that have not ended",
         _list_migrations,
         OFFLINE,
-        (Argument("--all", "those that are over too", "", switch=True),),
+        (Argument("--all", "those that have ended too", "", switch=True),),
         ("agent migrations", "agent migrations --all --format json"),
     ),
     Command(
         ("guests", "list"),
-        "show the guests that the hypervisor shows, and what the records say of them",
+        "show the guests of the hypervisor, and their records",
         _list_guests,
         OFFLINE | {"nodes"},
         examples=("agent guests list",),
     ),
     Command(
         ("guests", "import"),
-        "make records of the guests that no record knows",
+        "create records of the guests that have none",
         _import_guests,
         frozenset({"dry_run", "nodes", "detailed_exitcode"}),
         examples=("agent guests import --dry-run", "agent guests import"),
     ),
     Command(
         ("guests", "forget"),
-        "end the record of a guest that is gone for good, and give back what it had",
+        "end the record of a guest that is gone for good, and release its resources",
         _forget_guest,
         arguments=(Argument("instance", "the instance's uuid", "UUID"),),
         examples=(f"agent guests forget {A_UUID}",),
     ),
     Command(
         ("pci", "cleaned"),
-        "a device for one-time use was cleaned, and guests can have it again",
+        "report that a device for one-time use was cleaned, so that guests can have it again",
         _mark_devices_cleaned,
         frozenset({"nodes"}),
         (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
@@ -146,21 +146,21 @@ RECORD_COMMANDS = (
     ),
     Command(
         ("claim", "create"),
-        "promise a new guest its room",
+        "claim resources for a new guest",
         _create_claim,
         arguments=(DOCUMENT,),
         examples=("agent claim create claim.json",),
     ),
     Command(
         ("claim", "abort"),
-        "give a claim back",
+        "release a claim",
         _abort_claim,
         arguments=CLAIM_ID,
         examples=(f"agent claim abort {A_UUID}",),
     ),
     Command(
         ("claim", "show"),
-        "show a claim, given back or not",
+        "show a claim, open or released",
         _show_claim,
         OFFLINE,
         CLAIM_ID,
@@ -168,35 +168,35 @@ RECORD_COMMANDS = (
     ),
     Command(
         ("migrate", "claim"),
-        "promise a guest that moves, or is resized, its room",
+        "claim resources for a guest that moves or is resized",
         _claim_move,
         arguments=(DOCUMENT,),
         examples=("agent migrate claim move.json",),
     ),
     Command(
         ("migrate", "finish"),
-        "the guest runs at the destination",
+        "finish a move: the guest runs at the destination",
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate finish {A_UUID}",),
     ),
     Command(
         ("migrate", "confirm"),
-        "the guest stays; what it had before is given back",
+        "confirm a move: what the guest had before is released",
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate confirm {A_UUID}",),
     ),
     Command(
         ("migrate", "revert"),
-        "the guest goes back; what it was to get is given back",
+        "revert a move: the guest goes back, and its new claim is released",
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate revert {A_UUID}",),
     ),
     Command(
         ("migrate", "abort"),
-        "the move does not take place",
+        "abort a move, which does not take place",
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate abort {A_UUID}",),

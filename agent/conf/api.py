@@ -42,8 +42,8 @@ OPTIONS = [
         help=(
             "Address and port of a TCP listener that answers /metrics, /healthz and /readyz, to "
             "whoever can reach it, and nothing else; for a Prometheus that cannot read the "
-            "socket. [::1]:9653 for IPv6. Better a loopback address, with a proxy that checks who "
-            "asks in front of it. Default: none. Changed by a restart only."
+            "socket. [::1]:9653 for IPv6. Better a loopback address behind a proxy that checks its "
+            "clients. Default: none. Changed by a restart only."
         ),
     ),
     cfg.StrOpt(

@@ -36,9 +36,9 @@ OPTIONS = [
         default=[],
         item_type=types.String(choices=["VGPU", "MEM_ENCRYPTION_CONTEXT"]),
         help=(
-            "Resource classes of children that are counted on the root instead, as old releases "
-            "did: to go back to one of them. What is allocated moves along at the next start, and "
-            "back again when this is unset. Of MEM_ENCRYPTION_CONTEXT only that of SEV."
+            "Resource classes of children that are counted on the root instead, as in old "
+            "releases, in order to go back to such a release. Allocations move along at the next "
+            "start, and back again when this is unset. Of MEM_ENCRYPTION_CONTEXT only that of SEV."
         ),
     ),
     cfg.StrOpt(
@@ -51,7 +51,7 @@ OPTIONS = [
         default="/etc/compute-node-agent/provider_config/",
         help=(
             "Folder of YAML files that add custom inventories and traits to providers. It may be "
-            "missing; empty: none is looked for."
+            "missing; empty: no folder is read."
         ),
     ),
     cfg.StrOpt(
@@ -76,8 +76,8 @@ OPTIONS = [
         "purge_unknown_allocations",
         default=False,
         help=(
-            "Remove allocations on the node's providers of whose consumer no record has known for "
-            "a long time."
+            "Remove the allocations on the node's providers whose consumer has been in no record "
+            "for purge_unknown_allocations_grace."
         ),
     ),
     cfg.IntOpt(
@@ -85,7 +85,7 @@ OPTIONS = [
         default=86400,
         min=0,
         help=(
-            "Seconds for which no record has to know a consumer before its allocations are "
+            "Seconds for which a consumer has to be in no record before its allocations are "
             "removed; two audits at least."
         ),
     ),
@@ -106,15 +106,15 @@ OPTIONS = [
         default=600,
         min=0,
         help=(
-            "Seconds within which a node is audited although nothing of it has changed, spread "
-            "over the nodes; for drivers of many nodes, which can tell. 0: every time."
+            "Seconds within which an unchanged node is audited again, spread over the nodes; for "
+            "drivers of many nodes that report which nodes have changed. 0: in every pass."
         ),
     ),
     cfg.ListOpt(
         "image_type_exclude_list",
         default=[],
         help=(
-            "Types of images (qcow2, raw, iso, ...) that guests here cannot be made from although "
+            "Types of images (qcow2, raw, iso, ...) from which no guests are made here, although "
             "the driver could."
         ),
     ),

@@ -29,9 +29,9 @@ OPTIONS = [
         default=60,
         min=0,
         help=(
-            "How many more times a start asks an ironic that does not answer, as far as [compute] "
-            "start_deadline lets it."
+            "How many times a start repeats a request that ironic does not answer, as far as "
+            "[compute] start_deadline allows."
         ),
     ),
-    cfg.IntOpt("api_retry_interval", default=2, min=0, help="Seconds between these times."),
+    cfg.IntOpt("api_retry_interval", default=2, min=0, help="Seconds between these requests."),
 ]

@@ -42,7 +42,7 @@ OPTIONS = [
     cfg.ListOpt(
         "cpu_model_extra_flags",
         default=[],
-        help="CPU features that guests have besides (pcid, +pcid), or have not (-pcid).",
+        help="CPU features that guests have in addition (pcid, +pcid), or do not have (-pcid).",
     ),
     cfg.StrOpt(
         "images_type",
@@ -98,20 +98,23 @@ OPTIONS = [
     cfg.IntOpt(
         "num_intel_tdx_guests",
         min=0,
-        help="The same for TDX alone. If both are set, the smaller one counts.",
+        help=("The same limit for TDX alone. If both options are set, the smaller number counts."),
     ),
     cfg.BoolOpt(
         "cpu_power_management",
         default=False,
         help=(
-            "Whether dedicated CPUs sleep while no guest has them. Those that are offline because "
-            "of that count all the same."
+            "Whether dedicated CPUs sleep while no guest has them. CPUs that are offline for this "
+            "reason are counted all the same."
         ),
     ),
     cfg.StrOpt(
         "cpu_power_management_strategy",
         default="cpu_state",
         choices=["cpu_state", "governor"],
-        help="How they sleep: offline, or with another governor, with which they stay online.",
+        help=(
+            "How dedicated CPUs sleep: offline, or with another governor, with which they stay "
+            "online."
+        ),
     ),
 ]

@@ -28,14 +28,14 @@ UNUSED = (
         None,
         cfg.BoolOpt("enable_new_services"),
         lambda value: value is False,
-        "a new host takes guests at once; set [DEFAULT] enabled = false for one that shall not",
+        "a new host takes guests at once; set [DEFAULT] enabled = false for a host that shall not",
     ),
     UnusedOption(
         "compute",
         cfg.IntOpt("consecutive_build_service_disable_threshold"),
         bool,
         (
-            "the agent disables no host because builds fail; agent status and the figures tell how "
+            "the agent disables no host because builds fail; agent status and the metrics show how "
             "many have failed"
         ),
     ),
@@ -45,7 +45,7 @@ UNUSED = (
         bool,
         (
             "one agent manages all nodes of a conductor group and shard; give each agent a shard, "
-            "and those that shall stand in for each other one store"
+            "and one store to agents that shall stand in for each other"
         ),
         driver="ironic",
     ),

@@ -15,9 +15,9 @@ OPTIONS = [
             cfg.DeprecatedOpt("pci_passthrough_whitelist", "DEFAULT"),
         ],
         help=(
-            "Devices for guests: a JSON object, or a list of them, of vendor_id, product_id, "
-            "address or devname, and what is to be known of the devices that have these. May be "
-            "given several times; of all objects the first that matches a device counts."
+            "Devices for guests: a JSON object, or a list of objects. vendor_id, product_id, "
+            "address or devname select devices, all other keys describe these devices. May be "
+            "given several times; the first object that matches a device counts."
         ),
     ),
     cfg.MultiStrOpt(
@@ -34,8 +34,8 @@ OPTIONS = [
         "report_in_placement",
         default=False,
         help=(
-            "Whether the devices of device_spec become providers in Placement. Once true it "
-            "stays so."
+            "Whether the devices of device_spec become providers in Placement. Once true, it has "
+            "to stay true."
         ),
     ),
 ]

@@ -26,8 +26,8 @@ OPTIONS = [
         default=86400,
         min=0,
         help=(
-            "Seconds in which every provider is read again in full, spread over them; guards "
-            "against what generations cannot show. 0: never."
+            "Seconds within which every provider is read again in full, spread over the providers; "
+            "finds changes that generations do not show. 0: never."
         ),
     ),
     cfg.IntOpt(
@@ -35,9 +35,9 @@ OPTIONS = [
         default=600,
         min=0,
         help=(
-            "Seconds in which Placement is asked again who holds something of the node's root and "
-            "of its cells, one provider a pass at most, because what is given back shows nowhere "
-            "else; on nodes with records of guests. 0: never."
+            "Seconds within which the consumers of the node's root and of its cells are read from "
+            "Placement again, one provider a pass at most, because the removal of an allocation "
+            "shows nowhere else; on nodes with records of guests. 0: never."
         ),
     ),
     cfg.IntOpt("connect_timeout", default=5, min=1, help="Seconds to wait for a connection."),
@@ -45,7 +45,7 @@ OPTIONS = [
         "read_timeout",
         default=60,
         min=1,
-        help="Seconds in which an answer has to be there as a whole.",
+        help="Seconds within which an answer has to arrive as a whole.",
     ),
     cfg.IntOpt(
         "max_answer",
@@ -58,7 +58,7 @@ OPTIONS = [
         "reshape_timeout",
         default=300,
         min=1,
-        help="Seconds in which the answer to a reshape has to be there.",
+        help="Seconds within which the answer to a reshape has to arrive.",
     ),
 ]
 

@@ -10,9 +10,9 @@ OPTIONS = [
         default=300,
         min=30,
         help=(
-            "Seconds for which no other host may take a node over after its agent was last heard "
-            "of. Every audit renews it, so it has to be "
-            "longer than the time between two; a clean stop ends it."
+            "Seconds for which no other host may take a node over after its agent last renewed "
+            "the lease on it. Every audit renews the lease, so this time has to be longer than the "
+            "time between two audits; a clean stop ends the lease."
         ),
     ),
     cfg.IntOpt(
@@ -20,10 +20,10 @@ OPTIONS = [
         default=3600,
         min=0,
         help=(
-            "Seconds after which a move that has not arrived, and of which nobody has told "
-            "anything meanwhile, neither progress nor a state of its instance, is told as "
-            "stranded-claim, with the command that ends it; and so is a claim whose guest has not "
-            "come. The room is kept until then: age alone frees nothing."
+            "Seconds after which a move that has not arrived is reported as stranded-claim, with "
+            "the command that ends it, unless its progress or a state of its instance was reported "
+            "meanwhile; likewise a claim whose guest has not appeared. The claim stays open until "
+            "somebody ends it: age alone releases nothing."
         ),
     ),
     cfg.IntOpt(

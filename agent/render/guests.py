@@ -53,7 +53,7 @@ def guests_document(found: GuestList) -> Document:
 def render_guests(found: GuestList, look: Look) -> str:
     """Return the text: each node with its guests, and the number of guests by outcome."""
     lines = (
-        [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()]
+        [Text("the daemon was not asked; this is what the driver reports", "yellow"), Text()]
         if found.source == "driver"
         else []
     )

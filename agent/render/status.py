@@ -106,9 +106,9 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
         if node["state"] not in WELL and node["last_good_audit_at"] != node["audited_at"]:
             good = node["last_good_audit_at"]
             known = (
-                f"the last audit could not see to all of it; it was last well {_ago(good, now)}"
+                f"the last audit was incomplete; the last good audit was {_ago(good, now)}"
                 if good
-                else "no audit has left it well yet"
+                else "no audit was good yet"
             )
             lines += wrap_line(escape_text(f"  {known}", "dim"), look)
         found = [

@@ -117,17 +117,17 @@ def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
     about = f"[store] path = {printable(str(store))}"
     if store.exists() and not store.is_dir():
         yield ConfigError(
-            f"{about}: it is no folder", "name a folder; the agent makes it if it is not there"
+            f"{about}: it is no folder", "name a folder; the agent creates it if it does not exist"
         )
     elif store.exists() and not os.access(store, os.R_OK | os.W_OK | os.X_OK):
         yield ConfigError(
             f"{about}: this user may not read and write it",
-            "give it to the agent's user, or run this check as that one",
+            "give it to the agent's user, or run this check as that user",
         )
     if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
         yield ConfigError(
             f"[DEFAULT] log_config_append = {printable(conf.log_config_append)}: it cannot be read",
-            "name a file that is there, or remove it",
+            "name a file that exists, or remove the option",
         )
 
 

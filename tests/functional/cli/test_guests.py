@@ -262,7 +262,7 @@ def test_an_import_without_a_contradiction_ends_well(
     shown = agent.run("guests", "list")
     assert (shown.code, shown.stdout.splitlines()[0]) == (
         0,
-        "the daemon was not asked; this is what the driver tells",
+        "the daemon was not asked; this is what the driver reports",
     )
 
 

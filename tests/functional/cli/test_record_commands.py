@@ -148,7 +148,7 @@ def test_a_request_without_a_node_is_refused_where_there_are_several(timed_track
     del body["node"]
     result = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (result.code, result.stdout) == (1, "")
-    assert "it has no node, and the agent has 2 of them" in result.stderr
+    assert "it names no node, and the agent has 2 nodes" in result.stderr
 
 
 def test_a_refusal_is_told_with_every_reason_and_its_code(timed_tracker):
@@ -299,14 +299,14 @@ def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_ot
     for name in ("i2", "i9"):
         refused = timed_tracker.run("claims", "--instance", guest(name), *asked)
         assert (refused.code, refused.stdout) == (1, "")
-        assert f"--instance {guest(name)}: no claim of such an instance counts" in refused.stderr
-        assert "agent claims lists those that do" in refused.stderr
+        assert f"--instance {guest(name)}: this instance has no open claim" in refused.stderr
+        assert "agent claims lists the open claims" in refused.stderr
         error = error_of(
             timed_tracker.run("claims", "--instance", guest(name), *asked, "--format", "json")
         )
         assert (error["code"], error["remedy"]) == (
             "config.invalid",
-            "agent claims lists those that do, with their instances",
+            "agent claims lists the open claims, with their instances",
         )
     assert timed_tracker.run("claims", "--instance", guest("i1"), *asked).code == 0
 

@@ -215,8 +215,8 @@ def test_wrong_usage_is_refused_with_the_usage(argv):
 
 def test_wrong_usage_names_what_is_wrong():
     assert "--nonsense" in refused("--nonsense").message
-    assert refused("--dry-run").message == "--dry-run goes with --once, not with the daemon"
-    assert refused("tree", "--adopt").message == "--adopt goes not with tree"
+    assert refused("--dry-run").message == "--dry-run can be used with --once, not with the daemon"
+    assert refused("tree", "--adopt").message == "--adopt cannot be used with tree"
     assert refused("config").remedy == "agent config --help"
 
 

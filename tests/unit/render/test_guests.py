@@ -60,7 +60,7 @@ def test_a_node_without_guests_is_another_than_one_of_which_nobody_knows():
         {"name": "n2", "uuid": "r2", "guests": [], "errors": [ERROR]},
     ]
     assert lines(nodes, source="driver", dry_run=True) == [
-        "the daemon was not asked; this is what the driver tells",
+        "the daemon was not asked; this is what the driver reports",
         "",
         "n1",
         "  no guests",

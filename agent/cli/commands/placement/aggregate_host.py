@@ -46,7 +46,7 @@ def _run(
         if not changed and operation is remove_host and not work.client.members(aggregate):
             raise ProviderNotFound(
                 f"no host is in aggregate {aggregate}",
-                "check its uuid: openstack aggregate show has it",
+                "check its uuid: openstack aggregate show displays it",
             )
         how = f"{'would be' if options.dry_run else 'was'} {done}" if changed else f"is {already}"
         result = {

@@ -52,8 +52,8 @@ def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
     found = read_list(conf, options, "claims", {"instance": instance} if instance else {})
     if instance and not (found.documents or found.damaged):
         raise ConfigError(
-            f"--instance {printable(instance)}: no claim of such an instance counts",
-            "agent claims lists those that do, with their instances",
+            f"--instance {printable(instance)}: this instance has no open claim",
+            "agent claims lists the open claims, with their instances",
         )
     return show_list(options, "claims", found, claim_lines)
 

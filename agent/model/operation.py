@@ -12,6 +12,9 @@ from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
 
+OperationKey = tuple[str, str]
+"""What distinguishes an operation from all others of its plan: its kind and its subject."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderRef:
@@ -30,6 +33,11 @@ class Operation:
     """None if the change is not about one provider."""
     reason: str
     """Why it is needed, in a few words."""
+
+    @property
+    def key(self) -> OperationKey:
+        """The kind and the subject: a plan has one operation of a kind for each subject."""
+        return self.op, self.provider.uuid if self.provider else ""
 
     @property
     def before(self) -> Any:
@@ -180,6 +188,11 @@ class EnsureResourceClass(Operation):
     name: str
 
     @property
+    def key(self) -> OperationKey:
+        """The kind, and the name of the class."""
+        return self.op, self.name
+
+    @property
     def after(self) -> str:
         """The class."""
         return self.name
@@ -191,6 +204,11 @@ class EnsureTrait(Operation):
 
     op = "ensure-trait"
     name: str
+
+    @property
+    def key(self) -> OperationKey:
+        """The kind, and the name of the trait."""
+        return self.op, self.name
 
     @property
     def after(self) -> str:
@@ -238,6 +256,11 @@ class AllocationOperation(Operation):
 
     old: Allocation
     """The allocation as it was read for this operation."""
+
+    @property
+    def key(self) -> OperationKey:
+        """The kind, and the consumer."""
+        return self.op, self.old.consumer
 
     @property
     def wanted(self) -> Allocation:

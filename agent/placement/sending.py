@@ -59,7 +59,7 @@ def create(
             _check_parent(client, operation, error)
         if error.status != 409 or error.placement_code != codes.DUPLICATE_NAME:
             raise
-        found = taken(client, operation, ours=ours, capabilities=capabilities)
+        found = find_obstacle(client, operation, ours=ours, capabilities=capabilities)
         if found is None:
             raise GenerationConflict(
                 f"provider {printable(wanted.name)} was created, renamed or deleted meanwhile"
@@ -85,7 +85,7 @@ def _check_parent(
         ) from error
 
 
-def taken(
+def find_obstacle(
     client: PlacementClient,
     operation: CreateProvider,
     *,
@@ -119,10 +119,10 @@ def taken(
             limited=ours,
         )
     holder = client.provider_named(wanted.name)
-    return None if holder is None else name_held(operation, holder)
+    return None if holder is None else name_conflict(operation, holder)
 
 
-def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict:
+def name_conflict(operation: ProviderOperation, holder: Row) -> ProviderNameConflict:
     """Return the error for a provider whose name is in use by ``holder``."""
     wanted = operation.provider
     if isinstance(operation, CreateProvider) and operation.parent is None:
@@ -173,7 +173,7 @@ def _not_moved(
                 f"the name {printable(operation.provider.name)} was held by somebody else for "
                 "a moment"
             )
-        return name_held(operation, holder)
+        return name_conflict(operation, holder)
     return error
 
 

@@ -3,12 +3,12 @@ only the providers whose generation moved.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
-from agent.model.journal import Ownership
+from agent.model.journal import Journal, Ownership
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
@@ -49,7 +49,8 @@ def read_provider(client: PlacementClient, row: Row) -> Provider:
 def read_providers(client: PlacementClient, rows: Iterable[Row]) -> Mapping[ProviderUuid, Provider]:
     """Read many providers, concurrently."""
     return {
-        one.uuid: one for one in client.exchange.each(lambda row: read_provider(client, row), rows)
+        provider.uuid: provider
+        for provider in client.exchange.each(lambda row: read_provider(client, row), rows)
     }
 
 
@@ -95,8 +96,8 @@ def refresh_view(
         below(listed, root),
         next((row.parent_uuid for row in listed if row.uuid == root), None),
     )
-    missing = _missing(view, rows, root, own)
-    went_back = _lower(view, rows, root)
+    missing = _deleted_by_others(view, rows, root, own)
+    went_back = _set_back(view, rows, root)
     if freshness.everything or not rows or went_back:
         view = PlacementView(unknown_since=view.unknown_since)
     if above != view.above:
@@ -115,16 +116,17 @@ def refresh_view(
         # After a restored database, writes of others may have raised its generations to those that
         # the view has.
         went_back = [
-            one.name
-            for one in read.values()
-            if known.exists(one.uuid) and _lacks(one, own.get(one.uuid), known.provider(one.uuid))
+            provider.name
+            for provider in read.values()
+            if known.exists(provider.uuid)
+            and _lacks_own(provider, own.get(provider.uuid), known.provider(provider.uuid))
         ]
         if went_back:
             read = {**read, **read_providers(client, [row for row in rows if row.uuid not in read])}
     if went_back:
         LOG.warning(
             "placement state went back or was changed outside (%s); everything is read again",
-            _some([*missing, *went_back]),
+            _first_names([*missing, *went_back]),
         )
     elif missing:
         LOG.warning(
@@ -132,14 +134,14 @@ def refresh_view(
                 "somebody deleted providers of the agent's (%s); those that the node has are made "
                 "again"
             ),
-            _some(missing),
+            _first_names(missing),
         )
-    if not read and not _restructured(known, rows):
+    if not read and not _is_restructured(known, rows):
         tree = view.tree
     else:
-        tree = _assembled(known, rows, read)
-        for one in _foreign_roots(view.tree, root):
-            _add_root(tree, one)
+        tree = _assemble(known, rows, read)
+        for provider in _foreign_roots(view.tree, root):
+            _add_root(tree, provider)
     read_at = {row.uuid: view.read_at.get(row.uuid, now) for row in rows} | dict.fromkeys(read, now)
     if tree is not view.tree or read_at != view.read_at:
         # A consumer that was added since the consumers were read moved the generation of each
@@ -170,7 +172,7 @@ def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
     return ordered
 
 
-def _missing(
+def _deleted_by_others(
     view: PlacementView,
     rows: Sequence[Row],
     root: ProviderUuid,
@@ -184,13 +186,13 @@ def _missing(
         return []
     shown = {row.uuid for row in rows}
     return [
-        one.name
-        for one in view.tree.providers()
-        if one.uuid in view.read_at and one.uuid in own and one.uuid not in shown
+        provider.name
+        for provider in view.tree.providers()
+        if provider.uuid in view.read_at and provider.uuid in own and provider.uuid not in shown
     ]
 
 
-def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
+def _set_back(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
     """Return the names of the providers whose generation is lower than in ``view``: Placement was
     set back to an older state.
     """
@@ -198,14 +200,57 @@ def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list
         return []
     shown = {row.uuid: row.generation for row in rows}
     return [
-        one.name
-        for one in view.tree.providers()
-        if one.uuid in view.read_at
-        and shown.get(one.uuid, one.generation or 0) < (one.generation or 0)
+        provider.name
+        for provider in view.tree.providers()
+        if provider.uuid in view.read_at
+        and shown.get(provider.uuid, provider.generation or 0) < (provider.generation or 0)
     ]
 
 
-def _lacks(read: Provider, own: Ownership | None, known: Provider) -> bool:
+def log_losses(
+    before: ProviderTree,
+    after: ProviderTree,
+    root: ProviderUuid,
+    journal: Journal,
+    suspects: Collection[ProviderUuid],
+) -> None:
+    """Log what others removed: traits of the agent on its providers, and with a deleted root what
+    somebody else had put on it.
+
+    :param suspects: providers with a write of unknown outcome: their traits may never have been
+        set.
+    """
+    for uuid, own in journal.providers.items():
+        if uuid not in suspects and before.exists(uuid) and after.exists(uuid):
+            lost = own.traits & before.provider(uuid).traits - after.provider(uuid).traits
+            if lost:
+                LOG.warning(
+                    "provider %s lost traits that the agent had set: %s",
+                    printable(after.name_of(uuid)),
+                    ", ".join(sorted(lost)),
+                )
+    if before.exists(root) and not after.exists(root):
+        _log_lost_root(before.provider(root), journal.of(root))
+
+
+def _log_lost_root(root: Provider, own: Ownership) -> None:
+    """Log what others had put on a deleted root: only they can put it on the new one."""
+    foreign = [
+        ("traits", root.traits - own.traits),
+        ("aggregates", root.aggregates - own.aggregates),
+    ]
+    lost = "; ".join(
+        f"{kind} {', '.join(map(printable, sorted(names)))}" for kind, names in foreign if names
+    )
+    if lost:
+        what = (
+            "the root %s was deleted, and with it what somebody else had put on it: %s; it "
+            "has to be put on the new one"
+        )
+        LOG.warning(what, printable(root.name), lost)
+
+
+def _lacks_own(read: Provider, own: Ownership | None, known: Provider) -> bool:
     """Return whether ``read`` lacks something that the agent wrote and that ``known`` has."""
     if own is None:
         return False
@@ -220,7 +265,7 @@ def _lacks(read: Provider, own: Ownership | None, known: Provider) -> bool:
     )
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     return ", ".join(map(printable, sorted(names)[:5]))
 
 
@@ -243,15 +288,16 @@ def _overdue(
     return set(due[: ceil(len(rows) / 20)])
 
 
-def _restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
+def _is_restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
     """Return whether names, parents or members differ; no generation shows that."""
     return len(known) != len(rows) or any(
-        (one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid
+        (known_provider := known.provider(row.uuid)).name != row.name
+        or known_provider.parent_uuid != row.parent_uuid
         for row in rows
     )
 
 
-def _assembled(
+def _assemble(
     known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderUuid, Provider]
 ) -> ProviderTree:
     tree = ProviderTree()
@@ -270,12 +316,12 @@ def _assembled(
 
 
 def _foreign_roots(tree: ProviderTree, root: ProviderUuid) -> list[Provider]:
-    return [one for one in tree.roots if one.uuid != root]
+    return [provider for provider in tree.roots if provider.uuid != root]
 
 
-def _add_root(tree: ProviderTree, one: Provider) -> None:
-    if not tree.exists(one.uuid) and not tree.exists(one.name):
-        tree.insert(replace(one, parent_uuid=None))
+def _add_root(tree: ProviderTree, provider: Provider) -> None:
+    if not tree.exists(provider.uuid) and not tree.exists(provider.name):
+        tree.insert(replace(provider, parent_uuid=None))
 
 
 def _with_sharing(
@@ -288,8 +334,8 @@ def _with_sharing(
     if not view.tree.exists(root):
         return view
     own = view.tree.subtree(root)
-    aggregates = frozenset[str]().union(*(one.aggregates for one in own.providers()))
-    present = {one.uuid: one for one in _foreign_roots(view.tree, root)}
+    aggregates = frozenset[str]().union(*(provider.aggregates for provider in own.providers()))
+    present = {provider.uuid: provider for provider in _foreign_roots(view.tree, root)}
     if not aggregates:
         return (
             replace(view, tree=own.freeze(), sharing_read_at=None, sharing_aggregates=frozenset())

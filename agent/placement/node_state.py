@@ -3,48 +3,35 @@ store.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
-from agent.model.allocation import Allocation, Resources
-from agent.model.journal import Configured, Journal, Ownership, Tombstone
+from agent.model.allocation import Allocation
+from agent.model.journal import Held, Journal, Tombstone, join_held
 from agent.model.mirror import Consumers, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
-from agent.placement.consumers import due_in_turn, holding
+from agent.placement.consumers import (
+    HolderTurns,
+    RereadSchedule,
+    differing,
+    with_allocation,
+)
 from agent.placement.flush import FlushResult
-from agent.placement.merge import Usages, Use
-from agent.placement.mirror import Freshness, refresh_view
+from agent.placement.merge_findings import Usages, Use
+from agent.placement.mirror import Freshness, log_losses, refresh_view
 from agent.placement.names import with_names
 from agent.placement.plan import Plan
 from agent.placement.server import Server
 from agent.placement.tombstones import absent_from, new_marks, next_tombstones, reclaim
 
 LOG = logging.getLogger(__name__)
-
-Held = Mapping[ProviderUuid, frozenset[str]]
-# How many consumers with an unchanged known allocation are read again in one call of
-# reread_allocations, and the bounds of the pause between two reads in seconds; each pause is twice
-# the one before.
-AFRESH = 8
-FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class _UsageAnswer:
-    """The allocation of a consumer when it was last read."""
-
-    held: Mapping[ProviderUuid, Resources]
-    at: float
-    """When it was read, in seconds since the epoch."""
-    pause: float
-    """For how many seconds it is not read again."""
 
 
 class NodePlacementState:
@@ -61,15 +48,11 @@ class NodePlacementState:
         self._known: frozenset[ProviderUuid] = frozenset()
         # Intended by this process to be written and never seen in Placement.
         self._unwritten: frozenset[Tombstone] = frozenset()
-        # Reappeared after the agent took it back, and already reported.
-        self._told_back: frozenset[Tombstone] = frozenset()
+        # Reappeared after the agent took it back, and already logged.
+        self._logged_back: frozenset[Tombstone] = frozenset()
         # The tree that was last searched for what is the agent's although the journal lacks it.
         self._reclaimed: ProviderTree | None = None
-        self._turned_at: float | None = None
-        self._pause = 0.0
-        # The last answers about consumers that are reported, in the order in which they were read;
-        # by the subject of the report.
-        self._asked: dict[str, dict[ConsumerUuid, _UsageAnswer]] = {}
+        self._turns, self._rereads = HolderTurns(), RereadSchedule()
         # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
 
@@ -142,42 +125,22 @@ class NodePlacementState:
             if uuid in self._view.read_at and uuid not in self._view.consumers
         }
         if self._view.tree is not before.tree:
-            self._tell_lost_traits(
-                before.tree, self._view.tree, self.journal.providers.keys() - self._suspects
-            )
-            if before.tree.exists(self._root) and not self._view.tree.exists(self._root):
-                self._tell_lost_root(before.tree.provider(self._root))
+            log_losses(before.tree, self._view.tree, self._root, self.journal, self._suspects)
         if self._view.tree is not self._reclaimed:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
             self._journal = reclaim(journal, self.own_tree(), self._root)
-            self._tell_back(new_marks(journal, self._journal))
+            self._log_back(new_marks(journal, self._journal))
         self._suspects = frozenset()
 
-    def _tell_lost_traits(
-        self, before: ProviderTree, after: ProviderTree, ours: Iterable[ProviderUuid]
-    ) -> None:
-        for uuid in ours:
-            if before.exists(uuid) and after.exists(uuid):
-                lost = (
-                    self.journal.of(uuid).traits
-                    & before.provider(uuid).traits - after.provider(uuid).traits
-                )
-                if lost:
-                    LOG.warning(
-                        "provider %s lost traits that the agent had set: %s",
-                        printable(after.name_of(uuid)),
-                        ", ".join(sorted(lost)),
-                    )
-
-    def _tell_back(self, back: frozenset[Tombstone]) -> None:
+    def _log_back(self, back: frozenset[Tombstone]) -> None:
         """Log what is in Placement again although the agent took it back, once per item.
 
         The agent cannot tell a restored database from somebody who wants it there.
         """
         new = ", ".join(
-            f"{one.kind} {printable(one.name)}".strip() + f" of {one.provider}"
-            for one in sorted(back - self._told_back)
+            f"{mark.kind} {printable(mark.name)}".strip() + f" of {mark.provider}"
+            for mark in sorted(back - self._logged_back)
         )
         if new:
             remedy = "what is to stay needs an entry in a provider config file"
@@ -189,24 +152,7 @@ class NodePlacementState:
                 new,
                 remedy,
             )
-        self._told_back |= back
-
-    def _tell_lost_root(self, root: Provider) -> None:
-        """Log what others had put on a deleted root: only they can put it on the new one."""
-        own = self.journal.of(self._root)
-        lost = [
-            ("traits", root.traits - own.traits),
-            ("aggregates", root.aggregates - own.aggregates),
-        ]
-        told = "; ".join(
-            f"{what} {', '.join(map(printable, sorted(names)))}" for what, names in lost if names
-        )
-        if told:
-            what = (
-                "the root %s was deleted, and with it what somebody else had put on it: %s; it "
-                "has to be put on the new one"
-            )
-            LOG.warning(what, printable(root.name), told)
+        self._logged_back |= back
 
     def adopt(self) -> None:
         """Mark the tree as adopted: from now on the agent may delete and move what is its own."""
@@ -216,7 +162,7 @@ class NodePlacementState:
         """Mark classes that the node no longer has but that are in use as held until they are
         free.
         """
-        self._journal = replace(self.journal, held=_both(self.journal.held, what))
+        self._journal = replace(self.journal, held=join_held(self.journal.held, what))
 
     def held_usages(self, client: PlacementClient) -> Usages:
         """Return the usage of the classes and providers that are held until they are free.
@@ -247,7 +193,7 @@ class NodePlacementState:
         They are read where the provider was read anew since they were last known.
         """
         wanted = list(ours)
-        self._ask_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
+        self._read_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
     def consumers_in_turn(
@@ -265,29 +211,20 @@ class NodePlacementState:
         :param within: the seconds in which each of them is read again, 0 for never.
         """
         wanted, now, before = list(ours), clock.now(), self.view.consumers
-        # Passes on request follow each other quickly, which says nothing about when the next
-        # periodic pass comes.
-        self._pause = (
-            max(now - self._turned_at, self._pause / 2) if self._turned_at is not None else 0.0
-        )
-        self._turned_at = now
         asked = {
             uuid: self.view.consumers_at.get(uuid, self.view.read_at.get(uuid, now))
             for uuid in wanted
             if uuid in before
         }
-        due = due_in_turn(
-            {uuid: at for uuid, at in asked.items() if uuid in in_turn or not at},
-            now,
-            within,
-            self._pause,
+        due = self._turns.next(
+            {uuid: at for uuid, at in asked.items() if uuid in in_turn or not at}, now, within
         )
-        self._ask_holders(
+        self._read_holders(
             client, [*(uuid for uuid in wanted if uuid not in before), *([due] if due else [])]
         )
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
-    def _ask_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
+    def _read_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
         """Read the consumers of ``providers`` and mark those of other providers as out of date.
 
         A consumer whose allocation on these providers changed may have released resources on
@@ -300,7 +237,9 @@ class NodePlacementState:
         before = {**self.view.consumers, **self._before}
         others = {uuid: held for uuid, held in self.view.consumers.items() if uuid not in read}
         changed = {
-            one for uuid, held in read.items() for one in _differing(before.get(uuid, {}), held)
+            consumer
+            for uuid, held in read.items()
+            for consumer in differing(before.get(uuid, {}), held)
         }
         stale = [
             uuid
@@ -318,35 +257,13 @@ class NodePlacementState:
     def reread_allocations(
         self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str
     ) -> None:
-        """Read the allocations of ``consumers``, which are to be reported ``about`` one subject.
-
-        Consumers whose known allocation is the same as at the last read are read again a few at a
-        time and after growing pauses, so that a lasting state does not cost a request in every
-        pass.
+        """Read the allocations of ``consumers``, which are to be reported ``about`` one subject, as
+        far as they are due by :class:`~agent.placement.consumers.RereadSchedule`.
         """
         now = clock.now()
-        told = self._asked[about] = {
-            one: last for one, last in self._asked.get(about, {}).items() if one in consumers
-        }
-        same = {one for one, last in told.items() if last.held == self._held(one)}
-        due = [one for one in told if one in same and not 0 <= now - told[one].at < told[one].pause]
-        asked = [*sorted(set(consumers).difference(same)), *due[:AFRESH]]
-        self.allocations(client, asked)
-        for one in asked:
-            last, held = told.pop(one, None), self._held(one)
-            again = (
-                min(max(last.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
-                if last is not None and last.held == held
-                else 0.0
-            )
-            # A consumer that holds nothing need not be read again soon, because a new allocation
-            # moves a generation.
-            told[one] = _UsageAnswer(held, now, again if held else LONGEST_PAUSE)
-
-    def _held(self, consumer: ConsumerUuid) -> Mapping[ProviderUuid, Resources]:
-        return {
-            uuid: held[consumer] for uuid, held in self.view.consumers.items() if consumer in held
-        }
+        due = self._rereads.due(self.view.consumers, consumers, about, now)
+        self.allocations(client, due)
+        self._rereads.record(self.view.consumers, due, about, now)
 
     def allocations(
         self, client: PlacementClient, consumers: Sequence[ConsumerUuid]
@@ -359,10 +276,12 @@ class NodePlacementState:
         )
         known = self.view.consumers
         for consumer, allocation in found.items():
-            known = holding(known, consumer, allocation.resources if allocation else {})
+            known = with_allocation(known, consumer, allocation.resources if allocation else {})
         if found:
             self._view = replace(self.view, consumers=known)
-        return {consumer: one for consumer, one in found.items() if one is not None}
+        return {
+            consumer: allocation for consumer, allocation in found.items() if allocation is not None
+        }
 
     def holders(self, client: PlacementClient) -> Mapping[ConsumerUuid, Allocation]:
         """Return every consumer with an allocation on the node's tree, with all its allocations,
@@ -377,7 +296,7 @@ class NodePlacementState:
             client, [uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid)]
         )
         return self.allocations(
-            client, sorted({consumer for one in held.values() for consumer in one})
+            client, sorted({consumer for consumers in held.values() for consumer in consumers})
         )
 
     def remember_unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
@@ -395,29 +314,29 @@ class NodePlacementState:
         """
         before = self.journal
         self._known = frozenset(before.providers)
-        refused = [one for one in plan.operations if one in self._refused]
-        plan = replace(plan, operations=tuple(one for one in plan.operations if one not in refused))
+        refused = [operation for operation in plan.operations if operation in self._refused]
+        remaining = (operation for operation in plan.operations if operation not in refused)
+        plan = replace(plan, operations=tuple(remaining))
         # What is not taken back yet stays the agent's.
         journal = (
-            _either(before, plan.target.journal)
+            before.union(plan.target.journal)
             if plan.operations or plan.withheld
             else plan.target.journal
         )
-        tombstones = next_tombstones(
-            before, journal, plan.target.journal, clock.now(), self._unwritten
-        )
+        self._keep_journal(before, journal, plan.target.journal)
         self._unwritten |= absent_from(new_marks(before, journal), self.view.tree)
-        self._keep_journal(replace(journal, tombstones=tombstones))
         return plan, [
-            Outcome(one, "skipped", "Placement refused exactly this before") for one in refused
+            Outcome(operation, "skipped", "Placement refused exactly this before")
+            for operation in refused
         ]
 
     def assume(self, plan: Plan) -> None:
         """Treat the names that ``plan`` creates as confirmed, because plans of other nodes depend
         on them: what a dry run does instead of sending.
         """
-        traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
-        classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
+        operations = plan.operations
+        traits = [change.name for change in operations if isinstance(change, EnsureTrait)]
+        classes = [change.name for change in operations if isinstance(change, EnsureResourceClass)]
         self._server.learn(with_names(self.capabilities, traits=traits, classes=classes))
 
     def record(self, plan: Plan, flushed: FlushResult) -> None:
@@ -430,35 +349,21 @@ class NodePlacementState:
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
+        # What was only intended and turned out to be somebody else's is not the agent's.
+        before = self.journal.without(flushed.strangers - self._known)
         journal = plan.target.journal if flushed.complete and not plan.withheld else self.journal
         # Only the list of all providers of the tree proves that one is deleted: until the list
         # lacks them they stay the agent's.
         missing = {
             uuid: self.journal.of(uuid) for uuid in flushed.missing if self.journal.owns(uuid)
         }
-        # What was only intended and turned out to be somebody else's is not the agent's.
-        strangers = flushed.strangers - self._known
         journal = replace(
             journal,
-            providers={
-                uuid: own
-                for uuid, own in {**journal.providers, **missing}.items()
-                if uuid not in strangers
-            },
-        )
-        before = replace(
-            self.journal,
-            providers={
-                uuid: own for uuid, own in self.journal.providers.items() if uuid not in strangers
-            },
-        )
+            providers={**journal.providers, **missing},
+            held=join_held(journal.held, flushed.held),
+        ).without(flushed.strangers - self._known)
         self._unwritten = absent_from(self._unwritten, self._view.tree)
-        tombstones = next_tombstones(
-            before, journal, plan.target.journal, clock.now(), self._unwritten
-        )
-        self._keep_journal(
-            replace(journal, held=_both(journal.held, flushed.held), tombstones=tombstones)
-        )
+        self._keep_journal(before, journal, plan.target.journal)
 
     def save(self) -> None:
         """Save the view."""
@@ -472,46 +377,10 @@ class NodePlacementState:
         """Have the next refresh read the whole tree, because the outcome of a write is unknown."""
         self._suspects = frozenset(self.view.tree.get_provider_uuids())
 
-    def _keep_journal(self, journal: Journal) -> None:
+    def _keep_journal(self, before: Journal, journal: Journal, wanted: Journal) -> None:
+        """Save ``journal``, with tombstones for what was in ``before`` and is not ``wanted``."""
+        tombstones = next_tombstones(before, journal, wanted, clock.now(), self._unwritten)
         # The version is that of the journal read or written last, whatever the contents come from.
         self._journal = self._server.storage.save_journal(
-            self._root, replace(journal, version=self.journal.version)
+            self._root, replace(journal, version=self.journal.version, tombstones=tombstones)
         )
-
-
-def _either(before: Journal, after: Journal) -> Journal:
-    """Return the journal of what is the agent's if any part of the change from ``before`` to
-    ``after`` was done.
-    """
-    providers = {
-        uuid: Ownership(
-            one.classes | other.classes,
-            one.traits | other.traits,
-            one.aggregates | other.aggregates,
-            Configured(
-                one.configured.classes | other.configured.classes,
-                one.configured.traits | other.configured.traits,
-            ),
-            other.name or one.name,
-        )
-        for uuid in (*before.providers, *after.providers)
-        for one, other in [(before.of(uuid), after.of(uuid))]
-    }
-    return Journal(providers, after.adopted, _both(before.held, after.held))
-
-
-def _differing(
-    one: Mapping[ConsumerUuid, Resources], other: Mapping[ConsumerUuid, Resources]
-) -> Iterator[ConsumerUuid]:
-    """Yield the consumers that are in only one of the two, or with other amounts."""
-    return (
-        consumer
-        for consumer in one.keys() | other.keys()
-        if one.get(consumer) != other.get(consumer)
-    )
-
-
-def _both(one: Held, other: Held) -> Held:
-    return {
-        uuid: one.get(uuid, frozenset()) | other.get(uuid, frozenset()) for uuid in (*one, *other)
-    }

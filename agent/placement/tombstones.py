@@ -8,7 +8,7 @@ from dataclasses import replace
 from agent.model.journal import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
-from agent.placement.merge import STATUS_DISABLED
+from agent.placement.merge_inputs import STATUS_DISABLED
 
 # In seconds. Older backups are hardly ever restored.
 AGE = 90 * 86400.0
@@ -34,16 +34,16 @@ def next_tombstones(
     )
     standing = set(_marks(wanted.providers))
     kept = {
-        one: at
-        for one, at in {**before.tombstones, **taken_back}.items()
-        if one not in standing and now - at < AGE
+        mark: at
+        for mark, at in {**before.tombstones, **taken_back}.items()
+        if mark not in standing and now - at < AGE
     }
     # Among tombstones of one time those of providers are kept longest: the ownership of a provider
     # says more than that of its contents.
-    newest = sorted(kept, key=lambda one: (kept[one], one.kind == "provider", one), reverse=True)[
-        :NUMBER
-    ]
-    return kept if len(newest) == len(kept) else {one: kept[one] for one in newest}
+    newest = sorted(
+        kept, key=lambda mark: (kept[mark], mark.kind == "provider", mark), reverse=True
+    )[:NUMBER]
+    return kept if len(newest) == len(kept) else {mark: kept[mark] for mark in newest}
 
 
 def new_marks(before: Journal, after: Journal) -> frozenset[Tombstone]:
@@ -54,20 +54,20 @@ def new_marks(before: Journal, after: Journal) -> frozenset[Tombstone]:
 def absent_from(marks: Iterable[Tombstone], tree: ProviderTree) -> frozenset[Tombstone]:
     """Return the tombstones of ``marks`` whose subject is not in ``tree``."""
     return frozenset(
-        one
-        for one in marks
-        if not (tree.exists(one.provider) and _has(tree.provider(one.provider), one))
+        mark
+        for mark in marks
+        if not (tree.exists(mark.provider) and _has(tree.provider(mark.provider), mark))
     )
 
 
-def _has(provider: Provider, one: Tombstone) -> bool:
+def _has(provider: Provider, mark: Tombstone) -> bool:
     there: Mapping[str, Collection[str]] = {
         "provider": {""},
         "class": provider.inventory.keys(),
         "trait": provider.traits,
         "aggregate": provider.aggregates,
     }
-    return one.name in there[one.kind]
+    return mark.name in there[mark.kind]
 
 
 def reclaim(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal:
@@ -75,29 +75,33 @@ def reclaim(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal
     children whose uuids only the agent derives.
     """
     providers = dict(journal.providers)
-    for one in tree.providers():
-        if journal.owns(one.uuid) or _is_ours(journal, one.uuid, one.name, root):
-            own, marks = journal.of(one.uuid), journal.tombstones
+    for provider in tree.providers():
+        if journal.owns(provider.uuid) or _is_ours(journal, provider.uuid, provider.name, root):
+            own, marks = journal.of(provider.uuid), journal.tombstones
             # Operators group hosts by aggregates of the root: there the same aggregate may well be
             # back for another reason.
             aggregates = [
                 name
-                for name in one.aggregates
-                if one.uuid != root and Tombstone(one.uuid, "aggregate", name) in marks
+                for name in provider.aggregates
+                if provider.uuid != root and Tombstone(provider.uuid, "aggregate", name) in marks
             ]
             again = Ownership(
                 own.classes.union(
-                    name for name in one.inventory if Tombstone(one.uuid, "class", name) in marks
+                    name
+                    for name in provider.inventory
+                    if Tombstone(provider.uuid, "class", name) in marks
                 ),
                 own.traits.union(
-                    name for name in one.traits if Tombstone(one.uuid, "trait", name) in marks
+                    name
+                    for name in provider.traits
+                    if Tombstone(provider.uuid, "trait", name) in marks
                 ),
                 own.aggregates.union(aggregates),
                 own.configured,
                 own.name,
             )
-            if again != own or not journal.owns(one.uuid):
-                providers[one.uuid] = again
+            if again != own or not journal.owns(provider.uuid):
+                providers[provider.uuid] = again
     return journal if providers == journal.providers else replace(journal, providers=providers)
 
 
@@ -111,17 +115,19 @@ def without_reappeared(tree: ProviderTree, journal: Journal) -> ProviderTree:
         if Tombstone(uuid, "provider") in journal.tombstones and not tree.children(uuid):
             tree.remove(uuid)
             continue
-        one = tree.provider(uuid)
+        provider = tree.provider(uuid)
         inventory = {
             name: record
-            for name, record in one.inventory.items()
+            for name, record in provider.inventory.items()
             if Tombstone(uuid, "class", name) not in journal.tombstones
         }
         traits = frozenset(
-            name for name in one.traits if Tombstone(uuid, "trait", name) not in journal.tombstones
+            name
+            for name in provider.traits
+            if Tombstone(uuid, "trait", name) not in journal.tombstones
         )
-        if len(inventory) != len(one.inventory) or traits != one.traits:
-            tree.replace(replace(one, inventory=inventory, traits=traits))
+        if len(inventory) != len(provider.inventory) or traits != provider.traits:
+            tree.replace(replace(provider, inventory=inventory, traits=traits))
     return tree
 
 

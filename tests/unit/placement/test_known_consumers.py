@@ -19,7 +19,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.placement.consumers import follow, holding
+from agent.placement.consumers import follow, with_allocation
 from agent.placement.mirror import Freshness, refresh_view
 from tests.unit.placement.nodes import NAME, ROOT
 
@@ -44,13 +44,15 @@ def allocation(consumer, **resources):
 
 
 def test_a_consumer_that_was_read_again_is_known_as_it_is_now():
-    assert holding(HELD, A, {ROOT: {"VCPU": 3}, "elsewhere": {"VCPU": 1}}) == {
+    assert with_allocation(HELD, A, {ROOT: {"VCPU": 3}, "elsewhere": {"VCPU": 1}}) == {
         ROOT: {A: {"VCPU": 3}, B: {"VCPU": 2}},
         N0: {},
     }
-    assert holding(HELD, A, {}) == {ROOT: {B: {"VCPU": 2}}, N0: {}}
+    assert with_allocation(HELD, A, {}) == {ROOT: {B: {"VCPU": 2}}, N0: {}}
     # Of a provider that was not asked who holds something of it, it is not known who else does.
-    assert holding({N0: {}}, B, {ROOT: {"VCPU": 1}, N0: {"PCPU": 1}}) == {N0: {B: {"PCPU": 1}}}
+    assert with_allocation({N0: {}}, B, {ROOT: {"VCPU": 1}, N0: {"PCPU": 1}}) == {
+        N0: {B: {"PCPU": 1}}
+    }
 
 
 def test_a_new_provider_and_one_without_inventory_have_no_consumers():

@@ -1,20 +1,28 @@
-"""The documented bodies of Placement's answers: a type for each body, checked while it is decoded;
-undocumented fields are dropped.
+"""The answers of Placement, and their documented bodies: a type for each body, checked while it is
+decoded; undocumented fields are dropped.
 
 Source: the reference of Placement's API, and the limits of the database columns that hold the
 values.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
+from agent.errors import PlacementRefused
 from agent.model.inventory import MAX_INT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.placement.codes import OUTAGE_STATUSES
 
 LARGEST = 2**63 - 1
+# The number of characters of a path in a message.
+LONGEST_PATH = 300
+_OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 _HEX = "[0-9A-Fa-f]"
 
 Uuid = Annotated[
@@ -188,7 +196,7 @@ class Versions(msgspec.Struct):
 _DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
-def decoded(content: bytes, kind: type[Body]) -> Body:
+def decode(content: bytes, kind: type[Body]) -> Body:
     """Return the decoded body of an answer.
 
     :raises NotDocumented: the body is not a ``kind``.
@@ -234,3 +242,78 @@ def check_tree(rows: Sequence[Row], member: ProviderUuid) -> None:
             raise NotDocumented(f"{at} is above itself")
     if roots > 1:
         raise NotDocumented("the tree has several roots")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementAnswer:
+    """The answer of the service at ``endpoint`` to one request."""
+
+    endpoint: str
+    method: str
+    path: str
+    status: int
+    content: bytes
+    """The body, after decompression."""
+    request_id: str
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """The first error of the body; empty if the body is not an error in Placement's form."""
+        with suppress(NotDocumented):
+            return decode(self.content, Errors).errors[0]
+        return {}
+
+    @property
+    def own(self) -> bool:
+        """Whether the error has Placement's documented form: then Placement itself refused the
+        request, not something in front of it.
+        """
+        return self.error.get("status") == self.status
+
+    @property
+    def code(self) -> str:
+        """Placement's error code, empty if the answer has none."""
+        return printable(str(self.error.get("code") or ""))
+
+    def refusal(self, remedy: str = "") -> PlacementRefused:
+        """Return the answer as an exception."""
+        # The middleware that checks tokens, inside Placement too, has its own form of refusal.
+        detail = self.error.get(
+            "detail", "" if self.status == 401 else "an answer that is not Placement's own"
+        )
+        detail = printable(" ".join(str(detail).split()))
+        said = f"{self.status} {self.code}".strip()
+        message = f"placement {self.method} {brief(self.path)} -> {said} from {self.endpoint}" + (
+            f": {detail}" if detail else ""
+        )
+        return PlacementRefused(
+            message,
+            remedy or _remedy(self.status),
+            status=self.status,
+            placement_code=self.code,
+            request_id=self.request_id,
+        )
+
+
+def brief(path: str) -> str:
+    """Return ``path`` shortened for a log line, without project and user ids.
+
+    A query may hold a hundred names; the owner whose usages are read does not belong in a log.
+    """
+    shown = _OWNER.sub(r"\1...", printable(path))
+    return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
+
+
+def _remedy(status: int) -> str:
+    if status == 401:
+        return "check the credentials in section [placement]"
+    if status == 403:
+        return (
+            "give the account in [placement] what it lacks; reshapes need the role service "
+            "(openstack role add)"
+        )
+    if status in (404, 406):
+        return "check that [placement] endpoint_override or the catalog names a Placement service"
+    if status in OUTAGE_STATUSES or status >= 500:
+        return "see the log of Placement, or of what stands in front of it"
+    return ""

@@ -22,6 +22,7 @@ from agent.placement.answers import (
     HoldersBody,
     InventoriesBody,
     NotDocumented,
+    PlacementAnswer,
     Row,
     Rows,
     TraitNames,
@@ -30,7 +31,7 @@ from agent.placement.answers import (
     Versions,
     check_tree,
 )
-from agent.placement.transport import Body, Exchange, PlacementAnswer
+from agent.placement.transport import Body, Exchange
 
 WITH_CODES = "1.23"
 INVENTORY = "1.26"
@@ -76,12 +77,12 @@ class PlacementClient:
     ) -> PlacementAnswer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
-            raise answer.refusal() if answer.status >= 400 else self.exchange.foreign(answer)
+            raise answer.refusal() if answer.status >= 400 else self.exchange.foreign_answer(answer)
         return answer
 
     def _read(self, path: str, version: str, kind: type[Body]) -> Body:
         """Send a GET and return its decoded body."""
-        return self.exchange.decoded(self._call("GET", path, version, (200,)), kind)
+        return self.exchange.decode(self._call("GET", path, version, (200,)), kind)
 
     def max_version(self) -> str:
         """Return the server's highest microversion.
@@ -91,7 +92,7 @@ class PlacementClient:
         answer = self.exchange.send("GET", "/", None)
         if answer.status not in (200, 300):
             raise answer.refusal()
-        return self.exchange.decoded(answer, Versions).versions[0].max_version
+        return self.exchange.decode(answer, Versions).versions[0].max_version
 
     # --- providers --------------------------------------------------------------------------------
 
@@ -100,11 +101,11 @@ class PlacementClient:
         answer = self._call(
             "GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,)
         )
-        rows = self.exchange.decoded(answer, Rows).resource_providers
+        rows = self.exchange.decode(answer, Rows).resource_providers
         try:
             check_tree(rows, member)
         except NotDocumented as error:
-            raise self.exchange.foreign(answer, str(error)) from error
+            raise self.exchange.foreign_answer(answer, str(error)) from error
         return rows
 
     def providers_with_trait(self, trait: str) -> list[Row]:
@@ -116,12 +117,12 @@ class PlacementClient:
             return []
         if answer.status != 200:
             raise answer.refusal()
-        return self.exchange.decoded(answer, Rows).resource_providers
+        return self.exchange.decode(answer, Rows).resource_providers
 
     def provider(self, uuid: ProviderUuid) -> Row | None:
         """Return one provider, ``None`` if Placement does not have it."""
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
-        return self.exchange.decoded(answer, Row) if answer.status == 200 else None
+        return self.exchange.decode(answer, Row) if answer.status == 200 else None
 
     def providers_named(self, name: str) -> list[Row]:
         """Return the providers called exactly ``name``: one, or none."""
@@ -153,7 +154,7 @@ class PlacementClient:
     def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
         """Create a provider, a root if ``parent`` is ``None``."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
-        return self.exchange.decoded(
+        return self.exchange.decode(
             self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row
         )
 
@@ -165,7 +166,7 @@ class PlacementClient:
         The request is not guarded by a generation: the last writer wins.
         """
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
-        return self.exchange.decoded(
+        return self.exchange.decode(
             self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row
         )
 
@@ -190,7 +191,7 @@ class PlacementClient:
         stored.
         """
         sent = {GENERATION: generation, "inventories": inventories}
-        body = self.exchange.decoded(
+        body = self.exchange.decode(
             self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent),
             InventoriesBody,
         )
@@ -206,7 +207,7 @@ class PlacementClient:
     ) -> tuple[int, frozenset[str]]:
         """Replace all traits of a provider; return the new generation and the traits."""
         sent = {GENERATION: generation, "traits": sorted(traits)}
-        body = self.exchange.decoded(
+        body = self.exchange.decode(
             self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent),
             TraitsBody,
         )
@@ -222,7 +223,7 @@ class PlacementClient:
     ) -> tuple[int, frozenset[str]]:
         """Replace all aggregates of a provider; return the new generation and the aggregates."""
         sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
-        body = self.exchange.decoded(
+        body = self.exchange.decode(
             self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent),
             AggregatesBody,
         )
@@ -231,7 +232,7 @@ class PlacementClient:
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
         """Return the allocated amount of each class of a provider; empty if it does not exist."""
         answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
-        return self.exchange.decoded(answer, UsagesBody).usages if answer.status == 200 else {}
+        return self.exchange.decode(answer, UsagesBody).usages if answer.status == 200 else {}
 
     # --- names ------------------------------------------------------------------------------------
 
@@ -262,7 +263,7 @@ class PlacementClient:
         )
         if answer.status == 404:
             return None
-        held = self.exchange.decoded(answer, HoldersBody).allocations
+        held = self.exchange.decode(answer, HoldersBody).allocations
         return {
             consumer: ProviderHolding(entry.resources, entry.consumer_generation)
             for consumer, entry in held.items()
@@ -328,7 +329,7 @@ class PlacementClient:
         answer = self.exchange.send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
         if answer.status != 200:
             raise answer.refusal()
-        return self.exchange.decoded(answer, UsagesBody).usages
+        return self.exchange.decode(answer, UsagesBody).usages
 
     def reshape(
         self,
@@ -343,7 +344,9 @@ class PlacementClient:
                 uuid: {GENERATION: generation, "inventories": records}
                 for uuid, (generation, records) in inventories.items()
             },
-            "allocations": {one.consumer: one.as_body() for one in allocations},
+            "allocations": {
+                allocation.consumer: allocation.as_body() for allocation in allocations
+            },
         }
         self._call(
             "POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape

@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agent.placement.transport import Exchange, PlacementAnswer, Transport
+from agent.placement.answers import PlacementAnswer
+from agent.placement.transport import Exchange, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class RecordingExchange(Exchange):
         if method == "GET":
             return super().send(method, path, version, body, timeout, patient=patient)
         answer = (
-            self._imagined(method, path, body)
+            self._assume_success(method, path, body)
             if self.dry_run
             else super().send(method, path, version, body, timeout)
         )
@@ -55,7 +56,7 @@ class RecordingExchange(Exchange):
         )
         return answer
 
-    def _imagined(self, method: str, path: str, body: Any) -> PlacementAnswer:
+    def _assume_success(self, method: str, path: str, body: Any) -> PlacementAnswer:
         """Return the answer of a Placement that accepts the request."""
         without_body = method == "DELETE" or path.startswith("/allocations")
         status, said = (204, b"") if without_body else (200, json.dumps(body).encode())

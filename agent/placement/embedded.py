@@ -132,7 +132,7 @@ def _application(connection: str, copy: Copy | None) -> Any:
     return deploy.loadapp(conf)
 
 
-def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
+def _error_of(file: Path, error: Exception) -> ConfigError | StoreError:
     """Return why the embedded Placement does not start: its database, or its libraries."""
     # Imported here, because alembic is needed only for this error.
     from alembic.util import CommandError
@@ -144,7 +144,9 @@ def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
         chain.append(before)
     reason = printable(" ".join(str(error).split()))[:300] or type(error).__name__
     if (
-        of_file := next((one for one in chain if isinstance(one, sqlite3.Error | OSError)), None)
+        of_file := next(
+            (cause for cause in chain if isinstance(cause, sqlite3.Error | OSError)), None
+        )
     ) is not None:
         return StoreError(
             f"the embedded Placement's database {printable(str(file))} cannot be used: {reason}",
@@ -211,7 +213,7 @@ def connect_embedded(
     except (ConfigError, StoreError):
         raise
     except Exception as error:
-        raise _unusable(file, error) from error
+        raise _error_of(file, error) from error
     http = requests.Session()
     http.trust_env = False
     http.mount(ENDPOINT, WsgiAdapter(application))

@@ -23,10 +23,12 @@ def added_names(
     providers in ``present`` have not.
     """
     traits, classes = set[str](), set[str]()
-    for one in desired.providers():
-        old = present.provider(one.uuid) if present.exists(one.uuid) else None
-        traits |= one.traits - old.traits if old else one.traits
-        classes |= one.inventory.keys() - old.inventory.keys() if old else one.inventory.keys()
+    for provider in desired.providers():
+        old = present.provider(provider.uuid) if present.exists(provider.uuid) else None
+        traits |= provider.traits - old.traits if old else provider.traits
+        classes |= (
+            provider.inventory.keys() - old.inventory.keys() if old else provider.inventory.keys()
+        )
     return frozenset(traits), frozenset(classes)
 
 

@@ -26,7 +26,7 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Target
-from agent.placement.reshaping import AllocationMove, reshape
+from agent.placement.reshaping import AllocationMove, build_reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ def make_plan(
     if move is not None:
         if target.invalid:
             raise ReshapeFailed(
-                f"the node's wish cannot be had as a whole: {target.invalid[0]}",
+                f"a part of the desired tree is invalid: {target.invalid[0]}",
                 "a reshape is not done in parts",
             )
-        one = reshape(present, target.tree, frozenset(target.journal.providers), move)
-        reshapes = [one] if one.inventories else []
+        operation = build_reshape(present, target.tree, frozenset(target.journal.providers), move)
+        reshapes = [operation] if operation.inventories else []
     operations = (
         *_creations(changes, target.tree),
         *_names(changes, present, target.tree, capabilities),
@@ -140,7 +140,7 @@ def make_plan(
             changes,
             present,
             target.tree,
-            reshaped={uuid for one in reshapes for uuid in one.inventories},
+            reshaped={uuid for operation in reshapes for uuid in operation.inventories},
         ),
     )
     return Plan(
@@ -176,21 +176,27 @@ def depends(operation: Operation, failed: Collection[Operation], target: Provide
     """
     if not failed:
         return False
-    missing = {one.provider.uuid for one in failed if isinstance(one, CreateProvider)}
+    missing = {failure.provider.uuid for failure in failed if isinstance(failure, CreateProvider)}
     misplaced = missing | {
-        one.provider.uuid for one in failed if isinstance(one, RenameProvider | ReparentProvider)
+        failure.provider.uuid
+        for failure in failed
+        if isinstance(failure, RenameProvider | ReparentProvider)
     }
-    names = {one.name for one in failed if isinstance(one, EnsureResourceClass | EnsureTrait)}
+    names = {
+        failure.name for failure in failed if isinstance(failure, EnsureResourceClass | EnsureTrait)
+    }
     if isinstance(operation, Reshape):
         named = {
-            uuid for one in operation.allocations.values() for uuid in one.resources
+            uuid for allocation in operation.allocations.values() for uuid in allocation.resources
         } | operation.inventories.keys()
         return any(_hangs_from(target, uuid, misplaced) for uuid in named) or any(
             names & records.keys() for records in operation.inventories.values()
         )
     if isinstance(operation, DeleteProvider):
         return any(
-            operation.provider.uuid in one.inventories for one in failed if isinstance(one, Reshape)
+            operation.provider.uuid in failure.inventories
+            for failure in failed
+            if isinstance(failure, Reshape)
         )
     if isinstance(operation, CreateProvider | ReparentProvider):
         return operation.parent is not None and _hangs_from(target, operation.parent, missing)
@@ -258,9 +264,11 @@ def _names(
 
 def _creations(changes: TreeDifference, tree: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.added:
-        one = tree.provider(uuid)
+        added = tree.provider(uuid)
         yield CreateProvider(
-            provider=_ref(one), parent=one.parent_uuid, reason="the node has it, Placement does not"
+            provider=_ref(added),
+            parent=added.parent_uuid,
+            reason="the node has it, Placement does not",
         )
 
 
@@ -319,9 +327,9 @@ def _moves(
 
 def _deletions(changes: TreeDifference, present: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.removed:
-        one = present.provider(uuid)
+        removed = present.provider(uuid)
         yield DeleteProvider(
-            provider=_ref(one), inventory=one.inventory, reason="the node no longer has it"
+            provider=_ref(removed), inventory=removed.inventory, reason="the node no longer has it"
         )
 
 

@@ -31,7 +31,9 @@ class AllocationMove:
     def changed(self) -> frozenset[ConsumerUuid]:
         """The consumers whose allocations change."""
         return frozenset(
-            uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources
+            uuid
+            for uuid, allocation in self.after.items()
+            if allocation.resources != self.before[uuid].resources
         )
 
 
@@ -49,10 +51,10 @@ def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) 
             f"driver error: it {did} consumer {consumer}", DRIVER_FAULT, consumer=consumer
         )
     after = {}
-    for uuid, one in before.items():
+    for uuid, allocation in before.items():
         try:
-            after[uuid] = one.edited(edited[uuid])
-            held, left = _amount(one), _amount(after[uuid])
+            after[uuid] = allocation.edited(edited[uuid])
+            held, left = _amount(allocation), _amount(after[uuid])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ReshapeFailed(
                 f"driver error: the allocations of consumer {uuid} lost their form: {error!r}",
@@ -71,7 +73,7 @@ def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) 
     return AllocationMove(before, after)
 
 
-def reshape(
+def build_reshape(
     present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove
 ) -> Reshape:
     """Return the one operation that takes ``present`` to ``target`` for every provider involved.
@@ -87,16 +89,16 @@ def reshape(
     consumers = move.changed
     named = {
         uuid
-        for one in consumers
-        for uuid in _shares_moved(move.before[one].resources, move.after[one].resources)
+        for consumer in consumers
+        for uuid in _shares_moved(move.before[consumer].resources, move.after[consumer].resources)
     }
     inventories: dict[ProviderUuid, Inventories] = {}
-    for one in target.providers():
-        old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
-        if one.uuid in owned and (
-            one.uuid in named or (move.whole and changed(old, one.inventory))
+    for provider in target.providers():
+        old = present.provider(provider.uuid).inventory if present.exists(provider.uuid) else {}
+        if provider.uuid in owned and (
+            provider.uuid in named or (move.whole and changed(old, provider.inventory))
         ):
-            inventories[one.uuid] = one.inventory
+            inventories[provider.uuid] = provider.inventory
     inventories |= {
         uuid: {}
         for uuid in present.get_provider_uuids()
@@ -124,12 +126,12 @@ def find_stranded(
     :param by_driver: whether a driver made the move. A class that the driver drops on one provider
         and adds on another is not returned: that is an allocation the driver forgot to move.
     """
-    there = {one.uuid: one.inventory.keys() for one in present.providers()}
+    there = {provider.uuid: provider.inventory.keys() for provider in present.providers()}
     made = {
         name
-        for one in target.providers()
-        for name in one.inventory
-        if name not in there.get(one.uuid, ())
+        for provider in target.providers()
+        for name in provider.inventory
+        if name not in there.get(provider.uuid, ())
     }
     found: dict[ProviderUuid, frozenset[str]] = {}
     for uuid, name in sorted(_sums(move.after)):
@@ -147,8 +149,8 @@ def _check(
 
     :raises ReshapeFailed: a check fails.
     """
-    for one in move.after.values():
-        _check_consumer(one, target, inventories)
+    for allocation in move.after.values():
+        _check_consumer(allocation, target, inventories)
     before, after = _sums(move.before), _sums(move.after)
     for (provider, name), amount in after.items():
         # An existing overcommitment may stay: the server refuses only to increase it.
@@ -163,15 +165,15 @@ def _check(
 
 
 def _check_consumer(
-    one: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]
+    allocation: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]
 ) -> None:
-    for provider, resources in one.resources.items():
+    for provider, resources in allocation.resources.items():
         for name, amount in resources.items():
             if amount < 1:
                 raise ReshapeFailed(
-                    f"consumer {one.consumer} would hold {amount} {name} on {provider}",
+                    f"consumer {allocation.consumer} would hold {amount} {name} on {provider}",
                     DRIVER_FAULT,
-                    consumer=one.consumer,
+                    consumer=allocation.consumer,
                 )
             if (provider in inventories or target.exists(provider)) and name not in _records(
                 target, inventories, provider
@@ -179,10 +181,10 @@ def _check_consumer(
                 raise ReshapeFailed(
                     (
                         f"{name} is dropped from provider {provider} but used by consumer "
-                        f"{one.consumer}"
+                        f"{allocation.consumer}"
                     ),
                     "the driver has to move that allocation too",
-                    consumer=one.consumer,
+                    consumer=allocation.consumer,
                     provider=provider,
                 )
 
@@ -191,15 +193,17 @@ def _shares_moved(before: Holdings, after: Holdings) -> set[ProviderUuid]:
     return {uuid for uuid in (*before, *after) if before.get(uuid) != after.get(uuid)}
 
 
-def _amount(one: Allocation) -> int:
-    return sum(amount for resources in one.resources.values() for amount in resources.values())
+def _amount(allocation: Allocation) -> int:
+    return sum(
+        amount for resources in allocation.resources.values() for amount in resources.values()
+    )
 
 
 def _sums(consumers: Consumers) -> Counter[tuple[ProviderUuid, str]]:
     """Return the total allocated amount by provider and class."""
     sums: Counter[tuple[ProviderUuid, str]] = Counter()
-    for one in consumers.values():
-        for provider, resources in one.resources.items():
+    for allocation in consumers.values():
+        for provider, resources in allocation.resources.items():
             sums.update({(provider, name): amount for name, amount in resources.items()})
     return sums
 

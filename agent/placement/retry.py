@@ -22,28 +22,28 @@ def _seconds(attempt: int, least: float, longest: float) -> float:
     return random.uniform(least, min(longest, least * 4**attempt))
 
 
-def _jittered(
-    cancelled: threading.Event, least: float, longest: float
+def _waits(
+    cancelled: threading.Event, seconds: Callable[[int], float]
 ) -> Callable[[int, int], int]:
     """Return a wait function for ``retrying`` that waits by itself, because the library's sleep
     cannot be interrupted.
+
+    :param seconds: how long to wait after an attempt, by its number from 1.
     """
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
-        cancelled.wait(_seconds(attempt, least, longest))
+        cancelled.wait(seconds(attempt))
         return 0
 
     return wait
 
 
-def _spread(cancelled: threading.Event) -> Callable[[int, int], int]:
-    """Return a wait function as :func:`_jittered`, with the waits for operations on allocations."""
+def _repetition_seconds(attempt: int) -> float:
+    return random.uniform(0, REPETITION_WAITS[attempt - 1])
 
-    def wait(attempt: int, _elapsed_ms: int) -> int:
-        cancelled.wait(random.uniform(0, REPETITION_WAITS[attempt - 1]))
-        return 0
 
-    return wait
+def _read_seconds(attempt: int) -> float:
+    return _seconds(attempt, LEAST_READ_WAIT, LONGEST_READ_WAIT)
 
 
 def conflict_policy(cancelled: threading.Event) -> Retrying:
@@ -52,7 +52,7 @@ def conflict_policy(cancelled: threading.Event) -> Retrying:
     """
     return Retrying(
         stop_max_attempt_number=MAX_ATTEMPTS,
-        wait_func=_spread(cancelled),
+        wait_func=_waits(cancelled, _repetition_seconds),
         wrap_exception=False,
         retry_on_exception=lambda error: isinstance(error, GenerationConflict),
     )
@@ -72,9 +72,7 @@ def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retryin
 
     return Retrying(
         stop_max_attempt_number=MAX_ATTEMPTS if patient else 2,
-        wait_func=_spread(cancelled)
-        if patient
-        else _jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT),
+        wait_func=_waits(cancelled, _repetition_seconds if patient else _read_seconds),
         retry_on_exception=worth_repeating,
         retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(),
         wrap_exception=False,

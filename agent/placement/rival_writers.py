@@ -69,33 +69,37 @@ class RivalWriters:
         self._count(wanted, now)
         waiting = {
             item
-            for item, one in self._written.items()
-            if one.rival and item in wanted and now - one.at < PAUSE
+            for item, written in self._written.items()
+            if written.rival and item in wanted and now - written.at < PAUSE
         }
         left: list[Operation] = []
         sent: list[Operation] = []
-        for one in plan.operations:
-            kept, withheld = _divided(one, waiting)
+        for operation in plan.operations:
+            kept, withheld = _divide(operation, waiting)
             sent += kept
             left += withheld
         apart = [
-            one
-            for one in left
-            if isinstance(one, CreateProvider | DeleteProvider | RenameProvider | ReparentProvider)
+            operation
+            for operation in left
+            if isinstance(
+                operation, CreateProvider | DeleteProvider | RenameProvider | ReparentProvider
+            )
         ]
-        left += [one for one in sent if depends(one, apart, plan.target.tree)]
-        sent = [one for one in sent if one not in left]
+        left += [operation for operation in sent if depends(operation, apart, plan.target.tree)]
+        sent = [operation for operation in sent if operation not in left]
         drift = (*plan.drift, *self._drift())
-        outcomes = [Outcome(one, "skipped", "another writer changes it back") for one in left]
+        outcomes = [
+            Outcome(operation, "skipped", "another writer changes it back") for operation in left
+        ]
         return replace(plan, operations=tuple(sent), drift=drift, withheld=bool(left)), outcomes
 
     def _count(self, wanted: Mapping[Item, Hashable], now: float) -> None:
-        for item, one in list(self._written.items()):
-            soon = now - one.at < PAUSE
-            if item in wanted and one.wanted == wanted[item]:
-                if not one.again:
+        for item, written in list(self._written.items()):
+            soon = now - written.at < PAUSE
+            if item in wanted and written.wanted == wanted[item]:
+                if not written.again:
                     self._written[item] = replace(
-                        one, times=one.times + 1 if soon else 0, again=True
+                        written, times=written.times + 1 if soon else 0, again=True
                     )
             elif item in wanted or not soon:
                 # Another value is wanted now, or the written value has lasted.
@@ -105,28 +109,32 @@ class RivalWriters:
         """Record the operations that were done."""
         now = self._clock()
         for outcome in outcomes:
-            one = outcome.operation
-            if outcome.status == "done" and isinstance(one, ProviderOperation):
-                if isinstance(one, DeleteProvider):
+            operation = outcome.operation
+            if outcome.status == "done" and isinstance(operation, ProviderOperation):
+                if isinstance(operation, DeleteProvider):
                     # The deletion is the agent's own, contents included: if the node gets the
                     # provider again, nobody has changed anything back.
                     self._written = {
                         item: known
                         for item, known in self._written.items()
-                        if item[0] != one.provider.uuid or item[1] == "the provider"
+                        if item[0] != operation.provider.uuid or item[1] == "the provider"
                     }
-                for item, wanted in (*_items(one), *_implied(one)):
+                for item, wanted in (*_items(operation), *_implied(operation)):
                     known = self._written.get(item)
                     times = known.times if known is not None and known.wanted == wanted else 0
-                    self._written[item] = _Written(wanted, now, one.provider.name, times)
+                    self._written[item] = _Written(wanted, now, operation.provider.name, times)
 
     def _drift(self) -> Iterator[Drift]:
         by_provider: dict[ProviderUuid, list[tuple[str, _Written]]] = {}
-        for (uuid, kind, name), one in sorted(self._written.items()):
-            if one.rival:
-                by_provider.setdefault(uuid, []).append((f"{kind} {printable(name)}".strip(), one))
+        for (uuid, kind, name), written in sorted(self._written.items()):
+            if written.rival:
+                by_provider.setdefault(uuid, []).append(
+                    (f"{kind} {printable(name)}".strip(), written)
+                )
         for uuid, found in by_provider.items():
-            what = ", ".join(f"{text} ({number_of(one.times, 'time')})" for text, one in found)
+            what = ", ".join(
+                f"{text} ({number_of(written.times, 'time')})" for text, written in found
+            )
             yield Drift(
                 "rival-writer",
                 "warning",
@@ -145,56 +153,65 @@ def _changes(plan: Plan) -> Iterator[tuple[Item, Hashable]]:
     Of a provider that is created anew only its creation counts, because its deletion by somebody
     else removed the contents too.
     """
-    created = {one.provider.uuid for one in plan.operations if isinstance(one, CreateProvider)}
-    for one in plan.operations:
-        for item, value in _items(one):
-            if item[0] not in created or isinstance(one, CreateProvider):
+    created = {
+        operation.provider.uuid
+        for operation in plan.operations
+        if isinstance(operation, CreateProvider)
+    }
+    for operation in plan.operations:
+        for item, value in _items(operation):
+            if item[0] not in created or isinstance(operation, CreateProvider):
                 yield item, value
 
 
-def _items(one: Operation) -> Iterator[tuple[Item, Hashable]]:
+def _items(operation: Operation) -> Iterator[tuple[Item, Hashable]]:
     """Yield the items that an operation writes, with their values."""
-    if not isinstance(one, ProviderOperation):
+    if not isinstance(operation, ProviderOperation):
         return
-    uuid = one.provider.uuid
-    if isinstance(one, SetInventory):
-        for name in one.old.keys() | one.new.keys():
-            if one.old.get(name) != one.new.get(name):
-                yield (uuid, "inventory of", name), tuple(sorted(one.new.get(name, {}).items()))
-    elif isinstance(one, SetTraits | SetAggregates):
-        for name in one.old ^ one.new:
+    uuid = operation.provider.uuid
+    if isinstance(operation, SetInventory):
+        for name in operation.old.keys() | operation.new.keys():
+            if operation.old.get(name) != operation.new.get(name):
+                yield (
+                    (uuid, "inventory of", name),
+                    tuple(sorted(operation.new.get(name, {}).items())),
+                )
+    elif isinstance(operation, SetTraits | SetAggregates):
+        for name in operation.old ^ operation.new:
             yield (
-                (uuid, "trait" if isinstance(one, SetTraits) else "aggregate", name),
-                name in one.new,
+                (uuid, "trait" if isinstance(operation, SetTraits) else "aggregate", name),
+                name in operation.new,
             )
-    elif isinstance(one, CreateProvider | DeleteProvider):
-        yield (uuid, "the provider", ""), isinstance(one, CreateProvider)
-    elif isinstance(one, RenameProvider):
-        yield (uuid, "its name", ""), one.provider.name
-    elif isinstance(one, ReparentProvider):
-        yield (uuid, "its parent", ""), one.parent
+    elif isinstance(operation, CreateProvider | DeleteProvider):
+        yield (uuid, "the provider", ""), isinstance(operation, CreateProvider)
+    elif isinstance(operation, RenameProvider):
+        yield (uuid, "its name", ""), operation.provider.name
+    elif isinstance(operation, ReparentProvider):
+        yield (uuid, "its parent", ""), operation.parent
 
 
-def _implied(one: ProviderOperation) -> Iterator[tuple[Item, Hashable]]:
+def _implied(operation: ProviderOperation) -> Iterator[tuple[Item, Hashable]]:
     """Yield further items that an operation sets: a created provider has its name, a moved one
     exists.
     """
-    if isinstance(one, CreateProvider):
-        yield (one.provider.uuid, "its name", ""), one.provider.name
-    elif isinstance(one, ReparentProvider):
-        yield (one.provider.uuid, "the provider", ""), True
+    if isinstance(operation, CreateProvider):
+        yield (operation.provider.uuid, "its name", ""), operation.provider.name
+    elif isinstance(operation, ReparentProvider):
+        yield (operation.provider.uuid, "the provider", ""), True
 
 
-def _divided(one: Operation, waiting: set[Item]) -> tuple[list[Operation], list[Operation]]:
+def _divide(operation: Operation, waiting: set[Item]) -> tuple[list[Operation], list[Operation]]:
     """Divide an operation into the parts that are sent and those that wait."""
-    held = {item[2] for item, _ in _items(one) if item in waiting}
+    held = {item[2] for item, _ in _items(operation) if item in waiting}
     if not held:
-        return [one], []
-    if isinstance(one, SetInventory):
-        kept = {name: record for name, record in one.new.items() if name not in held}
-        kept |= {name: one.old[name] for name in held if name in one.old}
-        return ([replace(one, new=kept)] if kept != one.old else []), [one]
-    if isinstance(one, SetTraits | SetAggregates):
-        remaining = frozenset((one.new - held) | (one.old & held))
-        return ([replace(one, new=remaining)] if remaining != one.old else []), [one]
-    return [], [one]
+        return [operation], []
+    if isinstance(operation, SetInventory):
+        kept = {name: record for name, record in operation.new.items() if name not in held}
+        kept |= {name: operation.old[name] for name in held if name in operation.old}
+        return ([replace(operation, new=kept)] if kept != operation.old else []), [operation]
+    if isinstance(operation, SetTraits | SetAggregates):
+        remaining = frozenset((operation.new - held) | (operation.old & held))
+        return ([replace(operation, new=remaining)] if remaining != operation.old else []), [
+            operation
+        ]
+    return [], [operation]

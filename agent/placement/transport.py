@@ -1,13 +1,12 @@
 """Sending requests to Placement: counted, traced, every failure raised as one of two exceptions."""
 
 import logging
-import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,10 +16,10 @@ from retrying import RetryError
 
 from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, held, left
-from agent.errors import ConfigError, PlacementRefused, PlacementUnreachable
+from agent.errors import ConfigError, PlacementUnreachable
 from agent.http.session import CertificateFiles, file_problems
 from agent.model.names import masked, printable
-from agent.placement.answers import Errors, NotDocumented, decoded
+from agent.placement.answers import NotDocumented, PlacementAnswer, brief, decode
 from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.retry import read_policy
 from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreachable
@@ -28,12 +27,10 @@ from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreac
 LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
-LONGEST_PATH = 300
 LONGEST_ID = 100
 # The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
 # Placement's process) and by what limits the length of a body (413).
 REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
-_OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,81 +45,6 @@ class Timeouts:
     read: float = 60
     reshape: float = 300
     """The wait for the answer to a reshape, which takes longer than any other request."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementAnswer:
-    """The answer of the service at ``endpoint`` to one request."""
-
-    endpoint: str
-    method: str
-    path: str
-    status: int
-    content: bytes
-    """The body, after decompression."""
-    request_id: str
-
-    @property
-    def error(self) -> Mapping[str, Any]:
-        """The first error of the body; empty if the body is not an error in Placement's form."""
-        with suppress(NotDocumented):
-            return decoded(self.content, Errors).errors[0]
-        return {}
-
-    @property
-    def own(self) -> bool:
-        """Whether the error has Placement's documented form: then Placement itself refused the
-        request, not something in front of it.
-        """
-        return self.error.get("status") == self.status
-
-    @property
-    def code(self) -> str:
-        """Placement's error code, empty if the answer has none."""
-        return printable(str(self.error.get("code") or ""))
-
-    def refusal(self, remedy: str = "") -> PlacementRefused:
-        """Return the answer as an exception."""
-        # The middleware that checks tokens, inside Placement too, has its own form of refusal.
-        detail = self.error.get(
-            "detail", "" if self.status == 401 else "an answer that is not Placement's own"
-        )
-        detail = printable(" ".join(str(detail).split()))
-        said = f"{self.status} {self.code}".strip()
-        message = f"placement {self.method} {_brief(self.path)} -> {said} from {self.endpoint}" + (
-            f": {detail}" if detail else ""
-        )
-        return PlacementRefused(
-            message,
-            remedy or _remedy(self.status),
-            status=self.status,
-            placement_code=self.code,
-            request_id=self.request_id,
-        )
-
-
-def _brief(path: str) -> str:
-    """Return ``path`` shortened for a log line, without project and user ids.
-
-    A query may hold a hundred names; the owner whose usages are read does not belong in a log.
-    """
-    shown = _OWNER.sub(r"\1...", printable(path))
-    return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
-
-
-def _remedy(status: int) -> str:
-    if status == 401:
-        return "check the credentials in section [placement]"
-    if status == 403:
-        return (
-            "give the account in [placement] what it lacks; reshapes need the role service "
-            "(openstack role add)"
-        )
-    if status in (404, 406):
-        return "check that [placement] endpoint_override or the catalog names a Placement service"
-    if status in OUTAGE_STATUSES or status >= 500:
-        return "see the log of Placement, or of what stands in front of it"
-    return ""
 
 
 def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
@@ -170,9 +92,9 @@ class Transport:
             except Exception as error:
                 # Libraries below raise many types: an OSError for a missing certificate, a
                 # ValueError for a malformed URL.
-                raise self._failed(error, "the identity service") from error
+                raise self._record_failure(error, "the identity service") from error
             if not found:
-                raise self._failed(ksa.EndpointNotFound(), "")
+                raise self._record_failure(ksa.EndpointNotFound(), "")
             # Only for messages and to tell one Placement from another: requests are sent to the
             # endpoint that the adapter finds.
             self._endpoint = masked(str(found)).rstrip("/")
@@ -216,9 +138,9 @@ class Transport:
         """Return the first problem of the session's certificate files, ``None`` without one."""
         return next(file_problems(CertificateFiles.of_session(self.adapter.session), GROUP), None)
 
-    def _failed(self, error: Exception, url: str) -> PlacementUnreachable:
+    def _record_failure(self, error: Exception, url: str) -> PlacementUnreachable:
         failure = self.failure(error, url)
-        self.outages.failed(failure.kind, failure.message)
+        self.outages.record_failure(failure.kind, failure.message)
         return failure
 
     def exchange(self, request_id: str) -> "Exchange":
@@ -264,40 +186,40 @@ class Exchange:
         outages = self.transport.outages
         try:
             answer = (
-                self._repeated(path, version, timeout, patient)
+                self._send_get(path, version, timeout, patient)
                 if method == "GET"
                 else self._send(method, path, version, body, timeout)
             )
         except PlacementUnreachable as failure:
             if failure.kind != "cancelled":
-                outages.failed(failure.kind, failure.message, self.request_id)
+                outages.record_failure(failure.kind, failure.message, self.request_id)
             raise
         if answer.status in OUTAGE_STATUSES:
-            outages.failed(f"status {answer.status}", self._line(answer), self.request_id)
+            outages.record_failure(f"status {answer.status}", self._line(answer), self.request_id)
         elif (
             400 <= answer.status < 500
             and not answer.own
             and answer.status not in REFUSED_BEFORE_PLACEMENT
         ):
-            raise self.foreign(answer)
+            raise self.foreign_answer(answer)
         elif answer.status != 200:
-            outages.answered()
+            outages.record_answer()
         return answer
 
-    def decoded(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
+    def decode(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
         """Return the decoded body of an answer.
 
         :raises PlacementUnreachable: the body is not what Placement documents, so that the outcome
             of the request is unknown.
         """
         try:
-            body = decoded(answer.content, kind)
+            body = decode(answer.content, kind)
         except NotDocumented as error:
-            raise self.foreign(answer, str(error)) from error
-        self.transport.outages.answered()
+            raise self.foreign_answer(answer, str(error)) from error
+        self.transport.outages.record_answer()
         return body
 
-    def foreign(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
+    def foreign_answer(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
         """Return the error for an answer that is not Placement's.
 
         Such an answer says nothing about the request, nor about the state of Placement.
@@ -305,7 +227,7 @@ class Exchange:
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
         failure = PlacementUnreachable(
             (
-                f"{answer.endpoint} answered {answer.method} {_brief(answer.path)} with "
+                f"{answer.endpoint} answered {answer.method} {brief(answer.path)} with "
                 f"{with_what} that is not Placement's"
             )
             + (f": {fault}" if fault else ""),
@@ -313,10 +235,10 @@ class Exchange:
             kind="not-placement",
             outcome_unknown=answer.method != "GET",
         )
-        self.transport.outages.failed(failure.kind, failure.message, self.request_id)
+        self.transport.outages.record_failure(failure.kind, failure.message, self.request_id)
         return failure
 
-    def _repeated(
+    def _send_get(
         self, path: str, version: str | None, timeout: float | None, patient: bool
     ) -> PlacementAnswer:
         try:
@@ -330,7 +252,7 @@ class Exchange:
     def _line(self, answer: PlacementAnswer) -> str:
         trace = f"[global {self.request_id}, server {answer.request_id}]"
         return (
-            f"placement {answer.method} {_brief(answer.path)} -> {answer.status} {answer.code} "
+            f"placement {answer.method} {brief(answer.path)} -> {answer.status} {answer.code} "
             f"{trace}"
         )
 
@@ -347,7 +269,7 @@ class Exchange:
                 # stop is not sent either.
                 if transport.cancelled.is_set():
                     raise PlacementUnreachable(
-                        f"placement {method} {_brief(path)} was not sent: the agent is stopping",
+                        f"placement {method} {brief(path)} was not sent: the agent is stopping",
                         kind="cancelled",
                     )
                 response = transport.adapter.request(
@@ -378,7 +300,7 @@ class Exchange:
             LOG.debug(
                 "placement %s %s: %s [global %s]",
                 method,
-                _brief(path),
+                brief(path),
                 failure.message,
                 self.request_id,
             )

@@ -53,7 +53,7 @@ class OutageLog:
         self._since = 0.0
         self._lock = threading.Lock()
 
-    def failed(self, kind: str, text: str, cycle: str = "") -> None:
+    def record_failure(self, kind: str, text: str, cycle: str = "") -> None:
         """Record a request without an answer, or with one that reports an outage.
 
         All failures of one ``cycle`` count once.
@@ -75,7 +75,7 @@ class OutageLog:
                 LOG.warning("placement unreachable: %s (suppressed %s)", text, known.suppressed - 1)
                 known.told_at, known.suppressed = now, 0
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """Record an answer of Placement: the outage is over."""
         if not self._kinds:
             return
@@ -261,19 +261,19 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         yield current
         pending += [current.__cause__, current.__context__]
         pending += [
-            one
-            for one in (*current.args, getattr(current, "reason", None))
-            if isinstance(one, BaseException)
+            cause
+            for cause in (*current.args, getattr(current, "reason", None))
+            if isinstance(cause, BaseException)
         ]
 
 
 def _reason(error: BaseException) -> str:
     """Return the innermost informative text of the chain, in one line."""
-    told = [text for one in _chain(error) if (text := _told(one))]
+    told = [text for cause in _chain(error) if (text := _text_of(cause))]
     return printable(" ".join((told or [str(error)])[-1].split()))
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Return the text of an OS or HTTP error, empty for an error that only wraps another."""
     if isinstance(error, OSError):
         first = error.args[0] if error.args else None
@@ -285,8 +285,8 @@ def _url(error: BaseException, default: str) -> str:
     """Return the URL that was requested: the identity service's if that one failed."""
     if isinstance(error, ksa.HttpError) and error.url:
         return str(error.url)
-    requests = (getattr(one, "request", None) for one in _chain(error))
-    asked = [str(url) for one in requests if (url := getattr(one, "url", None))]
+    requests = (getattr(cause, "request", None) for cause in _chain(error))
+    asked = [str(url) for request in requests if (url := getattr(request, "url", None))]
     return asked[0].partition("?")[0] if asked else default
 
 
@@ -294,10 +294,10 @@ def _fault(chain: Iterable[BaseException]) -> str:
     """Return what is malformed in an answer, in one line; empty if nothing is."""
     # http.client's exception for too many headers has no class of its own.
     found = [
-        one
-        for one in chain
-        if type(one) is HTTPException
-        or (isinstance(one, _MALFORMED) and not isinstance(one, RemoteDisconnected))
+        cause
+        for cause in chain
+        if type(cause) is HTTPException
+        or (isinstance(cause, _MALFORMED) and not isinstance(cause, RemoteDisconnected))
     ]
     if not found:
         return ""
@@ -311,7 +311,7 @@ def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
     and not to the identity service.
     """
     request = next(
-        (found for one in chain if (found := getattr(one, "request", None)) is not None), None
+        (found for cause in chain if (found := getattr(cause, "request", None)) is not None), None
     )
     if request is None:
         return f"{printable(url)} answered", True
@@ -332,13 +332,18 @@ def unreachable(
     """
     chain = [*_chain(error)]
     bound = next(
-        ((meaning, one) for one in chain for meaning in _BOUNDS if isinstance(one, meaning.errors)),
+        (
+            (meaning, cause)
+            for cause in chain
+            for meaning in _BOUNDS
+            if isinstance(cause, meaning.errors)
+        ),
         None,
     )
     fault = _fault(chain)
     meaning = bound[0] if bound is not None else _MALFORMED_ANSWER if fault else _meaning(error)
     call, own = _call(chain, url)
-    never_sent = any(isinstance(one, _NEVER_SENT) for one in chain)
+    never_sent = any(isinstance(cause, _NEVER_SENT) for cause in chain)
     message = meaning.message.format(
         url=printable(_url(error, url)),
         reason=_reason(error),
@@ -372,4 +377,4 @@ def _meaning(error: Exception) -> _Meaning:
     kind = (
         ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
     )
-    return next(one for one in _MEANINGS if issubclass(kind, one.errors))
+    return next(meaning for meaning in _MEANINGS if issubclass(kind, meaning.errors))

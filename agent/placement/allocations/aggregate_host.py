@@ -8,7 +8,7 @@ from agent.placement import codes
 from agent.placement.allocations.checks import provider_uuid
 from agent.placement.allocations.errors import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import provider_by_name
-from agent.placement.allocations.writing import repeated
+from agent.placement.allocations.writing import repeat_on_conflict
 from agent.placement.client import PlacementClient
 
 Aggregates = frozenset[str]
@@ -25,8 +25,8 @@ def add_host(
         ``ValueError`` too.
     :raises OutOfRetries: somebody else interfered with every attempt.
     """
-    one = provider_uuid(aggregate, "aggregate")
-    return _edited(client, _provider(client, host, provider), lambda present: present | {one})
+    uuid = provider_uuid(aggregate, "aggregate")
+    return _edit(client, _provider(client, host, provider), lambda present: present | {uuid})
 
 
 def remove_host(
@@ -36,8 +36,8 @@ def remove_host(
 
     :raises ProviderNotFound, BadRequest, OutOfRetries: as :func:`add_host`.
     """
-    one = provider_uuid(aggregate, "aggregate")
-    return _edited(client, _provider(client, host, provider), lambda present: present - {one})
+    uuid = provider_uuid(aggregate, "aggregate")
+    return _edit(client, _provider(client, host, provider), lambda present: present - {uuid})
 
 
 def _provider(client: PlacementClient, host: str | None, provider: str | None) -> ProviderUuid:
@@ -53,7 +53,7 @@ def _provider(client: PlacementClient, host: str | None, provider: str | None) -
     )
 
 
-def _edited(
+def _edit(
     client: PlacementClient, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]
 ) -> bool:
     def attempt() -> bool:
@@ -66,7 +66,7 @@ def _edited(
             raise _meaning(error, provider) from error
         return wanted != present
 
-    return repeated(client, attempt, f"provider {provider}")
+    return repeat_on_conflict(client, attempt, f"provider {provider}")
 
 
 def _write(

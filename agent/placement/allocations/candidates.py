@@ -49,11 +49,11 @@ class RequestGroup:
         for name, amount in self.resources.items():
             yield from amount_problems(name, amount)
         yield from trait_problems(self.required, self.forbidden)
-        for one in sorted(
+        for aggregate in sorted(
             {*self.not_member_of, *(uuid for some in self.member_of for uuid in some)}
         ):
-            if not is_uuid(one):
-                yield f"aggregate {quoted(one)} is no uuid"
+            if not is_uuid(aggregate):
+                yield f"aggregate {quoted(aggregate)} is no uuid"
         if self.in_tree is not None and not is_uuid(self.in_tree):
             yield f"provider {quoted(self.in_tree)} is no uuid"
 
@@ -92,14 +92,14 @@ class CandidateQuery:
         suffixes = [group.suffix for group in self.groups]
         for group in self.groups:
             yield from group.problems()
-        for suffix in sorted({one for one in suffixes if suffixes.count(one) > 1}):
+        for suffix in sorted({repeated for repeated in suffixes if suffixes.count(repeated) > 1}):
             yield f"request group {quoted(suffix)} stands there twice"
         if not any(group.resources for group in self.groups):
             yield "no resources are asked for"
-        yield from self._policy_problems(len([one for one in suffixes if one]))
-        together = {one for some in self.same_subtree for one in some}
-        for one in sorted(together - {suffix for suffix in suffixes if suffix}):
-            yield f"same_subtree names {quoted(one)}, which is no suffix of a request group"
+        yield from self._policy_problems(len([suffix for suffix in suffixes if suffix]))
+        together = set[str]().union(*self.same_subtree)
+        for suffix in sorted(together - {suffix for suffix in suffixes if suffix}):
+            yield f"same_subtree names {quoted(suffix)}, which is no suffix of a request group"
         for group in self.groups:
             if not group.resources and group.suffix not in together:
                 yield (
@@ -143,8 +143,8 @@ def traits_text(required: Iterable[str], forbidden: Iterable[str]) -> str:
     return ",".join([*sorted(required), *(f"!{name}" for name in sorted(forbidden))])
 
 
-def _uuids(some: Iterable[str]) -> str:
-    return ",".join(sorted(normal_uuid(one) for one in some))
+def _uuids(uuids: Iterable[str]) -> str:
+    return ",".join(sorted(normal_uuid(uuid) for uuid in uuids))
 
 
 _VERSION = re.compile(r"1\.[0-9]{1,4}")
@@ -234,7 +234,7 @@ def candidates(client: PlacementClient, query: CandidateQuery) -> Candidates:
         if error.status != 400:
             raise
         raise CandidatesFailed(f"no candidates: {error.message}", "correct the query") from error
-    requests = tuple(AllocationRequest(one, CANDIDATES) for one in body.allocation_requests)
+    requests = tuple(AllocationRequest(request, CANDIDATES) for request in body.allocation_requests)
     return Candidates(
         requests,
         {uuid: _summary(entry) for uuid, entry in body.provider_summaries.items()},
@@ -244,8 +244,8 @@ def candidates(client: PlacementClient, query: CandidateQuery) -> Candidates:
 
 def _summary(entry: Summary) -> ProviderSummary:
     return ProviderSummary(
-        {name: one.capacity for name, one in entry.resources.items()},
-        {name: one.used for name, one in entry.resources.items()},
+        {name: amounts.capacity for name, amounts in entry.resources.items()},
+        {name: amounts.used for name, amounts in entry.resources.items()},
         entry.traits,
         entry.parent_provider_uuid,
         entry.root_provider_uuid,
@@ -299,13 +299,13 @@ class _QueryParser:
             self.query = replace(self.query, limit=self._number(value, f"limit={value}"))
         elif found := _GROUPED.fullmatch(key):
             kind, suffix = found.groups()
-            self.groups[suffix] = self._grouped(
+            self.groups[suffix] = self._with_part(
                 self.groups.get(suffix, RequestGroup(suffix)), kind, value
             )
         else:
             self.wrong.append(f"{quoted(key)} is not one of {KEYS}")
 
-    def _grouped(self, group: RequestGroup, kind: str, value: str) -> RequestGroup:
+    def _with_part(self, group: RequestGroup, kind: str, value: str) -> RequestGroup:
         changed: dict[str, Any] = {}
         if kind == "resources":
             changed["resources"] = self._resources(value.split(","))

@@ -24,8 +24,8 @@ from agent.placement.allocations.errors import (
     NotAllocated,
     SeveralTrees,
 )
-from agent.placement.allocations.providers import existing, members
-from agent.placement.allocations.writing import repeated, write
+from agent.placement.allocations.providers import existing_allocation, members
+from agent.placement.allocations.writing import repeat_on_conflict, write
 from agent.placement.client import PlacementClient
 
 
@@ -52,7 +52,7 @@ def delete(client: PlacementClient, consumer: str) -> Deleted:
         write(client, replace(held, resources={}))
         return Deleted.DELETED
 
-    return repeated(client, attempt, f"consumer {uuid}", ConsumerChanged)
+    return repeat_on_conflict(client, attempt, f"consumer {uuid}", ConsumerChanged)
 
 
 def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
@@ -88,26 +88,26 @@ class Doubling(Enum):
     """Source and destination both run on the provider: the sum is allocated."""
 
 
-def doubled(source: Holdings, destination: Holdings, doubling: Doubling) -> Amounts:
+def join_move(source: Holdings, destination: Holdings, doubling: Doubling) -> Amounts:
     """Return the joined allocations of source and destination of a move.
 
     :raises ValueError: ``doubling`` does not allow joining them.
     """
     if doubling is Doubling.MAXIMUM:
-        return _joined(source, destination, max)
+        return _join(source, destination, max)
     if doubling is Doubling.SUM:
-        return added(source, destination)
+        return add_holdings(source, destination)
     if doubling is Doubling.REFUSE:
         raise ValueError("source and destination may not be joined")
     assert_never(doubling)
 
 
-def added(held: Holdings, more: Holdings) -> Amounts:
+def add_holdings(held: Holdings, more: Holdings) -> Amounts:
     """Return the sum of ``held`` and ``more``."""
-    return _joined(held, more, int.__add__)
+    return _join(held, more, int.__add__)
 
 
-def _joined(left: Holdings, right: Holdings, join: Callable[[int, int], int]) -> Amounts:
+def _join(left: Holdings, right: Holdings, join: Callable[[int, int], int]) -> Amounts:
     joined: Amounts = {provider: dict(resources) for provider, resources in left.items()}
     for provider, resources in right.items():
         there = joined.setdefault(provider, {})
@@ -116,7 +116,7 @@ def _joined(left: Holdings, right: Holdings, join: Callable[[int, int], int]) ->
     return joined
 
 
-def subtracted(held: Holdings, less: Holdings, consumer: ConsumerUuid) -> Amounts:
+def subtract_holdings(held: Holdings, less: Holdings, consumer: ConsumerUuid) -> Amounts:
     """Return ``held`` minus ``less``, without classes and providers of which nothing is left.
 
     :raises NotAllocated: ``consumer`` has no allocation of a provider or class.
@@ -168,7 +168,7 @@ def _check(
         )
 
 
-def without(held: Holdings, providers: Collection[ProviderUuid]) -> Amounts:
+def without_providers(held: Holdings, providers: Collection[ProviderUuid]) -> Amounts:
     """Return ``held`` without ``providers``."""
     return {
         provider: dict(resources)
@@ -185,7 +185,7 @@ def add_resources(client: PlacementClient, consumer: str, more: Holdings) -> Non
     :raises OutOfRetries: somebody else interfered with every attempt.
     :raises BadRequest: the input is invalid.
     """
-    _changed(client, consumer, more, lambda held, amounts: added(held.resources, amounts))
+    _change(client, consumer, more, lambda held, amounts: add_holdings(held.resources, amounts))
 
 
 def remove_resources(client: PlacementClient, consumer: str, less: Holdings) -> None:
@@ -198,15 +198,15 @@ def remove_resources(client: PlacementClient, consumer: str, less: Holdings) -> 
     :raises OutOfRetries: somebody else interfered with every attempt.
     :raises BadRequest: the input is invalid.
     """
-    _changed(
+    _change(
         client,
         consumer,
         less,
-        lambda held, amounts: subtracted(held.resources, amounts, held.consumer),
+        lambda held, amounts: subtract_holdings(held.resources, amounts, held.consumer),
     )
 
 
-def _changed(
+def _change(
     client: PlacementClient,
     consumer: str,
     amounts: Holdings,
@@ -219,10 +219,10 @@ def _changed(
     normal = normal_holdings(amounts)
 
     def attempt() -> None:
-        held = existing(client, uuid)
+        held = existing_allocation(client, uuid)
         write(client, replace(held, resources=change(held, normal)))
 
-    repeated(client, attempt, f"consumer {uuid}")
+    repeat_on_conflict(client, attempt, f"consumer {uuid}")
 
 
 def remove_tree(client: PlacementClient, consumer: str, root: str) -> int:
@@ -266,9 +266,9 @@ def _below(
 ) -> Mapping[ProviderUuid, ProviderUuid]:
     """Return the ``providers`` at or below one of ``roots``, each with that root."""
     parents: dict[ProviderUuid, ProviderUuid | None] = {}
-    for one in providers:
-        if one not in parents:
-            parents |= {row.uuid: row.parent_uuid for row in client.tree(one)}
+    for provider in providers:
+        if provider not in parents:
+            parents |= {row.uuid: row.parent_uuid for row in client.tree(provider)}
 
     def upwards(provider: ProviderUuid | None) -> Iterator[ProviderUuid]:
         while provider is not None:
@@ -276,9 +276,9 @@ def _below(
             provider = parents.get(provider)
 
     return {
-        one: top
-        for one in providers
-        if (top := next((above for above in upwards(one) if above in roots), None)) is not None
+        provider: top
+        for provider in providers
+        if (top := next((above for above in upwards(provider) if above in roots), None)) is not None
     }
 
 
@@ -294,10 +294,10 @@ def remove_from(
     """
 
     def attempt() -> int:
-        held = existing(client, consumer)
-        kept = without(held.resources, providers(held.resources.keys()))
+        held = existing_allocation(client, consumer)
+        kept = without_providers(held.resources, providers(held.resources.keys()))
         if removed := len(held.resources) - len(kept):
             write(client, replace(held, resources=kept))
         return removed
 
-    return repeated(client, attempt, f"consumer {consumer}")
+    return repeat_on_conflict(client, attempt, f"consumer {consumer}")

@@ -71,9 +71,9 @@ def provider_name(name: str) -> str:
 
 def owner_problems(project_id: Any, user_id: Any) -> Iterator[str]:
     """Yield the problems of a consumer's owner."""
-    for what, one in (("project", project_id), ("user", user_id)):
-        if not isinstance(one, str) or not 1 <= len(one) <= LONGEST_OWNER:
-            yield f"the {what}'s id {quoted(one)} has not 1 to {LONGEST_OWNER} characters"
+    for what, owner in (("project", project_id), ("user", user_id)):
+        if not isinstance(owner, str) or not 1 <= len(owner) <= LONGEST_OWNER:
+            yield f"the {what}'s id {quoted(owner)} has not 1 to {LONGEST_OWNER} characters"
 
 
 def holdings_problems(holdings: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid
 from agent.placement.allocations.candidates import AllocationRequest
-from agent.placement.allocations.change import Doubling, doubled
+from agent.placement.allocations.change import Doubling, join_move
 from agent.placement.allocations.checks import (
     consumer_uuid,
     normal_holdings,
@@ -79,18 +79,18 @@ def claim(
 def _problems(requests: Sequence[AllocationRequest], owner: Owner) -> list[str]:
     wrong = [
         *owner_problems(owner.project_id, owner.user_id),
-        *(one for request in requests for one in request.problems()),
+        *(problem for request in requests for problem in request.problems()),
     ]
     if not requests:
         wrong.append("there is no allocation request to claim")
     if not wrong:
         wrong += [
             (
-                f"an allocation request of microversion {one.version} is written "
-                f"{'with' if one.needs_type else 'without'} a consumer type"
+                f"an allocation request of microversion {request.version} is written "
+                f"{'with' if request.needs_type else 'without'} a consumer type"
             )
-            for one in requests
-            if one.needs_type != bool(owner.consumer_type)
+            for request in requests
+            if request.needs_type != bool(owner.consumer_type)
         ]
     return wrong
 
@@ -140,7 +140,7 @@ def _wanted(
     if doubling is Doubling.SUM and _is_in(request.resources, held.resources):
         return held.resources, request.body
     body = {key: value for key, value in request.body.items() if key != "allocations"}
-    return doubled(held.resources, request.resources, doubling), body
+    return join_move(held.resources, request.resources, doubling), body
 
 
 def _is_in(wanted: Holdings, held: Holdings) -> bool:

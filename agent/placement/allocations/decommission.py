@@ -142,11 +142,11 @@ def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[st
 
     :raises BadRequest: the input is invalid.
     """
-    top, uuids = provider_uuid(root), [consumer_uuid(one) for one in consumers]
-    return _released(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
+    top, uuids = provider_uuid(root), [consumer_uuid(consumer) for consumer in consumers]
+    return _release(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
 
 
-def _released(
+def _release(
     client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]
 ) -> Released:
     each, providers = dict.fromkeys(consumers, 0), frozenset(row.uuid for row in rows)
@@ -183,7 +183,7 @@ def decommission(
     :raises BadRequest: the input is invalid.
     """
     top = provider_uuid(root)
-    ours = [consumer_uuid(one) for some in (known, evacuated) for one in some]
+    ours = [consumer_uuid(consumer) for consumers in (known, evacuated) for consumer in consumers]
     rows = below(client.tree(top), top)
     held = dict(
         zip(
@@ -192,7 +192,7 @@ def decommission(
             strict=True,
         )
     )
-    released = _released(client, ours, rows)
+    released = _release(client, ours, rows)
     staying = {
         uuid: sorted(consumers.keys() - released.done.keys()) for uuid, consumers in held.items()
     }

@@ -16,7 +16,7 @@ from agent.placement.allocations.writing import (
     Guard,
     generation_of,
     holds,
-    repeated,
+    repeat_on_conflict,
     send,
     version_of,
 )
@@ -56,19 +56,21 @@ def move(
     :raises NotEnoughRoom, OutOfRetries: as for every write of allocations.
     :raises BadRequest: the input is invalid.
     """
-    one, other = consumer_uuid(source, "source"), consumer_uuid(target, "target")
+    source_uuid, target_uuid = consumer_uuid(source, "source"), consumer_uuid(target, "target")
     wrong = [
         *holdings_problems(expected or {}),
-        *owner_problems(*("unchanged" if one is None else one for one in (project_id, user_id))),
+        *owner_problems(
+            *("unchanged" if owner is None else owner for owner in (project_id, user_id))
+        ),
     ]
-    if one == other:
-        wrong.append(f"source and target are both consumer {one}")
+    if source_uuid == target_uuid:
+        wrong.append(f"source and target are both consumer {source_uuid}")
     refuse(wrong)
     given = None if expected is None else normal_holdings(expected)
     return _Move(
         client,
-        one,
-        other,
+        source_uuid,
+        target_uuid,
         given,
         overwrite,
         (project_id, user_id),
@@ -94,12 +96,14 @@ class _Move:
         self._guards: tuple[Guard, Guard] | None = None
 
     def run(self) -> Moved:
-        return repeated(self.client, self._attempt, f"consumers {self.source} and {self.target}")
+        return repeat_on_conflict(
+            self.client, self._attempt, f"consumers {self.source} and {self.target}"
+        )
 
     def _attempt(self) -> Moved:
         held, there = self._read(self.source), self._read(self.target)
         if held is None:
-            return self._already(there)
+            return self._check_moved_before(there)
         if there is not None and not self.overwrite:
             raise TargetBusy(
                 f"consumer {self.target} holds something already",
@@ -114,13 +118,13 @@ class _Move:
         arriving = self._arriving(held, self._guards[1].next())
         self.expected = arriving.resources
         self._send(held, arriving)
-        Guard.told(self.target, arriving.generation)
+        Guard.log(self.target, arriving.generation)
         return Moved(arriving.resources, already=False)
 
     def _read(self, consumer: ConsumerUuid) -> Allocation | None:
         return self.client.allocation(consumer, self.version)
 
-    def _already(self, there: Allocation | None) -> Moved:
+    def _check_moved_before(self, there: Allocation | None) -> Moved:
         if there is not None and there.resources == self.expected:
             return Moved(there.resources, already=True)
         does = (
@@ -147,7 +151,7 @@ class _Move:
 
     def _send(self, held: Allocation, arriving: Allocation) -> None:
         leaving = replace(held, resources={})
-        bodies = {one.consumer: one.as_body() for one in (leaving, arriving)}
+        bodies = {allocation.consumer: allocation.as_body() for allocation in (leaving, arriving)}
 
         def applied() -> bool:
             return self._read(self.source) is None and holds(self._read(self.target), arriving)

@@ -22,7 +22,7 @@ def read_consumer(client: PlacementClient, consumer: str) -> Allocation | None:
     return client.allocation(consumer_uuid(consumer))
 
 
-def existing(client: PlacementClient, consumer: ConsumerUuid) -> Allocation:
+def existing_allocation(client: PlacementClient, consumer: ConsumerUuid) -> Allocation:
     """Return all allocations of a consumer.
 
     :raises ConsumerNotFound: the consumer has none.
@@ -119,4 +119,4 @@ def sharing_providers(client: PlacementClient, aggregates: Iterable[str]) -> Seq
 
     :raises BadRequest: one of them is not a uuid.
     """
-    return client.sharing({provider_uuid(one, "aggregate") for one in aggregates})
+    return client.sharing({provider_uuid(aggregate, "aggregate") for aggregate in aggregates})

@@ -32,7 +32,7 @@ PHANTOM = 0
 Result = TypeVar("Result")
 
 
-def repeated(
+def repeat_on_conflict(
     client: PlacementClient,
     attempt: Callable[[], Result],
     about: str,
@@ -84,12 +84,12 @@ def send(request: Callable[[], None], applied: Callable[[], bool], about: str) -
     except PlacementError as error:
         if not codes.may_be_applied(error):
             raise _meaning(error, about) from error
-        if not _applied(applied):
+        if not _is_applied(applied):
             raise
         LOG.info("%s: the answer to a write was lost (%s), it was applied", about, error.message)
 
 
-def _applied(applied: Callable[[], bool]) -> bool:
+def _is_applied(applied: Callable[[], bool]) -> bool:
     try:
         return applied()
     except PlacementError as error:
@@ -150,9 +150,9 @@ def write_decided(
                 return
             guard.check(record.consumer, found, conflict)
             raise
-        guard.told(record.consumer, generation)
+        guard.log(record.consumer, generation)
 
-    repeated(client, attempt, f"consumer {record.consumer}")
+    repeat_on_conflict(client, attempt, f"consumer {record.consumer}")
 
 
 def version_of(record: Allocation) -> str:
@@ -194,7 +194,7 @@ class Guard:
             ) from cause
 
     @staticmethod
-    def told(consumer: ConsumerUuid, generation: int | None) -> None:
+    def log(consumer: ConsumerUuid, generation: int | None) -> None:
         """Log a phantom, if the consumer was written with the generation of phantoms."""
         if generation == PHANTOM:
             LOG.warning(

@@ -40,14 +40,14 @@ def told(caplog):
 
 
 def test_the_first_failure_is_told_at_once(outages, told):
-    outages.failed("connect", REFUSED, "req-1")
+    outages.record_failure("connect", REFUSED, "req-1")
     assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
 
 
 def test_then_one_line_in_five_minutes(outages, clock, told):
     for minute in range(31):
         clock.now = 1000.0 + 60 * minute
-        outages.failed("connect", REFUSED, f"req-{minute}")
+        outages.record_failure("connect", REFUSED, f"req-{minute}")
     assert (
         told()
         == [("WARNING", f"placement unreachable: {REFUSED}")]
@@ -58,7 +58,7 @@ def test_then_one_line_in_five_minutes(outages, clock, told):
 def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
     for second in range(21):
         clock.now = 1000.0 + second
-        outages.failed("connect", REFUSED, f"req-{second}")
+        outages.record_failure("connect", REFUSED, f"req-{second}")
     assert (
         told()
         == [("WARNING", f"placement unreachable: {REFUSED}")]
@@ -68,7 +68,7 @@ def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
 
 def test_failures_without_a_cycle_count_one_by_one(outages, told):
     for _ in range(11):
-        outages.failed("catalog", "no endpoint")
+        outages.record_failure("catalog", "no endpoint")
     assert told() == [
         ("WARNING", "placement unreachable: no endpoint"),
         ("WARNING", "placement unreachable: no endpoint (suppressed 9)"),
@@ -78,16 +78,16 @@ def test_failures_without_a_cycle_count_one_by_one(outages, told):
 def test_all_failures_of_one_cycle_count_once(outages, told):
     for cycle in range(10):
         for _ in range(5):
-            outages.failed("connect", REFUSED, f"req-{cycle}")
+            outages.record_failure("connect", REFUSED, f"req-{cycle}")
     assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
-    outages.failed("connect", REFUSED, "req-10")
+    outages.record_failure("connect", REFUSED, "req-10")
     assert told() == [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")]
 
 
 def test_each_kind_is_told_and_counted_by_itself(outages, told):
     for cycle in range(10):
-        outages.failed("connect", REFUSED, f"req-{cycle}")
-        outages.failed("timeout", "too late", f"req-{cycle}")
+        outages.record_failure("connect", REFUSED, f"req-{cycle}")
+        outages.record_failure("timeout", "too late", f"req-{cycle}")
     assert told() == [
         ("WARNING", f"placement unreachable: {REFUSED}"),
         ("WARNING", "placement unreachable: too late"),
@@ -97,29 +97,29 @@ def test_each_kind_is_told_and_counted_by_itself(outages, told):
 def test_the_end_is_told_once_with_how_long_it_was_since_the_first_of_any_kind(
     outages, clock, told
 ):
-    outages.failed("connect", REFUSED, "req-1")
+    outages.record_failure("connect", REFUSED, "req-1")
     clock.now += 100
-    outages.failed("timeout", "too late", "req-2")
+    outages.record_failure("timeout", "too late", "req-2")
     clock.now += 23.4
     told()
-    outages.answered()
-    outages.answered()
+    outages.record_answer()
+    outages.record_answer()
     assert told() == [("INFO", "placement reachable again after 123 s")]
 
 
 def test_an_answer_without_an_outage_before_is_no_news(outages, told):
-    outages.answered()
+    outages.record_answer()
     assert told() == []
 
 
 def test_the_next_outage_is_told_like_the_first(outages, clock, told):
-    outages.failed("connect", REFUSED, "req-1")
-    outages.answered()
+    outages.record_failure("connect", REFUSED, "req-1")
+    outages.record_answer()
     clock.now += 10
     told()
-    outages.failed("connect", REFUSED, "req-2")
+    outages.record_failure("connect", REFUSED, "req-2")
     clock.now += 7
-    outages.answered()
+    outages.record_answer()
     assert told() == [
         ("WARNING", f"placement unreachable: {REFUSED}"),
         ("INFO", "placement reachable again after 7 s"),

@@ -9,7 +9,7 @@ import pytest
 from agent.errors import DRIVER_FAULT, ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.provider_tree import ProviderTree
-from agent.placement.reshaping import AllocationMove, allocation_move, reshape
+from agent.placement.reshaping import AllocationMove, allocation_move, build_reshape
 from tests.unit.placement.nodes import BW, N0, NAME, ROOT, STORAGE, total
 
 N1 = "5f9c2a34-7d1e-4a8b-9c46-000000000011"
@@ -66,7 +66,7 @@ def to_n0(one: Allocation, cell=N0) -> Allocation:
 
 def test_inventories_that_differ_and_consumers_that_moved():
     before = held()
-    result = reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
+    result = build_reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
     assert result.inventories == {
         ROOT: {"MEMORY_MB": total(1024)},
         N0: {"VCPU": total(4)},
@@ -79,7 +79,7 @@ def test_inventories_that_differ_and_consumers_that_moved():
 
 def test_a_consumer_that_stays_is_not_in_it():
     stays = held(D, resources={ROOT: {"MEMORY_MB": 128}})
-    result = reshape(PRESENT, TARGET, OURS, move([held(), stays], [to_n0(held()), stays]))
+    result = build_reshape(PRESENT, TARGET, OURS, move([held(), stays], [to_n0(held()), stays]))
     assert set(result.allocations) == {C}
 
 
@@ -89,7 +89,7 @@ def test_a_provider_that_only_a_moved_consumer_uses_is_in_it_with_its_own_invent
         N0={"VCPU": total(4)},
         BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)},
     )
-    result = reshape(PRESENT, target, OURS, move([held()], [to_n0(held())]))
+    result = build_reshape(PRESENT, target, OURS, move([held()], [to_n0(held())]))
     assert result.inventories == {ROOT: target.data(ROOT).inventory, N0: {"VCPU": total(4)}}
 
 
@@ -102,7 +102,7 @@ def test_providers_of_others_and_roots_that_share_are_not_in_it():
             FAR: {"VCPU": 9},
         }
     )
-    result = reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
+    result = build_reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
     assert not {BW, STORAGE, FAR} & set(result.inventories)
     after = result.allocations[C].resources
     assert (after[BW], after[STORAGE], after[FAR]) == (
@@ -116,7 +116,9 @@ def test_a_provider_that_goes_away_is_in_it_without_inventory():
     present = tree(root={}, N0={"VCPU": total(4)}, N1={"VCPU": total(4)})
     before = held(resources={N0: {"VCPU": 2}})
     target = tree(root={}, N1={"VCPU": total(8)})
-    result = reshape(present, target, OURS, move([before], [held(resources={N1: {"VCPU": 2}})]))
+    result = build_reshape(
+        present, target, OURS, move([before], [held(resources={N1: {"VCPU": 2}})])
+    )
     assert result.inventories == {N1: {"VCPU": total(8)}, N0: {}}
 
 
@@ -125,7 +127,7 @@ def test_a_provider_that_goes_away_is_in_it_without_inventory():
 
 def refusal(*consumers, target=TARGET, present=PRESENT) -> ReshapeFailed:
     with pytest.raises(ReshapeFailed) as refused:
-        reshape(
+        build_reshape(
             present,
             target,
             OURS,
@@ -175,13 +177,13 @@ def test_the_sum_of_all_consumers_fits_the_capacity():
         f"provider {N0} would have 5 VCPU allocated of 4",
         "free some of it first",
     )
-    reshape(PRESENT, TARGET, OURS, move(two, [to_n0(two[0]), to_n0(two[1], N1)]))
+    build_reshape(PRESENT, TARGET, OURS, move(two, [to_n0(two[0]), to_n0(two[1], N1)]))
 
 
 def test_reserved_and_ratio_count_for_the_capacity():
     one = held(resources={ROOT: {"VCPU": 5}})
     generous = tree(N0={"VCPU": total(4, allocation_ratio=2.0, reserved=1)})
-    reshape(PRESENT, generous, OURS, move([one], [to_n0(one)]))
+    build_reshape(PRESENT, generous, OURS, move([one], [to_n0(one)]))
     tight = tree(N0={"VCPU": total(8, reserved=4)})
     assert (
         refusal((one, to_n0(one)), target=tight).message
@@ -194,7 +196,7 @@ def test_what_is_over_committed_already_may_stay_so():
         held(C, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}}),
         held(D, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}}),
     ]
-    result = reshape(PRESENT, TARGET, OURS, move(two, [to_n0(one) for one in two]))
+    result = build_reshape(PRESENT, TARGET, OURS, move(two, [to_n0(one) for one in two]))
     assert {one.resources[ROOT]["MEMORY_MB"] for one in result.allocations.values()} == {800}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import PlacementUnreachable
 from agent.placement import retry
-from agent.placement.transport import PlacementAnswer
+from agent.placement.answers import PlacementAnswer
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.placement.allocations.change import Doubling, added, doubled, subtracted, without
+from agent.placement.allocations.change import (
+    Doubling,
+    add_holdings,
+    join_move,
+    subtract_holdings,
+    without_providers,
+)
 from agent.placement.allocations.errors import NegativeResult, NotAllocated
 
 PROVIDERS = [f"5f9c2a34-7d1e-4a8b-9c46-00000000000{n}" for n in range(4)]
@@ -33,48 +39,48 @@ def each(*holdings):
 
 @given(HOLDINGS, HOLDINGS)
 def test_a_sum_has_of_everything_what_both_have(left, right):
-    both = added(left, right)
+    both = add_holdings(left, right)
     assert each(both) == each(left, right)
     assert all(
         amount(both, *what) == amount(left, *what) + amount(right, *what) for what in each(both)
     )
-    assert both == doubled(left, right, Doubling.SUM) == added(right, left)
+    assert both == join_move(left, right, Doubling.SUM) == add_holdings(right, left)
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_a_maximum_has_of_everything_what_the_greater_has(left, right):
-    both = doubled(left, right, Doubling.MAXIMUM)
+    both = join_move(left, right, Doubling.MAXIMUM)
     assert each(both) == each(left, right)
     assert all(
         amount(both, *what) == max(amount(left, *what), amount(right, *what)) for what in each(both)
     )
-    assert both == doubled(both, right, Doubling.MAXIMUM), "the same move again changes nothing"
+    assert both == join_move(both, right, Doubling.MAXIMUM), "the same move again changes nothing"
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_what_was_added_can_be_taken_and_leaves_no_empty_thing(held, more):
-    assert subtracted(added(held, more), more, CONSUMER) == held
-    assert subtracted(held, held, CONSUMER) == {}
-    assert subtracted(held, {}, CONSUMER) == held
+    assert subtract_holdings(add_holdings(held, more), more, CONSUMER) == held
+    assert subtract_holdings(held, held, CONSUMER) == {}
+    assert subtract_holdings(held, {}, CONSUMER) == held
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_a_difference_is_right_or_refused(held, less):
     try:
-        left = subtracted(held, less, CONSUMER)
+        left = subtract_holdings(held, less, CONSUMER)
     except NotAllocated:
         assert each(less) - each(held)
     except NegativeResult:
         assert any(amount(less, *what) > amount(held, *what) for what in each(less))
     else:
-        assert added(left, less) == held
+        assert add_holdings(left, less) == held
         assert all(left.values())
         assert all(one > 0 for resources in left.values() for one in resources.values())
 
 
 @given(HOLDINGS, st.sets(st.sampled_from(PROVIDERS)))
 def test_whoever_lets_go_of_providers_keeps_the_others(held, providers):
-    kept = without(held, providers)
+    kept = without_providers(held, providers)
     assert kept.keys() == held.keys() - providers
     assert all(kept[provider] == held[provider] for provider in kept)
 
@@ -83,10 +89,10 @@ def test_whoever_lets_go_of_providers_keeps_the_others(held, providers):
 def test_nothing_changes_what_it_is_given_or_shares_it(left, right):
     before = copy.deepcopy((left, right))
     results = [
-        added(left, right),
-        doubled(left, right, Doubling.MAXIMUM),
-        without(left, set()),
-        subtracted(left, {}, CONSUMER),
+        add_holdings(left, right),
+        join_move(left, right, Doubling.MAXIMUM),
+        without_providers(left, set()),
+        subtract_holdings(left, {}, CONSUMER),
     ]
     for result in results:
         for resources in result.values():
@@ -96,7 +102,7 @@ def test_nothing_changes_what_it_is_given_or_shares_it(left, right):
 
 def test_what_nobody_moves_is_not_joined():
     with pytest.raises(ValueError, match="may not be joined"):
-        doubled({}, {}, Doubling.REFUSE)
+        join_move({}, {}, Doubling.REFUSE)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +118,7 @@ def test_what_nobody_moves_is_not_joined():
 def test_what_is_not_there_is_named(less, error):
     held = {PROVIDERS[0]: {"VCPU": 2}}
     with pytest.raises(error) as refused:
-        subtracted(held, less, CONSUMER)
+        subtract_holdings(held, less, CONSUMER)
     assert refused.value.data["consumer"] == CONSUMER
     assert refused.value.data["provider"] in refused.value.message
     assert held == {PROVIDERS[0]: {"VCPU": 2}}

@@ -1,4 +1,4 @@
-"""An existing tree and an empty journal (placement.md 2.4): what is taken over at once, what only
+"""An existing tree and an empty journal: what is taken over at once, what only
 by ``--adopt``, what never.
 """
 

@@ -1,4 +1,4 @@
-"""Scenario S-90: hosts that come into aggregates and leave them."""
+"""Hosts that come into aggregates and leave them."""
 
 import uuid
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_what_is_so_already_is_not_written(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("operation", "left"), [(add_host, {A, B, OURS}), (remove_host, {B})])
-def test_s_90_after_a_race_others_memberships_survive(
+def test_after_a_race_others_memberships_survive(
     scene: Scene, operation: Callable[..., bool], left: set[str]
 ) -> None:
     mine, g = (OURS if operation is add_host else A), generation(scene)
@@ -59,7 +59,7 @@ def test_s_90_after_a_race_others_memberships_survive(
     settled(scene, *left, moved=2)
 
 
-def test_s_90_somebody_else_who_adds_the_same_meanwhile(scene: Scene) -> None:
+def test_somebody_else_who_adds_the_same_meanwhile(scene: Scene) -> None:
     scene.placement.faults.add(
         faults.before(lambda _: scene.other.set_aggregates(R, [A, OURS])), method="PUT"
     )
@@ -67,7 +67,7 @@ def test_s_90_somebody_else_who_adds_the_same_meanwhile(scene: Scene) -> None:
     settled(scene, A, OURS)
 
 
-def test_s_90_after_four_races_it_is_given_up(scene: Scene) -> None:
+def test_after_four_races_it_is_given_up(scene: Scene) -> None:
     scene.placement.faults.add(
         faults.answer(409, "placement.concurrent_update"), method="PUT", times=None
     )

@@ -1,4 +1,4 @@
-"""Scenarios S-76 to S-81: adding to a consumer, taking from it, and having it let go of a tree."""
+"""Adding to a consumer, taking from it, and having it let go of a tree."""
 
 from collections.abc import Callable
 from uuid import NAMESPACE_DNS, uuid5
@@ -62,7 +62,7 @@ def somebody_writes(scene: Scene, holdings: Holdings) -> faults.Action:
 # --- adding ---------------------------------------------------------------------------------------
 
 
-def test_s_76_resources_are_added_to_what_is_there(scene: Scene) -> None:
+def test_resources_are_added_to_what_is_there(scene: Scene) -> None:
     scene.given((C, TWO))
     add_resources(scene.client, C, VF)
     assert scene.seen() == [READ, WRITTEN]
@@ -70,9 +70,7 @@ def test_s_76_resources_are_added_to_what_is_there(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_s_76_after_a_race_for_a_provider_the_sums_are_not_doubled(
-    scene: Scene, times: int
-) -> None:
+def test_after_a_race_for_a_provider_the_sums_are_not_doubled(scene: Scene, times: int) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(RACE, method="PUT", times=times)
     add_resources(scene.client, C, {R: {"VCPU": 1}, **VF})
@@ -80,7 +78,7 @@ def test_s_76_after_a_race_for_a_provider_the_sums_are_not_doubled(
     scene.settled({C: record({R: {"VCPU": 3}, **VF}, 2)}, {R: 1, PF0: 1})
 
 
-def test_s_76_after_a_change_of_the_consumer_the_sums_are_of_what_it_has_then(scene: Scene) -> None:
+def test_after_a_change_of_the_consumer_the_sums_are_of_what_it_has_then(scene: Scene) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(
         somebody_writes(scene, {R: {"VCPU": 5}, H: {"VCPU": 1}}), method="PUT"
@@ -95,7 +93,7 @@ def test_s_76_after_a_change_of_the_consumer_the_sums_are_of_what_it_has_then(sc
     scene.settled({C: record({R: {"VCPU": 6}, H: {"VCPU": 1}}, 3)}, {R: 2, H: 2})
 
 
-def test_s_76_two_who_add_the_same_at_once_both_have_it_added(scene: Scene) -> None:
+def test_two_who_add_the_same_at_once_both_have_it_added(scene: Scene) -> None:
     """The refused one finds exactly what it meant to write, and must not take that for its own."""
     scene.given((C, {**TWO, **VF}))
     scene.placement.faults.add(
@@ -105,7 +103,7 @@ def test_s_76_two_who_add_the_same_at_once_both_have_it_added(scene: Scene) -> N
     scene.settled({C: record({**TWO, PF0: {"SRIOV_NET_VF": 3}}, 3)}, {R: 2, PF0: 2})
 
 
-def test_s_76_after_four_attempts_it_is_given_up(scene: Scene) -> None:
+def test_after_four_attempts_it_is_given_up(scene: Scene) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(RACE, method="PUT", times=None)
     with pytest.raises(OutOfRetries, match="at each of 4 attempts"):
@@ -115,7 +113,7 @@ def test_s_76_after_four_attempts_it_is_given_up(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_s_76_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(
+def test_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(
     scene: Scene, applied: bool
 ) -> None:
     scene.given((C, TWO))
@@ -132,7 +130,7 @@ def test_s_76_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(
         scene.settled()
 
 
-def test_s_77_nothing_is_added_to_a_consumer_that_nobody_knows(scene: Scene) -> None:
+def test_nothing_is_added_to_a_consumer_that_nobody_knows(scene: Scene) -> None:
     with pytest.raises(ConsumerNotFound, match=C):
         add_resources(scene.client, C, VF)
     assert scene.seen() == [READ]
@@ -140,9 +138,7 @@ def test_s_77_nothing_is_added_to_a_consumer_that_nobody_knows(scene: Scene) -> 
 
 
 @pytest.mark.parametrize("change", [add_resources, remove_resources])
-def test_s_77_nothing_to_add_or_to_take_is_no_request(
-    scene: Scene, change: Callable[..., None]
-) -> None:
+def test_nothing_to_add_or_to_take_is_no_request(scene: Scene, change: Callable[..., None]) -> None:
     change(scene.client, C, {})
     assert scene.seen() == []
 
@@ -158,7 +154,7 @@ def test_what_does_not_fit_is_not_added(scene: Scene) -> None:
 # --- taking ---------------------------------------------------------------------------------------
 
 
-def test_s_78_a_provider_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
+def test_a_provider_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
     scene.given((C, {**TWO, **VF}))
     remove_resources(scene.client, C, VF)
     assert scene.seen() == [READ, WRITTEN]
@@ -166,13 +162,13 @@ def test_s_78_a_provider_of_which_nothing_is_left_is_not_written(scene: Scene) -
     scene.settled({C: record(TWO, 2)}, {R: 1})
 
 
-def test_s_78_a_class_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
+def test_a_class_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "MEMORY_MB": 64}}))
     remove_resources(scene.client, C, {R: {"VCPU": 1, "MEMORY_MB": 64}})
     scene.settled({C: record({R: {"VCPU": 1}}, 2)}, {R: 1})
 
 
-def test_s_78_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(
+def test_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(
     scene: Scene,
 ) -> None:
     scene.given((C, {**TWO, **VF}))
@@ -185,7 +181,7 @@ def test_s_78_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_ane
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-def test_s_78_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
+def test_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 4}}))
     scene.placement.faults.add(somebody_writes(scene, {R: {"VCPU": 3}, **VF}), method="PUT")
     remove_resources(scene.client, C, {R: {"VCPU": 2}})
@@ -207,7 +203,7 @@ def test_s_78_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
         ({R: {"PCPU": 1}}, NotAllocated, "has no PCPU"),
     ],
 )
-def test_s_79_more_than_there_is_cannot_be_taken(
+def test_more_than_there_is_cannot_be_taken(
     scene: Scene, less: Holdings, error: type[Exception], told: str
 ) -> None:
     scene.given((C, {**TWO, **VF}))
@@ -219,7 +215,7 @@ def test_s_79_more_than_there_is_cannot_be_taken(
     scene.settled()
 
 
-def test_s_79_nothing_is_taken_from_a_consumer_that_nobody_knows(scene: Scene) -> None:
+def test_nothing_is_taken_from_a_consumer_that_nobody_knows(scene: Scene) -> None:
     with pytest.raises(ConsumerNotFound):
         remove_resources(scene.client, C, VF)
     assert scene.seen() == [READ]
@@ -235,7 +231,7 @@ def test_s_79_nothing_is_taken_from_a_consumer_that_nobody_knows(scene: Scene) -
         (faults.html(404), PlacementUnreachable),
     ],
 )
-def test_s_80_no_refusal_is_taken_for_a_success(
+def test_no_refusal_is_taken_for_a_success(
     scene: Scene, fault: faults.Action, error: type[Exception]
 ) -> None:
     scene.given((C, {**TWO, **VF}))
@@ -252,7 +248,7 @@ def test_s_80_no_refusal_is_taken_for_a_success(
 SPREAD = {R: {"VCPU": 2}, N0: {"CUSTOM_HUGE": 1}, SS: {"DISK_GB": 10}}
 
 
-def test_s_81_a_consumer_lets_go_of_a_tree_and_keeps_what_is_shared(scene: Scene) -> None:
+def test_a_consumer_lets_go_of_a_tree_and_keeps_what_is_shared(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, SPREAD))
     assert remove_tree(scene.client, C, R) == 2
     assert scene.seen() == [READ, TREE, WRITTEN]
@@ -263,7 +259,7 @@ def test_s_81_a_consumer_lets_go_of_a_tree_and_keeps_what_is_shared(scene: Scene
     scene.settled()
 
 
-def test_s_81_a_consumer_that_has_nothing_else_is_gone(scene: Scene) -> None:
+def test_a_consumer_that_has_nothing_else_is_gone(scene: Scene) -> None:
     scene.given((C, {**TWO, **VF}))
     assert remove_tree(scene.client, C, R) == 2
     scene.settled({C: None}, {R: 1, PF0: 1})
@@ -271,7 +267,7 @@ def test_s_81_a_consumer_that_has_nothing_else_is_gone(scene: Scene) -> None:
         remove_tree(scene.client, C, R)
 
 
-def test_s_81_an_unknown_tree_is_nothing_to_let_go_of(scene: Scene) -> None:
+def test_an_unknown_tree_is_nothing_to_let_go_of(scene: Scene) -> None:
     scene.given((C, SPREAD))
     unknown = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
     assert remove_tree(scene.client, C, unknown) == 0
@@ -279,7 +275,7 @@ def test_s_81_an_unknown_tree_is_nothing_to_let_go_of(scene: Scene) -> None:
     scene.settled()
 
 
-def test_s_81_what_stands_above_the_node_stays(scene: Scene) -> None:
+def test_what_stands_above_the_node_stays(scene: Scene) -> None:
     """An operator may have put nodes below a provider of his own."""
     rack = scene.other.create_provider("rack")
     scene.other.set_inventory(rack, {"CUSTOM_POWER": 10})
@@ -290,7 +286,7 @@ def test_s_81_what_stands_above_the_node_stays(scene: Scene) -> None:
     scene.settled({C: record({H: {"VCPU": 1}, rack: {"CUSTOM_POWER": 1}}, 2)}, {H: 1, rack: 1})
 
 
-def test_s_81_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(
+def test_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(
     scene: Scene,
 ) -> None:
     rack = scene.other.create_provider("rack")
@@ -309,7 +305,7 @@ def test_s_81_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on
     scene.settled({C: record({SS: {"DISK_GB": 10}, H: {"VCPU": 1}}, 2)}, {SS: 1, H: 1})
 
 
-def test_s_81_it_is_computed_anew_after_a_race(scene: Scene) -> None:
+def test_it_is_computed_anew_after_a_race(scene: Scene) -> None:
     scene.given((C, SPREAD))
     scene.placement.faults.add(
         somebody_writes(scene, {R: {"VCPU": 1}, H: {"VCPU": 1}}), method="PUT"

@@ -1,4 +1,4 @@
-"""Scenarios S-70 to S-75 and S-86: claims, and what becomes of them when somebody else or the
+"""Claims, and what becomes of them when somebody else or the
 network is in the way.
 """
 
@@ -79,7 +79,7 @@ def somebody_claims(scene: Scene, holdings: Holdings) -> faults.Action:
 # --- new consumers --------------------------------------------------------------------------------
 
 
-def test_s_70_a_new_consumer_is_claimed_with_two_requests(scene: Scene) -> None:
+def test_a_new_consumer_is_claimed_with_two_requests(scene: Scene) -> None:
     assert claimed(scene).resources == TWO
     assert scene.seen() == [READ, NEW]
     assert scene.placement.requests[1].version == "1.36"
@@ -121,7 +121,7 @@ def test_a_candidate_is_written_back_with_the_version_and_mappings_that_it_was_r
         faults.answer(500, applied=True),
     ],
 )
-def test_s_71_a_claim_whose_answer_was_lost_is_looked_for_and_not_sent_again(
+def test_a_claim_whose_answer_was_lost_is_looked_for_and_not_sent_again(
     scene: Scene, lost: faults.Action
 ) -> None:
     scene.placement.faults.add(lost, method="PUT")
@@ -143,7 +143,7 @@ def test_s_71_a_claim_whose_answer_was_lost_is_looked_for_and_not_sent_again(
         (faults.answer(500), PlacementRefused),
     ],
 )
-def test_s_71_a_claim_that_was_not_applied_raises_what_happened_to_it(
+def test_a_claim_that_was_not_applied_raises_what_happened_to_it(
     scene: Scene, lost: faults.Action, error: type[Exception]
 ) -> None:
     scene.placement.faults.add(lost, method="PUT")
@@ -157,7 +157,7 @@ def test_s_71_a_claim_that_was_not_applied_raises_what_happened_to_it(
     scene.settled()
 
 
-def test_s_71_a_lost_answer_that_cannot_be_looked_for_stays_unknown(scene: Scene) -> None:
+def test_a_lost_answer_that_cannot_be_looked_for_stays_unknown(scene: Scene) -> None:
     scene.placement.faults.add(faults.read_timeout(applied=True), method="PUT")
     scene.placement.faults.add(faults.refused(), method="GET", skip=1, times=None)
     with pytest.raises(PlacementUnreachable) as failure:
@@ -175,7 +175,7 @@ def claimed_after_the_outage(scene: Scene) -> list[str]:
     return scene.seen()
 
 
-def test_s_72_a_claim_that_does_not_fit_is_sent_once(scene: Scene) -> None:
+def test_a_claim_that_does_not_fit_is_sent_once(scene: Scene) -> None:
     with pytest.raises(NotEnoughRoom) as refused:
         claimed(scene, {R: {"VCPU": 17}})
     assert scene.seen() == [READ, "PUT allocations c cg null -> 409"]
@@ -183,7 +183,7 @@ def test_s_72_a_claim_that_does_not_fit_is_sent_once(scene: Scene) -> None:
     scene.settled()
 
 
-def test_s_72_alternates_are_tried_in_their_order_and_each_as_it_is(scene: Scene) -> None:
+def test_alternates_are_tried_in_their_order_and_each_as_it_is(scene: Scene) -> None:
     wanted = [
         request({R: {"VCPU": 17}}),
         request({H: {"VCPU": 3}}, mappings={"": [H]}),
@@ -197,7 +197,7 @@ def test_s_72_alternates_are_tried_in_their_order_and_each_as_it_is(scene: Scene
     scene.settled({C: record({H: {"VCPU": 3}}, 1)}, {H: 1})
 
 
-def test_s_72_when_no_alternate_fits_the_last_refusal_is_told(scene: Scene) -> None:
+def test_when_no_alternate_fits_the_last_refusal_is_told(scene: Scene) -> None:
     with pytest.raises(NotEnoughRoom):
         claimed(scene, {R: {"VCPU": 17}}, {H: {"PCPU": 9}})
     assert scene.seen() == [READ, *["PUT allocations c cg null -> 409"] * 2]
@@ -218,7 +218,7 @@ def test_only_a_lack_of_room_leads_to_the_next_alternate(scene: Scene) -> None:
 # --- races ----------------------------------------------------------------------------------------
 
 
-def test_s_73_a_consumer_that_was_changed_after_it_was_read_is_not_written_again(
+def test_a_consumer_that_was_changed_after_it_was_read_is_not_written_again(
     scene: Scene,
 ) -> None:
     scene.given((C, {H: {"VCPU": 1}}))
@@ -229,7 +229,7 @@ def test_s_73_a_consumer_that_was_changed_after_it_was_read_is_not_written_again
     scene.settled({C: record({H: {"VCPU": 4}}, 2)}, {H: 1})
 
 
-def test_s_73_a_consumer_that_was_made_meanwhile(scene: Scene) -> None:
+def test_a_consumer_that_was_made_meanwhile(scene: Scene) -> None:
     scene.placement.faults.add(somebody_claims(scene, {H: {"VCPU": 4}}), method="PUT")
     with pytest.raises(ConsumerChanged, match="holds something else meanwhile"):
         claimed(scene)
@@ -237,7 +237,7 @@ def test_s_73_a_consumer_that_was_made_meanwhile(scene: Scene) -> None:
     scene.settled({C: record({H: {"VCPU": 4}}, 1)}, {H: 1})
 
 
-def test_s_73_a_consumer_that_went_away_meanwhile(scene: Scene) -> None:
+def test_a_consumer_that_went_away_meanwhile(scene: Scene) -> None:
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="PUT")
     with pytest.raises(ConsumerChanged, match="has gone meanwhile"):
@@ -246,7 +246,7 @@ def test_s_73_a_consumer_that_went_away_meanwhile(scene: Scene) -> None:
     scene.settled({C: None})
 
 
-def test_s_73_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(
+def test_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(
     scene: Scene,
 ) -> None:
     scene.placement.faults.add(somebody_claims(scene, TWO), method="PUT")
@@ -255,7 +255,7 @@ def test_s_73_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-def test_s_74_a_race_for_a_provider_is_repeated_with_the_same_body(scene: Scene) -> None:
+def test_a_race_for_a_provider_is_repeated_with_the_same_body(scene: Scene) -> None:
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(RACE, method="PUT")
     assert claimed(scene, doubling=Doubling.SUM).resources == {**TWO, H: {"VCPU": 1}}
@@ -265,7 +265,7 @@ def test_s_74_a_race_for_a_provider_is_repeated_with_the_same_body(scene: Scene)
     scene.settled({C: record({**TWO, H: {"VCPU": 1}}, 2)}, {R: 1, H: 1})
 
 
-def test_s_74_a_race_for_a_new_consumers_provider_is_told_from_a_phantom(scene: Scene) -> None:
+def test_a_race_for_a_new_consumers_provider_is_told_from_a_phantom(scene: Scene) -> None:
     scene.placement.faults.add(RACE, method="PUT")
     claimed(scene)
     assert scene.seen() == [
@@ -280,7 +280,7 @@ def test_s_74_a_race_for_a_new_consumers_provider_is_told_from_a_phantom(scene: 
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-def test_s_74_after_four_attempts_it_is_given_up(scene: Scene) -> None:
+def test_after_four_attempts_it_is_given_up(scene: Scene) -> None:
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(RACE, method="PUT", times=None)
     with pytest.raises(OutOfRetries, match="at each of 4 attempts"):
@@ -303,7 +303,7 @@ def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(
     scene.settled()
 
 
-def test_s_86_a_phantom_is_claimed_with_the_generation_that_nobody_sees(scene: Scene) -> None:
+def test_a_phantom_is_claimed_with_the_generation_that_nobody_sees(scene: Scene) -> None:
     scene.other.call(
         "PUT",
         f"/allocations/{C}",
@@ -324,7 +324,7 @@ def test_s_86_a_phantom_is_claimed_with_the_generation_that_nobody_sees(scene: S
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-def test_s_86_a_phantom_that_does_not_fit_is_sent_no_third_time(scene: Scene) -> None:
+def test_a_phantom_that_does_not_fit_is_sent_no_third_time(scene: Scene) -> None:
     scene.other.call(
         "PUT",
         f"/allocations/{C}",
@@ -363,7 +363,7 @@ SOURCE = {R: {"VCPU": 2, "MEMORY_MB": 512}, SS: {"DISK_GB": 10}}
         (Doubling.SUM, SOURCE, {R: {"VCPU": 4, "MEMORY_MB": 1024}, SS: {"DISK_GB": 20}}),
     ],
 )
-def test_s_75_a_move_holds_source_and_destination_in_one_record(
+def test_a_move_holds_source_and_destination_in_one_record(
     scene: Scene, doubling: Doubling, destination: Holdings, both: Holdings
 ) -> None:
     scene.given((C, SOURCE))
@@ -372,14 +372,14 @@ def test_s_75_a_move_holds_source_and_destination_in_one_record(
     scene.settled({C: record(both, 2)}, dict.fromkeys(both, 1))
 
 
-def test_s_75_a_maximum_that_is_held_already_is_not_written(scene: Scene) -> None:
+def test_a_maximum_that_is_held_already_is_not_written(scene: Scene) -> None:
     scene.given((C, SOURCE))
     assert claimed(scene, {R: {"VCPU": 1}}, doubling=Doubling.MAXIMUM).resources == SOURCE
     assert scene.seen() == [READ]
     scene.settled()
 
 
-def test_s_75_without_a_move_what_somebody_holds_stays(scene: Scene) -> None:
+def test_without_a_move_what_somebody_holds_stays(scene: Scene) -> None:
     scene.given((C, SOURCE))
     with pytest.raises(ConsumerChanged, match="holds something already"):
         claimed(scene)

@@ -1,4 +1,4 @@
-"""Scenarios S-85, S-87 and S-88: consumers that go, and nodes that are taken out of service."""
+"""Consumers that go, and nodes that are taken out of service."""
 
 import re
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 # --- one consumer ---------------------------------------------------------------------------------
 
 
-def test_s_85_a_consumer_that_is_absent_is_not_written(scene: Scene) -> None:
+def test_a_consumer_that_is_absent_is_not_written(scene: Scene) -> None:
     assert delete(scene.client, C) is Deleted.ABSENT
     assert scene.seen() == [READ]
     scene.settled()
@@ -94,7 +94,7 @@ def test_a_delete_whose_answer_was_lost(scene: Scene, applied: bool) -> None:
     assert scene.placement.count("PUT") == 1
 
 
-def test_s_87_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(scene: Scene) -> None:
+def test_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(scene: Scene) -> None:
     scene.given((C, {**TWO, **VF}))
     assert set(of_tree(scene.client, R)) == {C}
     scene.placement.clear()
@@ -110,7 +110,7 @@ def test_s_87_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(sc
     "lost",
     [faults.read_timeout(applied=True), faults.read_timeout(), faults.html(502, applied=True)],
 )
-def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(
+def test_a_forced_delete_is_repeated_when_its_answer_was_lost(
     scene: Scene, lost: faults.Action
 ) -> None:
     scene.given((C, TWO))
@@ -124,7 +124,7 @@ def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(
     ("fault", "error"),
     [(faults.answer(403), PlacementRefused), (faults.refused(), PlacementUnreachable)],
 )
-def test_s_87_a_forced_delete_that_was_refused(
+def test_a_forced_delete_that_was_refused(
     scene: Scene, fault: faults.Action, error: type[Exception]
 ) -> None:
     scene.given((C, TWO))
@@ -154,7 +154,7 @@ def settled_without_the_node(
     scene.settled(consumers, moved)  # type: ignore[arg-type]
 
 
-def test_s_88_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(scene: Scene) -> None:
+def test_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(scene: Scene) -> None:
     scene.given((C, {**TWO, **VF, **AWAY, SS: {"DISK_GB": 10}}), (D, TWO))
     result = decommission(scene.client, R, known=[C, D])
     assert result == Decommissioned(Released({C: 2, D: 1}, {}), [PF0, N0, R], {}, {})
@@ -179,7 +179,7 @@ def test_s_88_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(sce
     scene.settled()
 
 
-def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> None:
+def test_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> None:
     scene.given((C, TWO), (M, {N0: {"CUSTOM_HUGE": 1}}))
     result = decommission(scene.client, R, known=[C])
     assert result.unknown == {M: [N0]}
@@ -195,14 +195,14 @@ def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> No
     assert decommission(scene.client, R, known=[]).deleted == [N0, R]
 
 
-def test_s_88_evacuated_consumers_keep_what_they_have_elsewhere(scene: Scene) -> None:
+def test_evacuated_consumers_keep_what_they_have_elsewhere(scene: Scene) -> None:
     scene.given((C, {**TWO, **AWAY}))
     result = decommission(scene.client, R, known=[], evacuated=[C])
     assert (result.released.done, result.complete) == ({C: 1}, True)
     settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
 
 
-def test_s_88_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> None:
+def test_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> None:
     scene.given((C, TWO))
     result = decommission(scene.client, R, known=[C], owned={R, PF0})
     assert (result.deleted, list(result.kept)) == ([PF0], [N0, R])
@@ -210,7 +210,7 @@ def test_s_88_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> N
     assert scene.placement.count("DELETE") == 1
 
 
-def test_s_88_a_child_or_a_consumer_that_came_meanwhile(scene: Scene) -> None:
+def test_a_child_or_a_consumer_that_came_meanwhile(scene: Scene) -> None:
     scene.placement.faults.add(
         faults.before(lambda _: scene.other.create_provider("new", parent=N0)),
         method="DELETE",
@@ -228,7 +228,7 @@ def test_s_88_a_child_or_a_consumer_that_came_meanwhile(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_s_88_a_provider_whose_delete_was_not_answered_is_deleted_once_more(
+def test_a_provider_whose_delete_was_not_answered_is_deleted_once_more(
     scene: Scene, applied: bool
 ) -> None:
     scene.placement.faults.add(faults.cut(applied=applied), method="DELETE", path=N0)
@@ -237,7 +237,7 @@ def test_s_88_a_provider_whose_delete_was_not_answered_is_deleted_once_more(
     settled_without_the_node(scene, {})
 
 
-def test_s_88_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scene) -> None:
+def test_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scene) -> None:
     scene.given((C, TWO), (D, {**VF, **AWAY}))
     scene.placement.faults.add(faults.answer(503), method="PUT", path=C, times=None)
     result = decommission(scene.client, R, known=[C, D])
@@ -250,7 +250,7 @@ def test_s_88_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scen
     )
 
 
-def test_s_88_a_node_below_somebody_elses_rack(scene: Scene) -> None:
+def test_a_node_below_somebody_elses_rack(scene: Scene) -> None:
     rack = scene.other.create_provider("rack")
     for node in (R, H):
         scene.other.reparent(node, rack)

@@ -1,4 +1,4 @@
-"""Scenarios S-82 to S-84: all that one consumer holds becomes another's."""
+"""All that one consumer holds becomes another's."""
 
 import logging
 from collections.abc import Callable
@@ -33,14 +33,14 @@ def moved(scene: Scene, expected: Holdings | None = None, **more: Any) -> Moved:
     return move(scene.client, C, M, expected=expected, **more)
 
 
-def test_s_82_one_request_gives_all_to_the_target(scene: Scene) -> None:
+def test_one_request_gives_all_to_the_target(scene: Scene) -> None:
     scene.given((C, HELD), (D, OTHER))
     assert moved(scene) == Moved(HELD, already=False)
     assert scene.seen() == [*READ, f"{POST} -> 204"]
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
 
 
-def test_s_82_what_was_moved_before_is_recognised_by_what_was_expected(scene: Scene) -> None:
+def test_what_was_moved_before_is_recognised_by_what_was_expected(scene: Scene) -> None:
     scene.given((C, HELD))
     moved(scene)
     scene.begin()
@@ -50,7 +50,7 @@ def test_s_82_what_was_moved_before_is_recognised_by_what_was_expected(scene: Sc
 
 
 @pytest.mark.parametrize("expected", [None, OTHER])
-def test_s_82_whatever_else_the_target_holds_is_not_taken_for_it(
+def test_whatever_else_the_target_holds_is_not_taken_for_it(
     scene: Scene, expected: Holdings | None
 ) -> None:
     scene.given((M, HELD))
@@ -61,7 +61,7 @@ def test_s_82_whatever_else_the_target_holds_is_not_taken_for_it(
 
 
 @pytest.mark.parametrize("expected", [None, HELD])
-def test_s_83_nothing_is_not_moved_because_it_would_leave_a_phantom(
+def test_nothing_is_not_moved_because_it_would_leave_a_phantom(
     scene: Scene, expected: Holdings | None
 ) -> None:
     with pytest.raises(NothingToMove, match="holds nothing either"):
@@ -73,7 +73,7 @@ def test_s_83_nothing_is_not_moved_because_it_would_leave_a_phantom(
 @pytest.mark.parametrize(
     "lost", [faults.read_timeout(applied=True), faults.html(504, applied=True)]
 )
-def test_s_84_a_move_whose_answer_was_lost_is_looked_for(scene: Scene, lost: faults.Action) -> None:
+def test_a_move_whose_answer_was_lost_is_looked_for(scene: Scene, lost: faults.Action) -> None:
     scene.given((C, HELD))
     scene.placement.faults.add(lost, method="POST")
     assert moved(scene) == Moved(HELD, already=False)
@@ -83,7 +83,7 @@ def test_s_84_a_move_whose_answer_was_lost_is_looked_for(scene: Scene, lost: fau
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
 
 
-def test_s_84_a_move_that_was_not_applied_raises_what_happened_to_it(scene: Scene) -> None:
+def test_a_move_that_was_not_applied_raises_what_happened_to_it(scene: Scene) -> None:
     scene.given((C, HELD))
     scene.placement.faults.add(faults.cut(), method="POST")
     with pytest.raises(PlacementUnreachable):

@@ -1,4 +1,4 @@
-"""Scenario S-89: what projects and users have, for limits and for quota."""
+"""What projects and users have, for limits and for quota."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def other_users(scene: Scene) -> None:
     scene.other.call("PUT", f"/allocations/{D}", body)
 
 
-def test_s_89_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
+def test_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "PCPU": 3, "MEMORY_MB": 64}, SS: {"DISK_GB": 7}}))
     assert usages_for_quota(scene.client, PROJECT) == QuotaUsages(QuotaUsage(5, 64), None)
     assert scene.seen() == [f"GET usages?project_id={PROJECT} -> 200"]
@@ -35,14 +35,14 @@ def test_s_89_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
     scene.settled()
 
 
-def test_s_89_who_has_nothing_has_nothing(scene: Scene) -> None:
+def test_who_has_nothing_has_nothing(scene: Scene) -> None:
     assert usages_for_limits(scene.client, PROJECT) == {}
     assert usages_for_quota(scene.client, PROJECT, USER) == QuotaUsages(
         QuotaUsage(0, 0), QuotaUsage(0, 0)
     )
 
 
-def test_s_89_a_user_is_counted_too_if_asked_for(scene: Scene) -> None:
+def test_a_user_is_counted_too_if_asked_for(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "MEMORY_MB": 64}}))
     other_users(scene)
     scene.begin()
@@ -58,7 +58,7 @@ def test_s_89_a_user_is_counted_too_if_asked_for(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("fault", [faults.refused(), faults.reset(), faults.html(503)])
-def test_s_89_an_outage_is_waited_for_three_times(scene: Scene, fault: faults.Action) -> None:
+def test_an_outage_is_waited_for_three_times(scene: Scene, fault: faults.Action) -> None:
     scene.given((C, {R: {"VCPU": 2}}))
     scene.placement.faults.add(fault, method="GET", times=3)
     assert usages_for_limits(scene.client, PROJECT) == {"VCPU": 2}

@@ -1,6 +1,4 @@
-"""What older layouts count on the root moves to children: drivers.md 5, R1 and R3, scenarios 20,
-21, 23 and 26.
-"""
+"""What older layouts count on the root moves to children."""
 
 from typing import Any
 
@@ -56,7 +54,7 @@ USERS = {A: {"VGPU": 1}, B: {"VGPU": 2}}
 DEVICES = host_of(parent(P06, {T1: 6}, [A, B]), parent(P07, {T1: 7}, [B, None]))
 
 
-def test_s_20_vgpus_of_the_root_move_to_the_parents_with_their_allocations(
+def test_vgpus_of_the_root_move_to_the_parents_with_their_allocations(
     grown: Any, placement: PlacementServer
 ) -> None:
     agent = grown(VGPUS, USERS, DEVICES)
@@ -87,7 +85,7 @@ def test_s_20_vgpus_of_the_root_move_to_the_parents_with_their_allocations(
     ],
     ids=["no guest of that name", "fewer devices than it has", "devices of another type"],
 )
-def test_s_21_a_consumer_whose_devices_are_not_found_refuses_the_start(
+def test_a_consumer_whose_devices_are_not_found_refuses_the_start(
     devices: Any, grown: Any, placement: PlacementServer
 ) -> None:
     agent = grown(VGPUS, USERS, devices)
@@ -120,7 +118,7 @@ def test_parents_that_could_not_be_listed_leave_the_root_as_it_is(
     assert placement.dump()["consumers"] == before["consumers"]
 
 
-def test_s_23_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(
+def test_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(
     grown: Any, placement: PlacementServer
 ) -> None:
     agent = grown(
@@ -158,7 +156,7 @@ def test_contexts_that_have_nowhere_to_go_refuse_the_start(
     assert holdings(placement) == {A: {NAME: {CONTEXT: amount}}}
 
 
-def test_s_26_a_conflict_has_everything_read_and_computed_again(
+def test_a_conflict_has_everything_read_and_computed_again(
     grown: Any, placement: PlacementServer
 ) -> None:
     agent = grown(VGPUS, {A: {"VGPU": 1}}, DEVICES)
@@ -175,7 +173,7 @@ def test_s_26_a_conflict_has_everything_read_and_computed_again(
     }
 
 
-def test_s_26_the_fourth_conflict_leaves_the_tree_as_it_was(
+def test_the_fourth_conflict_leaves_the_tree_as_it_was(
     grown: Any, placement: PlacementServer
 ) -> None:
     agent = grown(VGPUS, USERS, DEVICES)

@@ -1,6 +1,4 @@
-"""Claims while the tree meets conflicts and reshapes: S98 and S99 of resource-tracker.md; S-numbers
-with a dash are placement.md's.
-"""
+"""Claims while the tree meets conflicts and reshapes."""
 
 from typing import Any
 
@@ -41,7 +39,7 @@ def conflicting(agent: AgentUnderTest, placement: PlacementServer, times: int | 
     )
 
 
-def test_s98_three_conflicts_are_waited_out_while_claims_go_on(
+def test_three_conflicts_are_waited_out_while_claims_go_on(
     node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[int] = []
@@ -63,7 +61,7 @@ def test_s98_three_conflicts_are_waited_out_while_claims_go_on(
     assert not dirty(node_a)
 
 
-def test_s98_four_conflicts_leave_the_node_dirty_until_the_next_audit(
+def test_four_conflicts_leave_the_node_dirty_until_the_next_audit(
     node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.audit.node_audit.conflict_wait", lambda _attempt, _cancelled: False)
@@ -73,7 +71,7 @@ def test_s98_four_conflicts_leave_the_node_dirty_until_the_next_audit(
     assert (node_a.cycle().state, dirty(node_a)) == ("changed", False)
 
 
-def test_s98_no_wait_between_attempts_is_longer_than_two_seconds() -> None:
+def test_no_wait_between_attempts_is_longer_than_two_seconds() -> None:
     assert [
         max(retry._seconds(attempt, retry.LEAST_WAIT, retry.LONGEST_WAIT) for _ in range(500)) <= 2
         for attempt in (1, 2, 3)
@@ -91,7 +89,7 @@ class Splitting(ScriptedDriver):
         super().shape(tree, facts, allocations)
 
 
-def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(
+def test_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(
     host: Host, placement: PlacementServer
 ) -> None:
     agent = host(driver=Splitting(shaped({"VCPU": total(16)})))

@@ -1,4 +1,4 @@
-"""Scenarios S-94 to S-101: a database that went back, clocks that jump, reads that race, operators
+"""A database that went back, clocks that jump, reads that race, operators
 who move things.
 """
 
@@ -43,10 +43,10 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-# --- S-94, S-95: a restored database --------------------------------------------------------------
+# --- a restored database --------------------------------------------------------------------------
 
 
-def test_s_94_a_database_that_went_back_is_read_anew_and_told_once(
+def test_a_database_that_went_back_is_read_anew_and_told_once(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     backup, old = placement.snapshot(), placement.other.generation(ROOT)
@@ -69,7 +69,7 @@ def test_s_94_a_database_that_went_back_is_read_anew_and_told_once(
     assert len(warnings(agent_log)) == 1
 
 
-def test_s_94_a_new_process_finds_out_just_the_same(
+def test_a_new_process_finds_out_just_the_same(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     backup = placement.snapshot()
@@ -101,7 +101,7 @@ def disguised(host: Host, placement: PlacementServer) -> AgentUnderTest:
     return agent
 
 
-def test_s_95_the_same_generation_with_other_contents_is_not_seen_until_everything_is_read(
+def test_the_same_generation_with_other_contents_is_not_seen_until_everything_is_read(
     disguised: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     assert disguised.cycle().state == "in-sync"
@@ -115,7 +115,7 @@ def test_s_95_the_same_generation_with_other_contents_is_not_seen_until_everythi
     settled(disguised, placement, agent_log, {NAME: node(MORE)})
 
 
-def test_s_95_a_change_writes_the_whole_inventory_whatever_was_believed_to_be_there(
+def test_a_change_writes_the_whole_inventory_whatever_was_believed_to_be_there(
     disguised: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     disguised.driver.script = shaped({**HAS, "VCPU": total(20)})
@@ -124,7 +124,7 @@ def test_s_95_a_change_writes_the_whole_inventory_whatever_was_believed_to_be_th
     settled(disguised, placement, agent_log, {NAME: node({**HAS, "VCPU": total(20)})})
 
 
-def test_s_95_age_alone_has_everything_read_one_day(
+def test_age_alone_has_everything_read_one_day(
     disguised: AgentUnderTest,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,
@@ -141,10 +141,10 @@ def test_s_95_age_alone_has_everything_read_one_day(
     settled(disguised, placement, agent_log, {NAME: node(MORE)})
 
 
-# --- S-96: clocks ---------------------------------------------------------------------------------
+# --- clocks ---------------------------------------------------------------------------------------
 
 
-def test_s_96_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothing_up(
+def test_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothing_up(
     host: Host,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,
@@ -174,10 +174,10 @@ def test_s_96_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothi
     settled(agent, placement, agent_log, {NAME: node(HAS, aggregates={aggregate})})
 
 
-# --- S-97: reads that race ------------------------------------------------------------------------
+# --- reads that race ------------------------------------------------------------------------------
 
 
-def test_s_97_what_changes_between_the_three_reads_is_read_again(
+def test_what_changes_between_the_three_reads_is_read_again(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     other = placement.other
@@ -189,7 +189,7 @@ def test_s_97_what_changes_between_the_three_reads_is_read_again(
     settled(node_a, placement, agent_log, {NAME: node(HAS, "CUSTOM_RACK7")})
 
 
-def test_s_97_a_provider_that_never_holds_still_is_not_written(
+def test_a_provider_that_never_holds_still_is_not_written(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     other, totals = placement.other, iter(range(100, 1000))
@@ -211,7 +211,7 @@ def test_s_97_a_provider_that_never_holds_still_is_not_written(
     settled(node_a, placement, agent_log, {NAME: node(HAS)})
 
 
-# --- S-99, S-100: operators -----------------------------------------------------------------------
+# --- operators ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def with_device(host: Host, placement: PlacementServer) -> AgentUnderTest:
 TREE = {NAME: node(HAS), "N0": Want(CELL, NAME), "N1": Want(CELL, NAME), "PF0": Want(VF, "N0")}
 
 
-def test_s_99_a_child_that_an_operator_renamed_gets_its_name_back(
+def test_a_child_that_an_operator_renamed_gets_its_name_back(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     generation = placement.other.generation(PF0)
@@ -238,7 +238,7 @@ def test_s_99_a_child_that_an_operator_renamed_gets_its_name_back(
     settled(with_device, placement, agent_log, TREE)
 
 
-def test_s_99_somebody_elses_child_may_have_any_name(
+def test_somebody_elses_child_may_have_any_name(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     foreign = placement.other.create_provider("BW", parent=ROOT)
@@ -252,7 +252,7 @@ def test_s_99_somebody_elses_child_may_have_any_name(
     settled(with_device, placement, agent_log, TREE | {"BW2": Want({}, NAME)})
 
 
-def test_s_100_a_child_that_an_operator_moved_is_moved_back(
+def test_a_child_that_an_operator_moved_is_moved_back(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.reparent(PF0, N1)
@@ -263,7 +263,7 @@ def test_s_100_a_child_that_an_operator_moved_is_moved_back(
     settled(with_device, placement, agent_log, TREE)
 
 
-def test_s_100_a_driver_that_follows_the_operator_has_peace(
+def test_a_driver_that_follows_the_operator_has_peace(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.reparent(PF0, N1)
@@ -275,7 +275,7 @@ def test_s_100_a_driver_that_follows_the_operator_has_peace(
     settled(with_device, placement, agent_log, TREE | {"PF0": Want(VF, "N1")})
 
 
-def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
+def test_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     old = PlacementServer(max_version="1.36")
@@ -307,10 +307,10 @@ def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     old.close()
 
 
-# --- S-101: stopped in the middle -----------------------------------------------------------------
+# --- stopped in the middle ------------------------------------------------------------------------
 
 
-def test_s_101_a_daemon_that_stopped_between_two_providers_goes_on_where_it_was(
+def test_a_daemon_that_stopped_between_two_providers_goes_on_where_it_was(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(MORE, {"PF0": (NAME, VF)})

@@ -1,4 +1,4 @@
-"""Scenarios S-50 to S-51d: providers that the node no longer has, and those that vanish by
+"""Providers that the node no longer has, and those that vanish by
 themselves.
 """
 
@@ -53,7 +53,7 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in log.records if one.levelno == logging.WARNING]
 
 
-def test_s_50_children_are_deleted_before_their_parents(
+def test_children_are_deleted_before_their_parents(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -75,7 +75,7 @@ def test_s_50_children_are_deleted_before_their_parents(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_50_a_new_process_deletes_what_an_earlier_one_made(
+def test_a_new_process_deletes_what_an_earlier_one_made(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -89,7 +89,7 @@ def test_s_50_a_new_process_deletes_what_an_earlier_one_made(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51_a_provider_in_use_is_held_and_everything_else_goes_on(
+def test_a_provider_in_use_is_held_and_everything_else_goes_on(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     consumer = placement.other.claim({PF0: {"SRIOV_NET_VF": 1}, ROOT: {"VCPU": 2}})
@@ -146,7 +146,7 @@ def test_s_51_a_provider_in_use_is_held_and_everything_else_goes_on(
     )
 
 
-def test_s_51_what_is_held_is_held_over_a_restart(
+def test_what_is_held_is_held_over_a_restart(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     consumer = placement.other.claim({PF0: {"SRIOV_NET_VF": 1}})
@@ -161,7 +161,7 @@ def test_s_51_what_is_held_is_held_over_a_restart(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"}, consumers={})
 
 
-def test_s_51_a_held_provider_that_comes_back_is_given_free_again(
+def test_a_held_provider_that_comes_back_is_given_free_again(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.claim({PF0: {"SRIOV_NET_VF": 1}})
@@ -176,7 +176,7 @@ def test_s_51_a_held_provider_that_comes_back_is_given_free_again(
     settled(nested, placement, agent_log, WITH_CHILDREN, before=before)
 
 
-def test_s_51a_a_delete_whose_answer_was_lost_is_no_error_in_the_next_cycle(
+def test_a_delete_whose_answer_was_lost_is_no_error_in_the_next_cycle(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -193,7 +193,7 @@ def test_s_51a_a_delete_whose_answer_was_lost_is_no_error_in_the_next_cycle(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51a_a_delete_whose_answer_was_lost_before_a_restart(
+def test_a_delete_whose_answer_was_lost_before_a_restart(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -206,7 +206,7 @@ def test_s_51a_a_delete_whose_answer_was_lost_before_a_restart(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51a_a_lost_answer_beside_deletes_that_were_done(
+def test_a_lost_answer_beside_deletes_that_were_done(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(ROOT_INVENTORY, {f"PF{n}": (NAME, VF) for n in range(3)}))
@@ -221,7 +221,7 @@ def test_s_51a_a_lost_answer_beside_deletes_that_were_done(
     settled(agent, placement, agent_log, {}, before=before, gone={"PF0", "PF1", "PF2"})
 
 
-def test_s_51a_a_delete_that_was_not_applied_is_sent_again(
+def test_a_delete_that_was_not_applied_is_sent_again(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -237,7 +237,7 @@ def test_s_51a_a_delete_that_was_not_applied_is_sent_again(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51a_a_delete_of_what_is_gone_already_is_a_success(
+def test_a_delete_of_what_is_gone_already_is_a_success(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     before = placement.dump()
@@ -255,7 +255,7 @@ def test_s_51a_a_delete_of_what_is_gone_already_is_a_success(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51b_a_child_deleted_behind_our_back_is_made_again_with_its_uuid_and_contents(
+def test_a_child_deleted_behind_our_back_is_made_again_with_its_uuid_and_contents(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.delete_provider(PF0)
@@ -272,7 +272,7 @@ def test_s_51b_a_child_deleted_behind_our_back_is_made_again_with_its_uuid_and_c
     settled(nested, placement, agent_log, {"PF0": WITH_CHILDREN["PF0"]}, before=before)
 
 
-def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(
+def test_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     chosen = new_uuid()
@@ -289,7 +289,7 @@ def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(
     settled(agent, placement, agent_log, {NAME: node(ROOT_INVENTORY), "PF0": Want({}, NAME)})
 
 
-def test_s_51c_a_child_deleted_between_reading_and_writing_is_made_again_in_the_same_cycle(
+def test_a_child_deleted_between_reading_and_writing_is_made_again_in_the_same_cycle(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     more = {"SRIOV_NET_VF": total(8)}
@@ -315,7 +315,7 @@ def test_s_51c_a_child_deleted_between_reading_and_writing_is_made_again_in_the_
     )
 
 
-def test_s_51d_a_whole_tree_deleted_behind_our_back_is_made_again_and_told(
+def test_a_whole_tree_deleted_behind_our_back_is_made_again_and_told(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     other = placement.other

@@ -1,4 +1,4 @@
-"""Contexts of encrypted memory in Placement: drivers.md 2.1, scenarios 12 and 13."""
+"""Contexts of encrypted memory in Placement."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def traits(placement: PlacementServer) -> dict[str, set[str]]:
     }
 
 
-def test_s_12_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(
+def test_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(
     made: Any, placement: PlacementServer
 ) -> None:
     made(OPEN).once()
@@ -48,7 +48,7 @@ def test_s_12_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"sev": 0}])
-def test_s_13_children_of_a_host_that_encrypts_nothing_are_removed(
+def test_children_of_a_host_that_encrypts_nothing_are_removed(
     nothing: Any, made: Any, placement: PlacementServer
 ) -> None:
     made(OPEN).once()

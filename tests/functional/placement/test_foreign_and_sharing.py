@@ -1,4 +1,4 @@
-"""Scenarios S-44 to S-49: providers of somebody else below the node, and those that share with it
+"""Providers of somebody else below the node, and those that share with it
 from outside.
 """
 
@@ -62,7 +62,7 @@ def disk_unless_shared(tree: ProviderTree) -> None:
 # --- somebody else's children ---------------------------------------------------------------------
 
 
-def test_s_44_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
+def test_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     bandwidth(placement)
@@ -95,7 +95,7 @@ def test_s_44_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
 
 
 @pytest.mark.parametrize("edit", ["inventory", "traits", "rename", "parent"])
-def test_s_44_what_a_driver_does_to_a_foreign_provider_is_undone_and_told(
+def test_what_a_driver_does_to_a_foreign_provider_is_undone_and_told(
     edit: str,
     node_a: AgentUnderTest,
     placement: PlacementServer,
@@ -131,7 +131,7 @@ def test_s_44_what_a_driver_does_to_a_foreign_provider_is_undone_and_told(
     )
 
 
-def test_s_45_a_child_of_ours_with_a_foreign_one_below_stays_without_inventory(
+def test_a_child_of_ours_with_a_foreign_one_below_stays_without_inventory(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(
@@ -159,7 +159,7 @@ def test_s_45_a_child_of_ours_with_a_foreign_one_below_stays_without_inventory(
     )
 
 
-def test_s_45_a_foreign_child_that_comes_between_reading_and_deleting(
+def test_a_foreign_child_that_comes_between_reading_and_deleting(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(INVENTORY, {"N0": (NAME, {"PCPU": total(4)})})
@@ -187,7 +187,7 @@ def test_s_45_a_foreign_child_that_comes_between_reading_and_deleting(
     )
 
 
-def test_s_45_our_child_goes_as_soon_as_the_foreign_one_is_gone(
+def test_our_child_goes_as_soon_as_the_foreign_one_is_gone(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(INVENTORY, {"N0": (NAME, {})})
@@ -216,7 +216,7 @@ def sharing(host: Host, placement: PlacementServer) -> AgentUnderTest:
     return agent
 
 
-def test_s_46_a_shared_disk_takes_the_place_of_the_local_one(
+def test_a_shared_disk_takes_the_place_of_the_local_one(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     storage(placement)
@@ -244,7 +244,7 @@ def test_s_46_a_shared_disk_takes_the_place_of_the_local_one(
     )
 
 
-def test_s_46_a_shared_disk_while_the_local_one_is_in_use(
+def test_a_shared_disk_while_the_local_one_is_in_use(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     consumer = placement.other.claim({ROOT: {"VCPU": 1, "DISK_GB": 20}})
@@ -266,7 +266,7 @@ def test_s_46_a_shared_disk_while_the_local_one_is_in_use(
     )
 
 
-def test_s_47_the_local_disk_comes_back_when_the_shared_one_leaves(
+def test_the_local_disk_comes_back_when_the_shared_one_leaves(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     storage(placement)
@@ -291,7 +291,7 @@ def test_s_47_the_local_disk_comes_back_when_the_shared_one_leaves(
     )
 
 
-def test_s_47_the_local_disk_comes_back_when_the_node_leaves_the_aggregate(
+def test_the_local_disk_comes_back_when_the_node_leaves_the_aggregate(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     storage(placement)
@@ -403,7 +403,7 @@ def test_a_reread_asks_for_sharing_providers_too(
     )
 
 
-def test_s_48_many_aggregates_are_asked_for_in_short_queries(
+def test_many_aggregates_are_asked_for_in_short_queries(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     aggregates = sorted(str(uuid.uuid4()) for _ in range(450))
@@ -428,7 +428,7 @@ def uuid_list(query: str) -> list[str]:
     return parse_qs(query)["member_of"][0].removeprefix("in:").split(",")
 
 
-def test_s_49_a_nested_sharing_provider_is_a_root_in_the_view_and_its_tree_is_left_alone(
+def test_a_nested_sharing_provider_is_a_root_in_the_view_and_its_tree_is_left_alone(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     above = placement.other.create_provider("storage-tower")

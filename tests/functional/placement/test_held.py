@@ -1,6 +1,4 @@
-"""What is gone from the node and still used, when more than one thing is (placement.md
-4.4, S-24).
-"""
+"""What is gone from the node and still used, when more than one thing is."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Scenarios S-92 and S-93: what the identity service has to do with it, with a real keystone."""
+"""What the identity service has to do with it, with a real keystone."""
 
 import logging
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ def lost(agent: AgentUnderTest) -> str:
     return problems[0].message
 
 
-def test_s_92_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once_it_is_there(
+def test_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once_it_is_there(
     agent: AgentUnderTest,
     auth: Counting,
     clock: Clock,
@@ -131,7 +131,7 @@ def test_s_92_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once
 
 
 @pytest.mark.parametrize("way", ["expired", "revoked"])
-def test_s_93_a_token_that_is_no_longer_good_costs_one_authentication_and_no_word(
+def test_a_token_that_is_no_longer_good_costs_one_authentication_and_no_word(
     way: str,
     agent: AgentUnderTest,
     auth: Counting,
@@ -152,7 +152,7 @@ def test_s_93_a_token_that_is_no_longer_good_costs_one_authentication_and_no_wor
     settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
 
 
-def test_s_93_a_write_is_repeated_with_the_new_token_as_well(
+def test_a_write_is_repeated_with_the_new_token_as_well(
     agent: AgentUnderTest,
     auth: Counting,
     keystone: Keystone,

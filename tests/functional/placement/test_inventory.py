@@ -1,4 +1,4 @@
-"""Scenarios S-15 to S-32: what the agent writes of inventories, and what it does when that meets
+"""What the agent writes of inventories, and what it does when that meets
 somebody else.
 """
 
@@ -55,7 +55,7 @@ def saved_contents(agent: AgentUnderTest, root: str) -> object:
 # --- what is written ------------------------------------------------------------------------------
 
 
-def test_s_15_a_changed_total_is_one_guarded_put(
+def test_a_changed_total_is_one_guarded_put(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     bystander = placement.other.create_provider("bystander")
@@ -70,7 +70,7 @@ def test_s_15_a_changed_total_is_one_guarded_put(
     settled(node_a, placement, agent_log, {NAME: node(wanted)}, before=before)
 
 
-def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
+def test_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     stored = {"VCPU": total(16, allocation_ratio=4.0)}
@@ -83,7 +83,7 @@ def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
     settled(agent, placement, agent_log, {NAME: node(stored)})
 
 
-def test_s_17_a_field_that_the_driver_adds_is_a_change(
+def test_a_field_that_the_driver_adds_is_a_change(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped({"VCPU": {"total": 16, "max_unit": 16}}))
@@ -97,7 +97,7 @@ def test_s_17_a_field_that_the_driver_adds_is_a_change(
     settled(agent, placement, agent_log, {NAME: node({"VCPU": total(16, reserved=2)})})
 
 
-def test_s_18_a_class_that_the_driver_drops_goes(
+def test_a_class_that_the_driver_drops_goes(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped({"VCPU": total(16)})
@@ -107,7 +107,7 @@ def test_s_18_a_class_that_the_driver_drops_goes(
     settled(node_a, placement, agent_log, {NAME: node({"VCPU": total(16)})})
 
 
-def test_s_19_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
+def test_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped({"VCPU": total(16, allocation_ratio=4.0, reserved=1)}))
@@ -122,7 +122,7 @@ def test_s_19_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
     settled(agent, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_20_a_class_with_a_total_of_0_is_left_out(
+def test_a_class_with_a_total_of_0_is_left_out(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped({**GIVEN, "VGPU": total(2)})
@@ -134,7 +134,7 @@ def test_s_20_a_class_with_a_total_of_0_is_left_out(
     settled(node_a, placement, agent_log, {NAME: node(GIVEN)})
 
 
-def test_s_20_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
+def test_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped({**GIVEN, "VGPU": total(2)})
@@ -157,7 +157,7 @@ def test_s_20_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
         ),
     ],
 )
-def test_s_21_s_22_a_record_that_could_not_be_used_is_rejected_locally(
+def test_a_record_that_could_not_be_used_is_rejected_locally(
     node_a: AgentUnderTest,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,
@@ -183,7 +183,7 @@ def test_s_21_s_22_a_record_that_could_not_be_used_is_rejected_locally(
     )
 
 
-def test_s_23_a_custom_class_is_ensured_once(
+def test_a_custom_class_is_ensured_once(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped({**GIVEN, "CUSTOM_FPGA_X": total(1)})
@@ -204,7 +204,7 @@ def test_s_23_a_custom_class_is_ensured_once(
 # --- what is in use -------------------------------------------------------------------------------
 
 
-def test_s_24_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
+def test_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(GIVEN, {"PF0": (NAME, {"SRIOV_NET_VF": total(4)})})
@@ -239,7 +239,7 @@ def test_s_24_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
     settled(node_a, placement, agent_log, {NAME: node(grown), "PF0": Want({}, NAME)})
 
 
-def test_s_25_a_total_below_what_is_used_is_written_and_warned_of_once(
+def test_a_total_below_what_is_used_is_written_and_warned_of_once(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.claim({ROOT: {"VCPU": 8}})
@@ -268,7 +268,7 @@ def test_s_25_a_total_below_what_is_used_is_written_and_warned_of_once(
 # --- somebody else writes too ---------------------------------------------------------------------
 
 
-def test_s_26_a_claim_between_read_and_write_is_read_again_and_planned_anew(
+def test_a_claim_between_read_and_write_is_read_again_and_planned_anew(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -293,7 +293,7 @@ def test_s_26_a_claim_between_read_and_write_is_read_again_and_planned_anew(
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_s_27_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
+def test_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -315,7 +315,7 @@ def test_s_27_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
     )
 
 
-def test_s_28_a_write_that_was_applied_without_an_answer_is_found_and_not_repeated(
+def test_a_write_that_was_applied_without_an_answer_is_found_and_not_repeated(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -333,7 +333,7 @@ def test_s_28_a_write_that_was_applied_without_an_answer_is_found_and_not_repeat
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_29_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
+def test_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -347,7 +347,7 @@ def test_s_29_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_29_only_the_provider_that_was_written_is_read_again(
+def test_only_the_provider_that_was_written_is_read_again(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     child = {"SRIOV_NET_VF": total(4)}
@@ -363,7 +363,7 @@ def test_s_29_only_the_provider_that_was_written_is_read_again(
     settled(agent, placement, agent_log, {NAME: node(wanted), "PF0": Want(child, NAME)})
 
 
-def test_s_29_what_is_in_doubt_stays_so_until_it_was_read(
+def test_what_is_in_doubt_stays_so_until_it_was_read(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -379,7 +379,7 @@ def test_s_29_what_is_in_doubt_stays_so_until_it_was_read(
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(
+def test_a_conflict_on_one_node_costs_the_other_nothing(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     other_root = "5f9c2a34-7d1e-4a8b-9c46-000000000002"
@@ -407,7 +407,7 @@ def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(
     )
 
 
-def test_s_31_the_html_page_of_a_proxy_counts_as_an_outage(
+def test_the_html_page_of_a_proxy_counts_as_an_outage(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(18), **MEMORY}
@@ -428,7 +428,7 @@ def test_s_31_the_html_page_of_a_proxy_counts_as_an_outage(
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_32_an_inventory_edited_by_hand_is_set_back_and_told(
+def test_an_inventory_edited_by_hand_is_set_back_and_told(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"VCPU": total(16, allocation_ratio=4.0), **MEMORY}

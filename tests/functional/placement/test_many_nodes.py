@@ -1,4 +1,4 @@
-"""Scenario S-98: a daemon with two thousand nodes."""
+"""A daemon with two thousand nodes."""
 
 import sqlite3
 from contextlib import closing
@@ -83,7 +83,7 @@ def two_thousand(host: Host, placement: PlacementServer) -> AgentUnderTest:
     return agent
 
 
-def test_s_98_a_period_of_two_thousand_nodes_costs_one_request(
+def test_a_period_of_two_thousand_nodes_costs_one_request(
     two_thousand: AgentUnderTest,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""Mediated devices in Placement: drivers.md 2.1, scenarios 7 to 11."""
+"""Mediated devices in Placement."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def places(placement: PlacementServer) -> dict[str, str]:
     }
 
 
-def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(
+def test_devices_that_exist_and_those_that_can_be_made_count_together(
     made: Any, placement: PlacementServer
 ) -> None:
     agent = made(host_of(parent(P06, {T1: 14}, [None, None])), MdevType(T1))
@@ -57,7 +57,7 @@ def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(
     assert agent.once().state == "in-sync"
 
 
-def test_s_08_each_parent_counts_its_type_by_the_class_of_that(
+def test_each_parent_counts_its_type_by_the_class_of_that(
     made: Any, placement: PlacementServer
 ) -> None:
     both = {T1: 16, T2: 8}
@@ -73,7 +73,7 @@ def test_s_08_each_parent_counts_its_type_by_the_class_of_that(
     }
 
 
-def test_s_10_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(
+def test_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(
     made: Any, placement: PlacementServer
 ) -> None:
     parents = parent(P06, {T1: 16}), parent(P07, {T1: 16})
@@ -87,7 +87,7 @@ def test_s_10_the_parent_in_which_the_most_instances_are_reached_has_the_remaind
     assert names(placement) == {CHILD_06}
 
 
-def test_s_11_a_parent_that_is_gone_goes_and_one_in_use_is_held(
+def test_a_parent_that_is_gone_goes_and_one_in_use_is_held(
     made: Any, placement: PlacementServer
 ) -> None:
     agent = made(host_of(parent(P06, {T1: 16}), parent(P07, {T1: 16})), MdevType(T1))
@@ -194,7 +194,7 @@ def test_the_providers_that_nova_made_are_taken_over_by_their_names(
 
 
 @pytest.mark.parametrize("used", [0, 3])
-def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_taken_over(
+def test_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_taken_over(
     used: int, made: Any, placement: PlacementServer
 ) -> None:
     agent = made(host_of(parent(P07, {T1: 16})), MdevType(T1))

@@ -1,6 +1,4 @@
-"""What the daemon's log says of nodes that cannot be served, how loudly and how often (S-06, S-53,
-5.4).
-"""
+"""What the daemon's log says of nodes that cannot be served, how loudly and how often."""
 
 import pytest
 
@@ -42,7 +40,7 @@ class Teller:
         ]
 
 
-def test_s_06_a_name_conflict_is_an_error_once_and_then_each_hour(
+def test_a_name_conflict_is_an_error_once_and_then_each_hour(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     holder = placement.other.create_provider(NAME)
@@ -56,7 +54,7 @@ def test_s_06_a_name_conflict_is_an_error_once_and_then_each_hour(
     assert teller.period(3660) == []
 
 
-def test_s_53_a_reshape_wanted_by_a_later_cycle_is_an_error(
+def test_a_reshape_wanted_by_a_later_cycle_is_an_error(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(driver=NovaStyleDriver())

@@ -1,4 +1,6 @@
-"""Scenarios S-91 and S-102, and what each kind of failure of the connection is taken for."""
+"""Outages in the log, waits that a stop ends, and what each kind of failure of the connection is
+taken for.
+"""
 
 import logging
 import threading
@@ -56,7 +58,7 @@ def client_of(agent: AgentUnderTest) -> PlacementClient:
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_s_91_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
+def test_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     clock, news, before = Clock(), ProblemLog(), placement.dump()
@@ -290,7 +292,7 @@ WAITED_FOR: Sequence[tuple[str, Action, str]] = [
 @pytest.mark.parametrize(
     ("fault", "method"), [one[1:] for one in WAITED_FOR], ids=[one[0] for one in WAITED_FOR]
 )
-def test_s_102_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_more(
+def test_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_more(
     fault: Action,
     method: str,
     node_a: AgentUnderTest,

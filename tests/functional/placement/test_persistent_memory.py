@@ -1,5 +1,5 @@
-"""Namespaces of persistent memory in Placement: drivers.md 2.1, scenario 14, from the option of the
-libvirt driver to the inventory.
+"""Namespaces of persistent memory in Placement, from the option of the libvirt driver to the
+inventory.
 """
 
 import json
@@ -39,7 +39,7 @@ def ndctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return listed
 
 
-def test_s_14_each_label_counts_its_namespaces(
+def test_each_label_counts_its_namespaces(
     host: Host, placement: PlacementServer, ndctl: Path
 ) -> None:
     agent = host()
@@ -51,7 +51,7 @@ def test_s_14_each_label_counts_its_namespaces(
     assert counted(placement, A, B) == {NAME: {A: (1, 0, 1)}}
 
 
-def test_s_14_a_namespace_is_given_once_and_there(ndctl: Path) -> None:
+def test_a_namespace_is_given_once_and_there(ndctl: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         configured(["a:ns0|ns1", "b:ns0", "A:ns2", "c"])
     assert [one.message for one in caught.value.errors] == [

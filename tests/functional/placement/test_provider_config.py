@@ -1,4 +1,4 @@
-"""What the operator's files add, and what comes of it in Placement (provider-config.md 7)."""
+"""What the operator's files add, and what comes of it in Placement."""
 
 import time
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def errors(report: NodeReport) -> list[tuple[str, str]]:
     return [(one.code, one.message) for one in report.errors]
 
 
-def test_s_01_without_a_folder_nothing_is_added(
+def test_without_a_folder_nothing_is_added(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     agent = host(HOST, provider_files=tmp_path / "nowhere")
@@ -71,7 +71,7 @@ def test_s_01_without_a_folder_nothing_is_added(
     settled(agent, placement, agent_log, BOTH)
 
 
-def test_s_02_the_default_is_for_the_root_alone(
+def test_the_default_is_for_the_root_alone(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("10.yaml", default("CUSTOM_A"))
@@ -79,7 +79,7 @@ def test_s_02_the_default_is_for_the_root_alone(
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
 
 
-def test_s_03_a_root_with_an_entry_of_its_own_gets_only_that(
+def test_a_root_with_an_entry_of_its_own_gets_only_that(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("10.yaml", default("CUSTOM_A"))
@@ -91,7 +91,7 @@ def test_s_03_a_root_with_an_entry_of_its_own_gets_only_that(
 @pytest.mark.parametrize(
     "entry", [by_name(NAME, "CUSTOM_B"), by_uuid(ROOT, "CUSTOM_B")], ids=["s_04", "s_105"]
 )
-def test_s_04_and_s_105_of_two_nodes_the_one_without_an_entry_gets_the_default(
+def test_of_two_nodes_the_one_without_an_entry_gets_the_default(
     host: Host,
     files: ProviderFiles,
     placement: PlacementServer,
@@ -110,7 +110,7 @@ def test_s_04_and_s_105_of_two_nodes_the_one_without_an_entry_gets_the_default(
     )
 
 
-def test_s_05_and_s_106_a_provider_by_name_and_by_uuid_gets_neither_and_the_node_is_degraded(
+def test_a_provider_by_name_and_by_uuid_gets_neither_and_the_node_is_degraded(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     first, second = (
@@ -125,7 +125,7 @@ def test_s_05_and_s_106_a_provider_by_name_and_by_uuid_gets_neither_and_the_node
     settled(agent, placement, agent_log, BOTH, state="degraded")
 
 
-def test_s_07_and_s_110_an_absent_provider_is_told_once_and_again_after_it_was_there(
+def test_an_absent_provider_is_told_once_and_again_after_it_was_there(
     agent: AgentUnderTest, files: ProviderFiles, agent_log
 ) -> None:
     file = files.write("a.yaml", by_name("gpu-0", "CUSTOM_A"))
@@ -154,7 +154,7 @@ def test_an_absence_is_not_told_while_a_node_was_never_seen(
     assert warnings(agent_log) == []
 
 
-def test_s_08_an_inventory_is_exactly_what_the_file_says_beside_the_driver_s(
+def test_an_inventory_is_exactly_what_the_file_says_beside_the_driver_s(
     agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
 ) -> None:
     files.write("a.yaml", by_name(NAME, CUSTOM_L={"total": 20, "reserved": 2}))
@@ -180,7 +180,7 @@ def test_a_child_gets_its_entry_and_the_owner_s_trait(
     settled(agent, placement, agent_log, BOTH)
 
 
-def test_s_10_and_s_107_a_class_that_the_driver_gives_is_an_error_and_the_driver_s_stays(
+def test_a_class_that_the_driver_gives_is_an_error_and_the_driver_s_stays(
     host: Host, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     gpu = {**HAS, "CUSTOM_GPU": total(4)}
@@ -194,7 +194,7 @@ def test_s_10_and_s_107_a_class_that_the_driver_gives_is_an_error_and_the_driver
     settled(agent, placement, agent_log, {NAME: node(gpu)}, state="degraded")
 
 
-def test_s_107_what_an_earlier_configuration_gave_stays_when_the_new_one_does_not_fit(
+def test_what_an_earlier_configuration_gave_stays_when_the_new_one_does_not_fit(
     host: Host, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     gpu = {**HAS, "CUSTOM_GPU": total(4)}
@@ -222,7 +222,7 @@ def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stay
     settled(agent, placement, agent_log, {NAME: node(gpu, "CUSTOM_A")}, state="degraded")
 
 
-def test_s_13_and_s_109_a_newer_minor_version_is_used(
+def test_a_newer_minor_version_is_used(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", default("CUSTOM_A"), version="1.7")
@@ -230,7 +230,7 @@ def test_s_13_and_s_109_a_newer_minor_version_is_used(
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
 
 
-def test_s_18_and_s_108_a_trait_that_left_the_file_is_removed_and_another_s_stays(
+def test_a_trait_that_left_the_file_is_removed_and_another_s_stays(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", default("CUSTOM_A", "CUSTOM_B"))
@@ -256,7 +256,7 @@ def test_a_trait_that_was_there_before_the_file_is_left_when_the_file_goes(
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
 
 
-def test_s_19_a_class_that_left_the_file_stays_while_it_is_used(
+def test_a_class_that_left_the_file_stays_while_it_is_used(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", default(CUSTOM_L={"total": 20, "reserved": 2}))
@@ -296,7 +296,7 @@ def test_a_class_that_comes_back_while_it_is_held_is_given_out_again(
     settled(agent, placement, agent_log, wanted(CUSTOM_L=licence(10)), consumers={})
 
 
-def test_s_20_a_total_may_sink_below_what_is_used_and_that_is_told(
+def test_a_total_may_sink_below_what_is_used_and_that_is_told(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer
 ) -> None:
     files.write("a.yaml", default(CUSTOM_L={"total": 20}))
@@ -311,7 +311,7 @@ def test_s_20_a_total_may_sink_below_what_is_used_and_that_is_told(
     assert placement.other.inventory(ROOT)["CUSTOM_L"] == licence(10)
 
 
-def test_s_23_after_a_conflict_the_entries_are_applied_anew(
+def test_after_a_conflict_the_entries_are_applied_anew(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     agent.once()
@@ -331,7 +331,7 @@ def test_s_23_after_a_conflict_the_entries_are_applied_anew(
     settled(agent, placement, agent_log, wanted("CUSTOM_A", "CUSTOM_Z", CUSTOM_L=licence(20)))
 
 
-def test_s_25_a_child_that_appears_later_gets_its_entry_in_that_pass(
+def test_a_child_that_appears_later_gets_its_entry_in_that_pass(
     agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
 ) -> None:
     files.write("a.yaml", by_name("gpu-0", "CUSTOM_GOLD", CUSTOM_SLOTS={"total": 2}))

@@ -1,6 +1,4 @@
-"""Operator's files on the tree of a driver that is shown what they gave, and may leave it as it is
-(provider-config.md 4, 7.17).
-"""
+"""Operator's files on the tree of a driver that is shown what they gave, and may leave it there."""
 
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +83,7 @@ def agent(request: pytest.FixtureRequest, host: Host, files: ProviderFiles) -> A
     return host(driver=Driver(request.param), provider_files=files.folder)
 
 
-def test_s_17_a_second_run_is_fine_and_sends_nothing(
+def test_a_second_run_is_fine_and_sends_nothing(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", *ENTRIES)
@@ -93,7 +91,7 @@ def test_s_17_a_second_run_is_fine_and_sends_nothing(
     settled(agent, placement, agent_log, CONFIGURED)
 
 
-def test_s_17_s_18_what_left_the_files_is_removed(
+def test_what_left_the_files_is_removed(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", *ENTRIES)
@@ -113,7 +111,7 @@ def test_other_amounts_are_written(
     settled(agent, placement, agent_log, CONFIGURED)
 
 
-def test_s_19_what_is_used_is_held_and_goes_when_it_is_free(
+def test_what_is_used_is_held_and_goes_when_it_is_free(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     files.write("a.yaml", *ENTRIES)
@@ -135,7 +133,7 @@ def test_s_19_what_is_used_is_held_and_goes_when_it_is_free(
     settled(agent, placement, agent_log, PLAIN)
 
 
-def test_s_107_a_class_of_the_driver_s_is_an_error_in_every_run(
+def test_a_class_of_the_driver_s_is_an_error_in_every_run(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
     update = agent.driver.update

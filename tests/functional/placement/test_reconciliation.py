@@ -1,6 +1,4 @@
-"""Reconciliation of allocations on a real Placement: the table of resource-tracker.md section 4 row
-by row; S62 to S97 of its section 8.
-"""
+"""Reconciliation of allocations on a real Placement, rule by rule."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -278,7 +276,7 @@ def test_row_a4_a_hidden_record_of_an_instance_that_is_deleted_only_later_protec
     assert gone(placement, one)
 
 
-def test_s_94_a_conflict_is_counted_the_others_are_handled_and_the_next_pass_tries_again(
+def test_a_conflict_is_counted_the_others_are_handled_and_the_next_pass_tries_again(
     node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
 ) -> None:
     first, busy, last = sorted(claims() for _ in range(3))
@@ -540,7 +538,7 @@ def evacuated(book: Book, claims: Claims, hb: str) -> str:
     return i1
 
 
-def test_s_70_what_an_evacuated_instance_left_here_is_taken_out_of_its_allocation(
+def test_what_an_evacuated_instance_left_here_is_taken_out_of_its_allocation(
     node: AgentUnderTest, placement: PlacementServer, evacuated: str, hb: str
 ) -> None:
     placement.other.claim({ROOT: F1, CELL: {"PCPU": 1}, hb: F1}, evacuated)
@@ -727,7 +725,7 @@ def test_a_guest_that_was_evacuated_twice_leaves_no_share_at_its_first_host_once
     assert len(kept(placement, node.cycle(), evacuated)) == 1
 
 
-def test_s_69_while_the_evacuation_goes_on_the_allocation_stays(
+def test_while_the_evacuation_goes_on_the_allocation_stays(
     node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, hb: str
 ) -> None:
     i1 = claims(ROOT, hb)
@@ -777,7 +775,7 @@ def other_kind(book: Book, i1: str, hb: str) -> None:
 
 
 @pytest.mark.parametrize("doubt", [doing, on_its_way, failed_here, other_source, other_kind])
-def test_s_70_what_may_be_coming_back_or_was_not_evacuated_from_here_stays(
+def test_what_may_be_coming_back_or_was_not_evacuated_from_here_stays(
     node: AgentUnderTest,
     placement: PlacementServer,
     book: Book,
@@ -789,7 +787,7 @@ def test_s_70_what_may_be_coming_back_or_was_not_evacuated_from_here_stays(
     assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
 
 
-def test_s_70_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(
+def test_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(
     node: AgentUnderTest, placement: PlacementServer, evacuated: str
 ) -> None:
     facts = node.driver.facts_of

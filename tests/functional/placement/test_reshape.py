@@ -1,4 +1,4 @@
-"""Scenarios S-52 to S-66: inventory that moves between providers, and the allocations that move
+"""Inventory that moves between providers, and the allocations that move
 with it.
 """
 
@@ -98,7 +98,7 @@ def consumers_after(
     return left
 
 
-def test_s_52_vcpu_moves_from_the_root_to_two_cells(
+def test_vcpu_moves_from_the_root_to_two_cells(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -152,7 +152,7 @@ def test_s_52_vcpu_moves_from_the_root_to_two_cells(
     )
 
 
-def test_s_52_the_operator_sees_the_move_before_it_is_made(
+def test_the_operator_sees_the_move_before_it_is_made(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -181,7 +181,7 @@ def test_s_52_the_operator_sees_the_move_before_it_is_made(
     )
 
 
-def test_s_52_without_the_role_service_the_node_is_refused_and_the_next_start_completes_it(
+def test_without_the_role_service_the_node_is_refused_and_the_next_start_completes_it(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C, roles="admin")
@@ -223,7 +223,7 @@ def test_s_52_without_the_role_service_the_node_is_refused_and_the_next_start_co
     )
 
 
-def test_s_52_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
+def test_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C, roles="admin")
@@ -247,7 +247,7 @@ def test_s_52_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
         )
 
 
-def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_lives(
+def test_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_lives(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -265,7 +265,7 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
     settled(agent, placement, agent_log, {NAME: node(FLAT)}, before=before)
 
 
-def test_s_54_a_driver_that_wants_a_reshape_with_the_allocations_in_hand_is_at_fault(
+def test_a_driver_that_wants_a_reshape_with_the_allocations_in_hand_is_at_fault(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     class Stubborn(NovaStyleDriver):
@@ -282,7 +282,7 @@ def test_s_54_a_driver_that_wants_a_reshape_with_the_allocations_in_hand_is_at_f
     assert placement.dump() == before
 
 
-def test_s_54_the_second_call_gets_a_fresh_tree(
+def test_the_second_call_gets_a_fresh_tree(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     """Half of what a driver did before it raised must not be in the tree of the second call."""
@@ -314,7 +314,7 @@ def test_s_54_the_second_call_gets_a_fresh_tree(
 # --- races ----------------------------------------------------------------------------------------
 
 
-def test_s_55_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_attempt(
+def test_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_attempt(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -357,7 +357,7 @@ def test_s_55_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_at
     )
 
 
-def test_s_56_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_attempt(
+def test_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_attempt(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
@@ -382,7 +382,7 @@ def test_s_56_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_atte
     )
 
 
-def test_s_56_the_only_consumer_deleted_by_force_leaves_a_reshape_without_allocations(
+def test_the_only_consumer_deleted_by_force_leaves_a_reshape_without_allocations(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -395,7 +395,7 @@ def test_s_56_the_only_consumer_deleted_by_force_leaves_a_reshape_without_alloca
     settled(agent, placement, agent_log, SPLIT)
 
 
-def test_s_57_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
+def test_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
@@ -419,7 +419,7 @@ def test_s_57_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_on
     )
 
 
-def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(
+def test_a_lost_answer_to_an_applied_reshape_is_recognised(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -443,7 +443,7 @@ def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(
     )
 
 
-def test_s_62_a_lost_reshape_that_was_not_applied_is_sent_again(
+def test_a_lost_reshape_that_was_not_applied_is_sent_again(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -572,7 +572,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(
     assert node.state == "changed"
 
 
-def test_s_62_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(
+def test_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given(HELD_BY_C)
@@ -593,7 +593,7 @@ def test_s_62_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(
     )
 
 
-def test_s_62_a_change_right_after_the_reshape_is_seen(
+def test_a_change_right_after_the_reshape_is_seen(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     """The answer has no generations, so that what is read back may be of somebody else's later
@@ -621,7 +621,7 @@ def test_s_62_a_change_right_after_the_reshape_is_seen(
     )
 
 
-def test_s_63_four_conflicts_refuse_the_node(
+def test_four_conflicts_refuse_the_node(
     given: Given, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[int] = []
@@ -650,7 +650,7 @@ def test_s_63_four_conflicts_refuse_the_node(
 # --- what is in the request, and what is not ------------------------------------------------------
 
 
-def test_s_58_a_consumer_that_the_driver_forgot_stops_the_reshape_before_any_request(
+def test_a_consumer_that_the_driver_forgot_stops_the_reshape_before_any_request(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     class Forgetful(NovaStyleDriver):
@@ -708,7 +708,7 @@ def zeroing(allocations: dict[str, Any]) -> None:
         (zeroing, f"driver error: consumer {C} would hold 512 units in all instead of 514"),
     ],
 )
-def test_s_58_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_request(
+def test_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_request(
     spoil: Callable[[dict[str, Any]], None], told: str, given: Given, placement: PlacementServer
 ) -> None:
     class Spoiling(NovaStyleDriver):
@@ -766,7 +766,7 @@ def test_a_consumer_that_does_not_move_is_not_in_the_request(
     )
 
 
-def test_s_59_an_allocation_on_a_sharing_provider_is_kept_and_the_provider_not_written_to(
+def test_an_allocation_on_a_sharing_provider_is_kept_and_the_provider_not_written_to(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     aggregate, shared = new_uuid(), placement.other.create_provider("SS")
@@ -796,7 +796,7 @@ def test_s_59_an_allocation_on_a_sharing_provider_is_kept_and_the_provider_not_w
     )
 
 
-def test_s_60_an_allocation_on_another_host_is_kept_exactly(
+def test_an_allocation_on_another_host_is_kept_exactly(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = placement.other.create_provider("host-h")
@@ -845,7 +845,7 @@ class Moving(NovaStyleDriver):
             provider_tree.remove("PFX")
 
 
-def test_s_61_a_provider_that_goes_away_is_emptied_by_the_reshape_and_deleted_after_it(
+def test_a_provider_that_goes_away_is_emptied_by_the_reshape_and_deleted_after_it(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = given({}, Moving())
@@ -872,7 +872,7 @@ def test_s_61_a_provider_that_goes_away_is_emptied_by_the_reshape_and_deleted_af
     )
 
 
-def test_s_64_another_node_and_what_both_share_stay_as_they_are(
+def test_another_node_and_what_both_share_stay_as_they_are(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     root_b, name_b, other = new_uuid(), "node-b", placement.other
@@ -914,7 +914,7 @@ def test_s_64_another_node_and_what_both_share_stay_as_they_are(
     assert placement.writes() == []
 
 
-def test_s_65_a_reserved_amount_above_the_total_is_refused_here_because_the_server_would_take_it(
+def test_a_reserved_amount_above_the_total_is_refused_here_because_the_server_would_take_it(
     given: Given, placement: PlacementServer
 ) -> None:
     class Reserving(NovaStyleDriver):
@@ -930,7 +930,7 @@ def test_s_65_a_reserved_amount_above_the_total_is_refused_here_because_the_serv
     assert placement.dump() == before
 
 
-def test_s_66_a_new_class_is_made_before_the_reshape(
+def test_a_new_class_is_made_before_the_reshape(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     class Renaming(NovaStyleDriver):

@@ -1,4 +1,4 @@
-"""Scenarios S-01 to S-14: how a node comes into Placement, and what it may meet there."""
+"""How a node comes into Placement, and what it may meet there."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def seen(placement: PlacementServer) -> list[str]:
     return traffic(placement.requests, NAMES)
 
 
-def test_s_01_the_first_cycle_on_an_empty_server(
+def test_the_first_cycle_on_an_empty_server(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -55,7 +55,7 @@ def test_s_01_the_first_cycle_on_an_empty_server(
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_02_a_second_cycle_asks_once_and_writes_nothing(
+def test_a_second_cycle_asks_once_and_writes_nothing(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -66,7 +66,7 @@ def test_s_02_a_second_cycle_asks_once_and_writes_nothing(
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_03_a_server_below_1_30_is_refused_with_one_request(
+def test_a_server_below_1_30_is_refused_with_one_request(
     host: Host, agent_log: pytest.LogCaptureFixture
 ) -> None:
     old = PlacementServer(max_version="1.29")
@@ -84,7 +84,7 @@ def test_s_03_a_server_below_1_30_is_refused_with_one_request(
     old.close()
 
 
-def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(
+def test_a_lost_answer_to_the_post_does_not_make_a_second_provider(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -109,7 +109,7 @@ def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(
+def test_a_root_that_another_agent_made_meanwhile_is_adopted(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -140,7 +140,7 @@ def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(
+def test_a_name_held_by_another_uuid_is_told_and_left_alone(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     holder = placement.other.create_provider(NAME)
@@ -165,7 +165,7 @@ def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(
     clean(placement, agent_log)
 
 
-def test_s_07_a_root_with_another_name_is_never_renamed_nor_written_to(
+def test_a_root_with_another_name_is_never_renamed_nor_written_to(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.create_provider("old-name", ROOT)
@@ -183,7 +183,7 @@ def test_s_07_a_root_with_another_name_is_never_renamed_nor_written_to(
     settled(agent, placement, agent_log, {}, before=before, state="failed", reads=(1, 4))
 
 
-def test_s_08_a_crash_after_the_post_is_taken_up_by_the_next_start(
+def test_a_crash_after_the_post_is_taken_up_by_the_next_start(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -225,7 +225,7 @@ class NovaStyle(ScriptedDriver):
         provider_tree.update_inventory("N0", {"CUSTOM_DEVICE": total(2)})
 
 
-def test_s_09_a_child_from_before_a_crash_is_known_by_its_name(
+def test_a_child_from_before_a_crash_is_known_by_its_name(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(driver=NovaStyle())
@@ -244,7 +244,7 @@ def test_s_09_a_child_from_before_a_crash_is_known_by_its_name(
     )
 
 
-def test_s_09_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_traffic(
+def test_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_traffic(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(driver=NovaStyle())
@@ -260,7 +260,7 @@ def test_s_09_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_t
     settled(agent, placement, agent_log, {}, before=before, state="failed")
 
 
-def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(
+def test_parents_are_created_first_and_inventories_written_bottom_up(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     # Without the role service, because one reshape would else write the three inventories.
@@ -287,7 +287,7 @@ def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(
     )
 
 
-def test_s_11_a_parent_that_goes_away_is_created_again(
+def test_a_parent_that_goes_away_is_created_again(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(VCPU))
@@ -316,7 +316,7 @@ def test_s_11_a_parent_that_goes_away_is_created_again(
     settled(agent, placement, agent_log, {NAME: node(VCPU), "N0": Want(child, NAME)})
 
 
-def test_s_12_a_name_of_201_characters_is_rejected_locally(
+def test_a_name_of_201_characters_is_rejected_locally(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     name = "x" * 201
@@ -330,7 +330,7 @@ def test_s_12_a_name_of_201_characters_is_rejected_locally(
     settled(agent, placement, agent_log, {NAME: node(VCPU)}, state="degraded")
 
 
-def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(
+def test_a_node_whose_own_name_is_too_long_is_not_written_at_all(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(driver=ScriptedDriver(shaped(VCPU), {ROOT: "x" * 201}))
@@ -341,7 +341,7 @@ def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(
     settled(agent, placement, agent_log, {}, state="failed", reads=0)
 
 
-def test_s_13_without_the_role_service_a_cycle_without_reshape_works(
+def test_without_the_role_service_a_cycle_without_reshape_works(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     cells = {f"N{cell}": (NAME, {"PCPU": total(4)}) for cell in range(3)}
@@ -369,7 +369,7 @@ def test_s_13_without_the_role_service_a_cycle_without_reshape_works(
     )
 
 
-def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
+def test_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     name = "rack 7/a&b#c+d"
@@ -387,7 +387,7 @@ def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
     clean(placement, agent_log)
 
 
-def test_s_14_a_node_with_such_a_name_is_served_like_any_other(
+def test_a_node_with_such_a_name_is_served_like_any_other(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     name = "rack 7/a&b#c+d"

@@ -1,4 +1,4 @@
-"""Scenarios S-33 to S-43: everybody's traits and aggregates, kept, taken back, refused,
+"""Everybody's traits and aggregates, kept, taken back, refused,
 raced for.
 """
 
@@ -64,7 +64,7 @@ def in_aggregate(aggregate: str) -> Shape:
 # --- traits ---------------------------------------------------------------------------------------
 
 
-def test_s_33_a_trait_that_somebody_added_is_kept(
+def test_a_trait_that_somebody_added_is_kept(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     add_traits(placement, "CUSTOM_RACK7")
@@ -75,7 +75,7 @@ def test_s_33_a_trait_that_somebody_added_is_kept(
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY, "CUSTOM_RACK7")})
 
 
-def test_s_34_a_capability_that_is_gone_is_taken_off_and_nothing_else(
+def test_a_capability_that_is_gone_is_taken_off_and_nothing_else(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     driver = ScriptedDriver(shaped(INVENTORY))
@@ -105,7 +105,7 @@ def test_a_capability_that_the_driver_no_longer_mentions_is_taken_off_if_the_age
     settled(agent, placement, agent_log, {NAME: node(INVENTORY, "COMPUTE_TRUSTED_CERTS")})
 
 
-def test_s_35_a_trait_of_ours_that_somebody_took_off_is_put_back_and_told_once(
+def test_a_trait_of_ours_that_somebody_took_off_is_put_back_and_told_once(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.set_traits(ROOT, ROOT_TRAITS - {"COMPUTE_NODE"})
@@ -118,7 +118,7 @@ def test_s_35_a_trait_of_ours_that_somebody_took_off_is_put_back_and_told_once(
     ]
 
 
-def test_s_36_a_500_for_lost_races_is_looked_at_and_repeated_once(
+def test_a_500_for_lost_races_is_looked_at_and_repeated_once(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY))
@@ -130,7 +130,7 @@ def test_s_36_a_500_for_lost_races_is_looked_at_and_repeated_once(
     settled(agent, placement, agent_log, {NAME: node(INVENTORY)})
 
 
-def test_s_36_a_500_that_was_applied_needs_no_second_put(
+def test_a_500_that_was_applied_needs_no_second_put(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY))
@@ -140,7 +140,7 @@ def test_s_36_a_500_that_was_applied_needs_no_second_put(
     settled(agent, placement, agent_log, {NAME: node(INVENTORY)})
 
 
-def test_s_36_a_500_because_somebody_else_won_the_race_makes_a_new_plan(
+def test_a_500_because_somebody_else_won_the_race_makes_a_new_plan(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY))
@@ -162,7 +162,7 @@ def test_s_36_a_500_because_somebody_else_won_the_race_makes_a_new_plan(
     settled(agent, placement, agent_log, {NAME: node(INVENTORY, "CUSTOM_RACK7")})
 
 
-def test_s_36_a_second_500_fails_the_cycle_and_the_next_one_mends_it(
+def test_a_second_500_fails_the_cycle_and_the_next_one_mends_it(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY))
@@ -176,7 +176,7 @@ def test_s_36_a_second_500_fails_the_cycle_and_the_next_one_mends_it(
     settled(agent, placement, agent_log, {NAME: node(INVENTORY)})
 
 
-def test_s_37_a_custom_trait_is_made_once(
+def test_a_custom_trait_is_made_once(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(INVENTORY, traits={NAME: ["CUSTOM_A", "CUSTOM_B"]})
@@ -204,7 +204,7 @@ def test_s_37_a_custom_trait_is_made_once(
     )
 
 
-def test_s_37_two_agents_make_the_same_trait_at_once_and_both_go_on(
+def test_two_agents_make_the_same_trait_at_once_and_both_go_on(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(INVENTORY, traits={NAME: ["CUSTOM_A"]})
@@ -219,7 +219,7 @@ def test_s_37_two_agents_make_the_same_trait_at_once_and_both_go_on(
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY, "CUSTOM_A")})
 
 
-def test_s_38_a_standard_trait_that_the_server_does_not_know_is_left_out_for_an_hour(
+def test_a_standard_trait_that_the_server_does_not_know_is_left_out_for_an_hour(
     node_a: AgentUnderTest,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,
@@ -248,7 +248,7 @@ def test_s_38_a_standard_trait_that_the_server_does_not_know_is_left_out_for_an_
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY, "HW_CPU_X86_VMX")})
 
 
-def test_s_38_a_trait_that_the_server_confirmed_and_then_refuses_is_left_out_and_all_others_arrive(
+def test_a_trait_that_the_server_confirmed_and_then_refuses_is_left_out_and_all_others_arrive(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     """A downgraded server: what its predecessor knew, it does not. Only the refusal tells."""
@@ -270,7 +270,7 @@ def test_s_38_a_trait_that_the_server_confirmed_and_then_refuses_is_left_out_and
 
 
 @pytest.mark.parametrize("where", [NAME, "N0"])
-def test_s_39_a_custom_trait_deleted_between_making_and_using_it_is_made_once_more(
+def test_a_custom_trait_deleted_between_making_and_using_it_is_made_once_more(
     where: str,
     node_a: AgentUnderTest,
     placement: PlacementServer,
@@ -326,7 +326,7 @@ def test_a_name_that_is_refused_again_and_again_is_forgotten_once_and_then_told(
 # --- aggregates -----------------------------------------------------------------------------------
 
 
-def test_s_40_an_aggregate_of_the_operator_is_kept_and_its_generation_used(
+def test_an_aggregate_of_the_operator_is_kept_and_its_generation_used(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     aggregate = new_uuid()
@@ -340,7 +340,7 @@ def test_s_40_an_aggregate_of_the_operator_is_kept_and_its_generation_used(
     settled(node_a, placement, agent_log, {NAME: node(grown, aggregates={aggregate})})
 
 
-def test_s_41_equal_traits_are_not_sent(
+def test_equal_traits_are_not_sent(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     generation = placement.other.generation(ROOT)
@@ -351,7 +351,7 @@ def test_s_41_equal_traits_are_not_sent(
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY)})
 
 
-def test_s_42_equal_aggregates_are_not_sent_because_the_server_would_move_the_generation(
+def test_equal_aggregates_are_not_sent_because_the_server_would_move_the_generation(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     aggregate = new_uuid()
@@ -394,7 +394,7 @@ def candidates(placement: PlacementServer) -> int:
     )
 
 
-def test_s_43_a_disabled_host_gets_no_candidates_until_it_is_enabled(
+def test_a_disabled_host_gets_no_candidates_until_it_is_enabled(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY))
@@ -415,7 +415,7 @@ def test_s_43_a_disabled_host_gets_no_candidates_until_it_is_enabled(
 
 
 @pytest.mark.parametrize("enabled", [True, None])
-def test_s_43_a_host_that_somebody_else_disabled_stays_disabled(
+def test_a_host_that_somebody_else_disabled_stays_disabled(
     enabled: bool | None,
     host: Host,
     placement: PlacementServer,
@@ -429,7 +429,7 @@ def test_s_43_a_host_that_somebody_else_disabled_stays_disabled(
     settled(agent, placement, agent_log, {NAME: node(INVENTORY, DISABLED)})
 
 
-def test_s_43_an_unset_switch_leaves_the_trait_as_the_agent_left_it(
+def test_an_unset_switch_leaves_the_trait_as_the_agent_left_it(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(INVENTORY), policy=Policy(enabled=False))

@@ -1,6 +1,4 @@
-"""The mirror on a real Placement: one request a pass, reading in full only what moved (placement.md
-3).
-"""
+"""The mirror on a real Placement: one request a pass, reading in full only what moved."""
 
 import dataclasses
 import logging

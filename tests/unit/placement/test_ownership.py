@@ -1,4 +1,4 @@
-"""Ours and theirs (placement.md 2.4)."""
+"""Ours and theirs."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The plan: what is sent, in which order (placement.md 4.1), and why."""
+"""The plan: what is sent, in which order, and why."""
 
 import dataclasses
 

@@ -1,6 +1,4 @@
-"""One atomic move of inventories and allocations: what is in it, and every local check
-(placement.md 5.3).
-"""
+"""One atomic move of inventories and allocations: what is in it, and every local check."""
 
 import dataclasses
 

@@ -199,14 +199,15 @@ def test_results_come_in_the_order_of_the_items(placement, max_in_flight):
 
 def test_no_more_are_under_way_than_may_be(placement):
     exchange = transport_to(placement, 3).exchange(REQUEST)
-    lock, now, most = threading.Lock(), 0, 0
+    # Three calls at once pass the barrier together; a fourth at the same time would be counted.
+    together, lock, now, most = threading.Barrier(3), threading.Lock(), 0, 0
 
     def work(_item):
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        time.sleep(0.005)
+        together.wait(60)
         with lock:
             now -= 1
 

@@ -1,4 +1,4 @@
-"""What keystoneauth's exceptions mean (placement.md 7): kind, text, and whether a write may have
+"""What keystoneauth's exceptions mean: kind, text, and whether a write may have
 been applied.
 """
 

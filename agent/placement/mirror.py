@@ -104,14 +104,7 @@ def refresh_view(
         view = replace(view, above=above)
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
     suspects = set(suspects) | _overdue(view, rows, now, freshness.reread)
-    moved = [
-        row
-        for row in rows
-        if row.uuid in suspects
-        or not known.exists(row.uuid)
-        or known.provider(row.uuid).generation != row.generation
-    ]
-    read = read_providers(client, moved)
+    read = read_providers(client, _moved(known, rows, suspects))
     if missing and not went_back:
         # After a restored database, writes of others may have raised its generations to those that
         # the view has.
@@ -123,6 +116,27 @@ def refresh_view(
         ]
         if went_back:
             read = {**read, **read_providers(client, [row for row in rows if row.uuid not in read])}
+    _log_changes(missing, went_back)
+    return _with_sharing(
+        client, _updated(view, root, rows, known, read, now), root, now, freshness.sharing
+    )
+
+
+def _moved(known: ProviderTree, rows: Sequence[Row], suspects: Collection[str]) -> list[Row]:
+    """Return the providers whose contents have to be read: those that are new, whose generation
+    moved, or that are among ``suspects``.
+    """
+    return [
+        row
+        for row in rows
+        if row.uuid in suspects
+        or not known.exists(row.uuid)
+        or known.provider(row.uuid).generation != row.generation
+    ]
+
+
+def _log_changes(missing: Sequence[str], went_back: Sequence[str]) -> None:
+    """Log the names of providers that somebody else deleted or that are in an older state."""
     if went_back:
         LOG.warning(
             "placement state went back or was changed outside (%s); everything is read again",
@@ -136,6 +150,19 @@ def refresh_view(
             ),
             _first_names(missing),
         )
+
+
+def _updated(
+    view: PlacementView,
+    root: ProviderUuid,
+    rows: Sequence[Row],
+    known: ProviderTree,
+    read: Mapping[ProviderUuid, Provider],
+    now: float,
+) -> PlacementView:
+    """Return ``view`` with the providers ``read`` and the structure of ``rows``; the same object if
+    nothing differs.
+    """
     if not read and not _is_restructured(known, rows):
         tree = view.tree
     else:
@@ -143,19 +170,17 @@ def refresh_view(
         for provider in _foreign_roots(view.tree, root):
             _add_root(tree, provider)
     read_at = {row.uuid: view.read_at.get(row.uuid, now) for row in rows} | dict.fromkeys(read, now)
-    if tree is not view.tree or read_at != view.read_at:
-        # A consumer that was added since the consumers were read moved the generation of each
-        # provider it allocates from.
-        consumers = {
-            uuid: held
-            for uuid, held in view.consumers.items()
-            if uuid in read_at and uuid not in read
-        }
-        asked = {uuid: at for uuid, at in view.consumers_at.items() if uuid in consumers}
-        view = replace(
-            view, tree=tree.freeze(), read_at=read_at, consumers=consumers, consumers_at=asked
-        )
-    return _with_sharing(client, view, root, now, freshness.sharing)
+    if tree is view.tree and read_at == view.read_at:
+        return view
+    # A consumer that was added since the consumers were read moved the generation of each provider
+    # it allocates from.
+    consumers = {
+        uuid: held for uuid, held in view.consumers.items() if uuid in read_at and uuid not in read
+    }
+    asked = {uuid: at for uuid, at in view.consumers_at.items() if uuid in consumers}
+    return replace(
+        view, tree=tree.freeze(), read_at=read_at, consumers=consumers, consumers_at=asked
+    )
 
 
 def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:

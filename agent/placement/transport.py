@@ -294,16 +294,7 @@ class Exchange:
             raise
         except Exception as error:
             failure = transport.failure(error, transport.endpoint, timeout)
-            if failure.kind not in ("catalog", "credentials", "identity"):
-                self._count(method, 1)
-                transport.observe(method, None, time.monotonic() - begun)
-            LOG.debug(
-                "placement %s %s: %s [global %s]",
-                method,
-                brief(path),
-                failure.message,
-                self.request_id,
-            )
+            self._record_failure(method, path, failure, begun)
             raise failure from error
         self._count(method, max(1, len(answers)))
         transport.observe(method, response.status_code, time.monotonic() - begun)
@@ -320,6 +311,23 @@ class Exchange:
         )
         LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer
+
+    def _record_failure(
+        self, method: str, path: str, failure: PlacementUnreachable, begun: float
+    ) -> None:
+        """Count, observe and log a request without an answer; requests that were never sent, for
+        lack of an endpoint or of a token, are only logged.
+        """
+        if failure.kind not in ("catalog", "credentials", "identity"):
+            self._count(method, 1)
+            self.transport.observe(method, None, time.monotonic() - begun)
+        LOG.debug(
+            "placement %s %s: %s [global %s]",
+            method,
+            brief(path),
+            failure.message,
+            self.request_id,
+        )
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Call ``function`` for every item, concurrently within ``max_in_flight``; return the

@@ -13,7 +13,7 @@ from agent.driver.interface import (
 )
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
-from agent.placement.plan import compare_trees
+from agent.model.tree_difference import compare_trees
 from drivers.fake.baremetal import baremetal_uuid
 from tests.unit.drivers.fakes import (
     EXAMPLES,

@@ -14,10 +14,10 @@ from agent.model.journal import Journal
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
+from agent.model.tree_difference import compare_trees
 from agent.pci.matching import PresentDevices, matched
 from agent.placement.merge import Merge, foreign_share
 from agent.placement.merge_inputs import MergeInputs
-from agent.placement.plan import compare_trees
 from agent.tree.cell_tree import cell_name
 from agent.tree.device_providers import Reported, device_providers_of, shrinking
 from agent.tree.device_tree import ProviderPlace, put_devices, with_cards

@@ -139,9 +139,9 @@ def application(
 
 def handle_errors(app: "falcon.App[Any, Any]") -> None:
     """Answer every error of ``app`` with a problem document."""
-    app.add_error_handler(AgentError, _refused)
+    app.add_error_handler(AgentError, _answer_error)
     app.add_error_handler(falcon.HTTPError, _refused_by_falcon)
-    app.add_error_handler(Exception, _failed)
+    app.add_error_handler(Exception, _answer_bug)
 
 
 class Authorizer:
@@ -204,7 +204,7 @@ class RequestLog:
         """Count and log the request at its end."""
         seconds, status = time.monotonic() - request.context.begun, response.status_code
         method = request.method if request.method in falcon.HTTP_METHODS else NOWHERE
-        self._metrics.answered(method, request.uri_template or NOWHERE, status, seconds)
+        self._metrics.count_answer(method, request.uri_template or NOWHERE, status, seconds)
         level = logging.DEBUG if request.method in READS else logging.INFO
         LOG.log(
             level,
@@ -217,7 +217,9 @@ class RequestLog:
         )
 
 
-def _refused(_request: Request, response: Response, error: AgentError, _parameters: object) -> None:
+def _answer_error(
+    _request: Request, response: Response, error: AgentError, _parameters: object
+) -> None:
     _answer(response, problem_of(error))
     if status_of(error) in (429, 503):
         response.set_header("Retry-After", "1")
@@ -236,7 +238,7 @@ def _refused_by_falcon(
 ) -> None:
     """Answer what falcon itself refuses: unknown paths, and headers that it cannot parse."""
     if error.status_code == 404:
-        _refused(
+        _answer_error(
             request,
             response,
             UnknownPath(
@@ -249,9 +251,9 @@ def _refused_by_falcon(
         code, remedy = refusal(error.status_code)
         _answer(response, plain(code, f"{error.title}: {error.description}"[:500], remedy))
     else:
-        _failed(request, response, error, parameters)
+        _answer_bug(request, response, error, parameters)
 
 
-def _failed(request: Request, response: Response, error: Exception, parameters: object) -> None:
+def _answer_bug(request: Request, response: Response, error: Exception, parameters: object) -> None:
     LOG.error("%s %s", request.method, printable(request.path), exc_info=error)
-    _refused(request, response, AgentBug.of(error), parameters)
+    _answer_error(request, response, AgentBug.of(error), parameters)

@@ -60,7 +60,7 @@ def _absolute(schema: Any) -> Any:
             key: f"{BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value)
             for key, value in schema.items()
         }
-    return [_absolute(one) for one in schema] if isinstance(schema, list) else schema
+    return [_absolute(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _text(error: ValidationError) -> str:
@@ -68,7 +68,7 @@ def _text(error: ValidationError) -> str:
     if error.validator == "not":
         return "is not allowed here"
     if error.validator == "enum":
-        return f"is none of {', '.join(str(one) for one in error.validator_value)}"
+        return f"is none of {', '.join(str(value) for value in error.validator_value)}"
     text = printable(error.message)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
@@ -119,8 +119,8 @@ class Description:
 
     def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> ApiOperation:
         listed = [
-            self._resolved(one)
-            for one in (*item.get("parameters", ()), *described.get("parameters", ()))
+            self._resolved(parameter)
+            for parameter in (*item.get("parameters", ()), *described.get("parameters", ()))
         ]
         body = described.get("requestBody")
         return ApiOperation(
@@ -133,16 +133,16 @@ class Description:
         )
 
     def _parameters(self, listed: Sequence[Mapping[str, Any]], place: str) -> Parameters:
-        here = [one for one in listed if one["in"] == place]
+        here = [parameter for parameter in listed if parameter["in"] == place]
         schema = {
             "type": "object",
             "additionalProperties": False,
-            "properties": {one["name"]: one["schema"] for one in here},
-            "required": [one["name"] for one in here if one.get("required")],
+            "properties": {parameter["name"]: parameter["schema"] for parameter in here},
+            "required": [parameter["name"] for parameter in here if parameter.get("required")],
         }
         return Parameters(
             RequestSchema(schema, self._registry),
-            {one["name"]: frozenset(self._types(one["schema"])) for one in here},
+            {parameter["name"]: frozenset(self._types(parameter["schema"])) for parameter in here},
         )
 
     def _types(self, schema: Mapping[str, Any]) -> Iterator[str]:

@@ -158,7 +158,7 @@ class Metrics:
             self._requests.labels(method)
             self._latency.labels(method)
 
-    def audited(self, report: Report, hanging: int, *, whole: bool) -> None:
+    def count_report(self, report: Report, hanging: int, *, whole: bool) -> None:
         """Count an audit, of all nodes if ``whole``. Of a dry run only the requests count, because
         the states that it saw are not those of the nodes.
         """
@@ -187,20 +187,20 @@ class Metrics:
             if not report.errors and all(node.state in WELL for node in report.nodes):
                 self._last_good.set(time.time())
 
-    def requested(self, method: str, status: int | None, seconds: float) -> None:
+    def count_request(self, method: str, status: int | None, seconds: float) -> None:
         """Count a request to Placement. ``status``: of its answer, None if there was none."""
         self._replies.labels(method, "none" if status is None else str(status)).inc()
         self._latency.labels(method).observe(seconds)
 
-    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+    def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
         """Count a call of the driver."""
         self._calls.labels(call, outcome).observe(seconds)
 
-    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+    def count_answer(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request to the API. ``path`` is the template, so that there are few series."""
         self._answers.labels(method, path, str(status)).observe(seconds)
 
-    def tracked(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
+    def count_operation(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
         """Count an operation of the tracker. ``refusal``: the code of the error, empty if it
         succeeded.
         """

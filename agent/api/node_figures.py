@@ -34,20 +34,20 @@ class NodeFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
-        seen, states = self._service.seen(), self._states()
-        yield from _audited(seen)
-        yield from _drift(seen)
-        yield from _used(states)
-        yield _claims(states)
+        audits, states = self._service.last_audits(), self._states()
+        yield from _audit_metrics(audits)
+        yield from _drift_metrics(audits)
+        yield from _usage_metrics(states)
+        yield _claim_metrics(states)
         yield _of_nodes(
             "failed_builds",
             "Failed builds in a row",
-            {one.node.name: one.node.failed_builds for one in states},
+            {state.node.name: state.node.failed_builds for state in states},
         )
         yield _of_nodes(
             "unpublished",
             "Whether something changed that is not in Placement yet",
-            {one.node.name: one.node.dirty for one in states},
+            {state.node.name: state.node.dirty for state in states},
         )
         yield from self._monitors()
 
@@ -67,16 +67,16 @@ class NodeFigures(Collector):
         )
         for reading in self._service.readings():
             works.add_metric([reading.monitor], reading.status == "ok")
-            for one in reading.metrics:
-                host.add_metric([reading.monitor, one.name, one.unit], one.value)
+            for metric in reading.metrics:
+                host.add_metric([reading.monitor, metric.name, metric.unit], metric.value)
         yield from (works, host)
 
 
-def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
+def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     """Yield the states of the nodes; of each node only its own state, because there may be
     thousands.
     """
-    counts = Counter(one.report.state for one in seen)
+    counts = Counter(audit.report.state for audit in audits)
     nodes = GaugeMetricFamily(
         f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"]
     )
@@ -91,11 +91,11 @@ def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     last = _of_nodes(
         "last_audit_timestamp_seconds",
         "When the node was last audited, whatever came of it",
-        {one.report.name: one.at for one in seen},
+        {audit.report.name: audit.at for audit in audits},
     )
-    good = {one.report.name: one.good_at for one in seen if one.good_at is not None}
-    for one in seen:
-        state_of.add_metric([one.report.name, one.report.state], 1)
+    good = {audit.report.name: audit.good_at for audit in audits if audit.good_at is not None}
+    for audit in audits:
+        state_of.add_metric([audit.report.name, audit.report.state], 1)
     yield from (
         state_of,
         last,
@@ -105,7 +105,7 @@ def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     )
 
 
-def _drift(seen: Sequence[LastAudit]) -> Iterator[Metric]:
+def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     """Yield the drift. What the last audit could see stays while later audits fail, so that an
     outage does not end an alert.
     """
@@ -117,18 +117,18 @@ def _drift(seen: Sequence[LastAudit]) -> Iterator[Metric]:
         "The same by node, where there is any",
         labels=["node", "kind", "severity"],
     )
-    counts = Counter(drift.kind for one in seen for drift in one.report.drift)
+    counts = Counter(drift.kind for audit in audits for drift in audit.report.drift)
     for kind in get_args(DriftKind):
         whole.add_metric([kind], counts[kind])
-    for one in seen:
+    for audit in audits:
         for (kind, severity), count in Counter(
-            (drift.kind, drift.severity) for drift in one.report.drift
+            (drift.kind, drift.severity) for drift in audit.report.drift
         ).items():
-            by_node.add_metric([one.report.name, kind, severity], count)
+            by_node.add_metric([audit.report.name, kind, severity], count)
     yield from (whole, by_node)
 
 
-def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
+def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         f"{PREFIX}_node_used",
         "What is used of the node, with what is reserved",
@@ -137,28 +137,28 @@ def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
     total = GaugeMetricFamily(
         f"{PREFIX}_node_total", "What the node has", labels=["node", "resource"]
     )
-    for one in states:
-        node = one.node
+    for state in states:
+        node = state.node
         totals = (
             node.vcpus,
             node.memory_mb,
             None if node.local_gb is None else node.local_gb * 1024,
         )
         for resource, amount in zip(RESOURCES, totals, strict=True):
-            used.add_metric([node.name, resource], getattr(one.used, resource))
+            used.add_metric([node.name, resource], getattr(state.used, resource))
             if amount is not None:
                 total.add_metric([node.name, resource], amount)
     yield from (used, total)
 
 
-def _claims(states: Sequence[NodeState]) -> Metric:
+def _claim_metrics(states: Sequence[NodeState]) -> Metric:
     family = GaugeMetricFamily(
         f"{PREFIX}_claims_open", "Claims that count", labels=["node", "purpose"]
     )
-    for one in states:
-        counts = Counter(claim.purpose for claim in one.claims.values())
+    for state in states:
+        counts = Counter(claim.purpose for claim in state.claims.values())
         for purpose in get_args(Purpose):
-            family.add_metric([one.node.name, purpose], counts[purpose])
+            family.add_metric([state.node.name, purpose], counts[purpose])
     return family
 
 

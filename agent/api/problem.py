@@ -129,11 +129,11 @@ def _details(error: AgentError) -> dict[str, Any]:
         return {
             "errors": [
                 {
-                    "code": one.code,
-                    "detail": printable(one.message),
-                    "remedy": printable(one.remedy),
+                    "code": problem.code,
+                    "detail": printable(problem.message),
+                    "remedy": printable(problem.remedy),
                 }
-                for one in error.errors
+                for problem in error.errors
             ]
         }
     if reasons := error.data.get("reasons"):

@@ -66,9 +66,9 @@ class RecordViews:
                     f"the migration of move {id} is not known any more", "see agent migrations"
                 )
             halves = [
-                one
-                for one in reading.claims_of(claim.instance)
-                if migration.uuid in (one.migration, one.origin) and one.id != claim.id
+                half
+                for half in reading.claims_of(claim.instance)
+                if migration.uuid in (half.migration, half.origin) and half.id != claim.id
             ]
             shown = halves if is_departure(claim, migration) else [*halves, claim]
             return {
@@ -95,7 +95,7 @@ class RecordViews:
         """
         self.instance(instance)
         with self._records.reading() as reading:
-            return frozenset(one.node for one in reading.claims_of(ConsumerUuid(instance)))
+            return frozenset(claim.node for claim in reading.claims_of(ConsumerUuid(instance)))
 
     # --- lists ------------------------------------------------------------------------------------
 
@@ -103,12 +103,14 @@ class RecordViews:
         """Return a page of open claims, of one ``node`` or ``instance`` if the query names them."""
         with self._records.reading() as reading:
             nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
-            marker, limit = _wanted(query)
+            marker, limit = _marker_and_limit(query)
             if "instance" in query:
                 held = sorted(
                     reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id")
                 )
-                some = [one for one in held if one.node in nodes and one.id > marker][:limit]
+                some = [claim for claim in held if claim.node in nodes and claim.id > marker][
+                    :limit
+                ]
                 found = VersionedRow(tuple(some), last=some[-1].id if some else "")
             else:
                 found = reading.claims(nodes, marker, limit)
@@ -117,7 +119,7 @@ class RecordViews:
     def instances(self, query: Query) -> JsonObject:
         """Return a page of the instances that the host owns."""
         with self._records.reading() as reading:
-            marker, limit = _wanted(query)
+            marker, limit = _marker_and_limit(query)
             return _page(
                 "instances",
                 reading.instances(self._nodes(reading), marker, limit),
@@ -128,7 +130,7 @@ class RecordViews:
     def migrations(self, query: Query) -> JsonObject:
         """Return a page of the migrations from, to and on the host."""
         with self._records.reading() as reading:
-            marker, limit = _wanted(query)
+            marker, limit = _marker_and_limit(query)
             return _page(
                 "migrations",
                 reading.migrations(self._nodes(reading), marker, limit),
@@ -139,7 +141,7 @@ class RecordViews:
     def devices(self, query: Query) -> JsonObject:
         """Return a page of the host's devices."""
         with self._records.reading() as reading:
-            marker, limit = _wanted(query)
+            marker, limit = _marker_and_limit(query)
             return _page(
                 "devices",
                 reading.devices(self._nodes(reading), marker, limit),
@@ -148,7 +150,7 @@ class RecordViews:
             )
 
     def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
-        return [one.uuid for one in reading.nodes(self._host).records]
+        return [node.uuid for node in reading.nodes(self._host).records]
 
 
 def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
@@ -167,7 +169,7 @@ def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
     return claim
 
 
-def _wanted(query: Query) -> tuple[str, int]:
+def _marker_and_limit(query: Query) -> tuple[str, int]:
     return query.get("marker", ""), query.get("limit", PAGE)
 
 
@@ -177,7 +179,7 @@ def _page(
     limit: int,
     documents: Callable[[Sequence[Any]], Sequence[JsonObject]],
 ) -> JsonObject:
-    damaged = [printable(f"{one.table} {one.key}: {one.why}") for one in found.damaged]
+    damaged = [printable(f"{row.table} {row.key}: {row.why}") for row in found.damaged]
     is_last = len(found.records) + len(damaged) < limit
     return {
         name: documents(found.records),
@@ -187,11 +189,11 @@ def _page(
 
 
 def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], list[JsonObject]]:
-    return lambda some: [document(one) for one in some]
+    return lambda some: [document(record) for record in some]
 
 
 def _claim_documents(reading: RecordReader, claims: Sequence[Claim]) -> list[JsonObject]:
-    devices, units = reading.held_by([one.id for one in claims]) if claims else ((), ())
-    found = {uuid: reading.node(uuid) for uuid in {one.node for one in claims}}
-    names = {uuid: printable(one.name) for uuid, one in found.items() if one is not None}
-    return [claim_document(one, devices, units, names.get(one.node)) for one in claims]
+    devices, units = reading.held_by([claim.id for claim in claims]) if claims else ((), ())
+    found = {uuid: reading.node(uuid) for uuid in {claim.node for claim in claims}}
+    names = {uuid: printable(node.name) for uuid, node in found.items() if node is not None}
+    return [claim_document(claim, devices, units, names.get(claim.node)) for claim in claims]

@@ -84,10 +84,10 @@ class RequestQueues:
             return health.popleft()
         if self._served["small"] + self._served["large"] >= self._threads:
             return None
-        for one in others:
-            if one[0] == "small" or self._served["large"] < LARGE_AT_ONCE:
-                others.remove(one)
-                return one
+        for waiting in others:
+            if waiting[0] == "small" or self._served["large"] < LARGE_AT_ONCE:
+                others.remove(waiting)
+                return waiting
         return None
 
 

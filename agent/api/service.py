@@ -57,7 +57,7 @@ class Service(Protocol):
         :raises Unready, Stopping: not every node was and is.
         """
 
-    def seen(self) -> Sequence[LastAudit]:
+    def last_audits(self) -> Sequence[LastAudit]:
         """Return the last audit of every node, ordered by the nodes' uuids."""
 
     def nodes(self) -> Sequence[Document]:

@@ -32,10 +32,10 @@ class SocketFile:
         self.path = path
         try:
             path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            self._lock = _locked(path)
+            self._lock = _lock_path(path)
             try:
                 _check_free(path)
-                self.listening = _placed(path, group)
+                self.listening = _place_socket(path, group)
             except BaseException:
                 os.close(self._lock)
                 raise
@@ -57,7 +57,7 @@ class SocketFile:
         os.close(self._lock)
 
 
-def _locked(path: Path) -> int:
+def _lock_path(path: Path) -> int:
     # Held while the agent runs. The file is never removed, because another process may be about to
     # lock it.
     lock = os.open(
@@ -98,7 +98,7 @@ def _check_free(path: Path) -> None:
     raise _in_use(path)
 
 
-def _placed(path: Path, group: int | None) -> socket.socket:
+def _place_socket(path: Path, group: int | None) -> socket.socket:
     """Return a socket that listens at ``path``. It is created under another name and renamed, so
     that the file has its group, its rights and a listener from its first moment.
     """

@@ -30,4 +30,4 @@ class TimedTracker:
             refusal = error.code
             raise
         finally:
-            self._metrics.tracked(operation, refusal, time.monotonic() - begun)
+            self._metrics.count_operation(operation, refusal, time.monotonic() - begun)

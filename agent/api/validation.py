@@ -89,7 +89,7 @@ def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], I
         raise InvalidApiRequest(
             [Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]
         ) from error
-    found = {name: _typed(text, expected.types.get(name, frozenset())) for name, text in pairs}
+    found = {name: _convert(text, expected.types.get(name, frozenset())) for name, text in pairs}
     names = [name for name, _ in pairs]
     return found, [
         Fault("query", pointer([name]), "is given more than once")
@@ -98,7 +98,7 @@ def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], I
     ]
 
 
-def _typed(text: str, types: Iterable[str]) -> Any:
+def _convert(text: str, types: Iterable[str]) -> Any:
     """Return a parameter in its type, or as text, which the schema then refuses."""
     if "integer" in types and re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
         return int(text)

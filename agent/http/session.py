@@ -173,17 +173,17 @@ def _reason(error: Exception) -> str:
 
 def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
     """Return the remedy for a failure of TLS, from the innermost of its causes that is known."""
-    for one in causes:
-        if isinstance(one, ssl.SSLCertVerificationError):
-            return _verification_remedy(one, group)
-        if isinstance(one, ssl.SSLEOFError):
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _verification_remedy(cause, group)
+        if isinstance(cause, ssl.SSLEOFError):
             return (
                 "the server ended the connection while TLS was set up: check that it speaks TLS "
                 "at this port, and its log"
             )
-        if isinstance(one, ssl.SSLError):
-            return _handshake_remedy(getattr(one, "reason", None) or "", group)
-        if isinstance(one, OSError) and "CA certificate" in str(one):
+        if isinstance(cause, ssl.SSLError):
+            return _handshake_remedy(getattr(cause, "reason", None) or "", group)
+        if isinstance(cause, OSError) and "CA certificate" in str(cause):
             return f"give [{group}] cafile a file that is there and that the agent may read"
     return f"set [{group}] cafile to the bundle that signed it"
 

@@ -47,7 +47,7 @@ class AuditRequests:
 
     # --- requesting threads -----------------------------------------------------------------------
 
-    def ask(self, nodes: Sequence[str], *, dry_run: bool) -> str:
+    def request(self, nodes: Sequence[str], *, dry_run: bool) -> str:
         """Request an audit, or join an equal one that is still queued. Return its id.
 
         :raises TooManyAudits: the queue is full.
@@ -57,22 +57,22 @@ class AuditRequests:
         with self._changed:
             if self._closed:
                 raise Stopping
-            for one in self._all.values():
-                if (one.nodes, one.dry_run, one.running, one.report) == (
+            for queued in self._all.values():
+                if (queued.nodes, queued.dry_run, queued.running, queued.report) == (
                     wanted,
                     dry_run,
                     False,
                     None,
                 ):
-                    return one.id
+                    return queued.id
             if len(self._all) >= KEPT:
                 self._drop_oldest()
-            asked = RequestedAudit(str(uuid.uuid4()), wanted, dry_run)
-            self._all[asked.id] = asked
+            request = RequestedAudit(str(uuid.uuid4()), wanted, dry_run)
+            self._all[request.id] = request
         self._wake()
-        return asked.id
+        return request.id
 
-    def look(self, audit_id: str, wait: float) -> Audit:
+    def wait_for(self, audit_id: str, wait: float) -> Audit:
         """Return the state of an audit; wait up to ``wait`` seconds until it is done.
 
         :raises UnknownAudit: there is no audit of that id, or not any more.
@@ -81,18 +81,18 @@ class AuditRequests:
         end = time.monotonic() + wait
         with self._changed:
             while True:
-                asked = self._all.get(audit_id)
-                if asked is None:
+                request = self._all.get(audit_id)
+                if request is None:
                     raise UnknownAudit(
                         f"there is no audit {audit_id}",
                         f"ask for a new one; the last {KEPT} are kept",
                     )
-                if asked.report is not None:
-                    return Audit(audit_id, "done", zlib.decompress(asked.report))
+                if request.report is not None:
+                    return Audit(audit_id, "done", zlib.decompress(request.report))
                 if self._closed:
                     raise Stopping
                 if (left := end - time.monotonic()) <= 0:
-                    return Audit(audit_id, "running" if asked.running else "queued")
+                    return Audit(audit_id, "running" if request.running else "queued")
                 self._changed.wait(left)
 
     # --- the daemon -------------------------------------------------------------------------------
@@ -101,16 +101,20 @@ class AuditRequests:
     def waiting(self) -> bool:
         """Whether an audit is queued."""
         with self._changed:
-            return any(self._waits(one) for one in self._all.values())
+            return any(self._waits(request) for request in self._all.values())
 
     def take(self, *, whole: bool) -> list[RequestedAudit]:
         """Return the queued audits, of all nodes (``whole``) or the others, and mark them as
         running.
         """
         with self._changed:
-            taken = [one for one in self._all.values() if self._waits(one) and one.whole == whole]
-            for one in taken:
-                one.running = True
+            taken = [
+                request
+                for request in self._all.values()
+                if self._waits(request) and request.whole == whole
+            ]
+            for request in taken:
+                request.running = True
             return taken
 
     def answer(self, taken: Sequence[RequestedAudit], report: bytes) -> None:
@@ -118,8 +122,8 @@ class AuditRequests:
         # Compressed, because a hundred reports of a large fleet would not be small.
         small = zlib.compress(report)
         with self._changed:
-            for one in taken:
-                one.report = small
+            for request in taken:
+                request.report = small
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -128,11 +132,13 @@ class AuditRequests:
             self._closed = True
             self._changed.notify_all()
 
-    def _waits(self, asked: RequestedAudit) -> bool:
-        return not asked.running and asked.report is None
+    def _waits(self, request: RequestedAudit) -> bool:
+        return not request.running and request.report is None
 
     def _drop_oldest(self) -> None:
-        done = next((one.id for one in self._all.values() if one.report is not None), None)
+        done = next(
+            (request.id for request in self._all.values() if request.report is not None), None
+        )
         if done is None:
             raise TooManyAudits(
                 f"{len(self._all)} audits wait", "wait for them, or ask for one of all nodes"

@@ -53,7 +53,7 @@ class Background:
 
         :raises AgentBug: ``work`` raised anything but an :class:`AgentError`.
         """
-        self._service.begins(title)
+        self._service.begin_work(title)
         future = start_thread(work, title)
         late = time.monotonic() + PATIENCE
         while not wait([future], POLL).done and not self.stopping.is_set():
@@ -63,7 +63,7 @@ class Background:
                 self._status.report_delay(title, PATIENCE)
         if not wait([future], GRACE).done:
             _end_process(title)
-        self._service.ends()
+        self._service.end_work()
         try:
             return future.result()
         except AgentError:

@@ -91,7 +91,7 @@ class Daemon:
                 self._background.run("opening the local API", lambda: self._api.open(store))
                 self._wait()
                 while not stopping.is_set():
-                    if self._signals.reload or self._service.reload_wanted:
+                    if self._signals.reload or self._service.reload_requested:
                         runtime = self._reload(runtime, store)
                     with self._passes.survive_bugs():
                         self._api.keep_up()
@@ -109,7 +109,7 @@ class Daemon:
         and return the one ``before``.
         """
         self._signals.reload = False
-        self._service.reloads()
+        self._service.begin_reload()
         self._status.begin_reload()
         self._passes.reread()
         runtime = before
@@ -129,7 +129,7 @@ class Daemon:
                 accepted = refusal is None
                 self._passes.restart(runtime.conf.update_resources_interval if accepted else None)
                 self._status.end_reload(problems_of(refusal) if refusal is not None else ())
-                self._service.reloaded(refusal)
+                self._service.end_reload(refusal)
         return runtime
 
     def _wait(self) -> None:
@@ -138,7 +138,9 @@ class Daemon:
             self._background.take_signals()
             watchdog = (self._status.watchdog_interval or math.inf) / 3
             while not (
-                self._background.stopping.is_set() or self._signals.reload or self._service.wanted
+                self._background.stopping.is_set()
+                or self._signals.reload
+                or self._service.has_requests
             ):
                 self._status.feed_watchdog()
                 if (left := self._passes.due - time.monotonic()) <= 0:

@@ -42,9 +42,9 @@ class DaemonService:
         self.audits = AuditRequests(wake)
         self._wake, self._lock = wake, Lock()
         self._status, self._stopping = "starting", False
-        # ``_heard_of``: when ``_work`` last showed progress, in seconds of the monotonic clock.
-        self._work, self._heard_of = "", 0.0
-        self._seen: Mapping[str, LastAudit] = {}
+        # ``_progress_at``: when ``_work`` last showed progress, in seconds of the monotonic clock.
+        self._work, self._progress_at = "", 0.0
+        self._last_audits: Mapping[str, LastAudit] = {}
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
         # The reload that is requested, and the one under way.
@@ -56,15 +56,15 @@ class DaemonService:
 
     # --- called by the daemon ---------------------------------------------------------------------
 
-    def says(self, status: str) -> None:
+    def set_status(self, status: str) -> None:
         """Set the status line."""
         self._status = status
 
-    def opened(self, records: RecordViews) -> None:
+    def set_records(self, records: RecordViews) -> None:
         """Set the records; the store stays open as long as requests may come."""
         self._records = records
 
-    def serves(self, context: AuditContext, *, audited: bool) -> None:
+    def set_context(self, context: AuditContext, *, audited: bool) -> None:
         """Set the context that requests are carried out with. An earlier context stays in use until
         the nodes were ``audited`` with this one.
         """
@@ -72,23 +72,23 @@ class DaemonService:
             self._context = context
             self._records = self._records.of(context.agent) if self._records is not None else None
 
-    def measured(self, readings: Sequence[Measurement]) -> None:
+    def set_readings(self, readings: Sequence[Measurement]) -> None:
         """Set what the monitors measured."""
         self._readings = readings
 
-    def begins(self, work: str) -> None:
+    def begin_work(self, work: str) -> None:
         """Note that the loop waits for ``work`` now."""
-        self._work, self._heard_of = work, time.monotonic()
+        self._work, self._progress_at = work, time.monotonic()
 
-    def goes_on(self) -> None:
+    def note_progress(self) -> None:
         """Note progress of the work."""
-        self._heard_of = time.monotonic()
+        self._progress_at = time.monotonic()
 
-    def ends(self) -> None:
+    def end_work(self) -> None:
         """Note the end of the work."""
         self._work = ""
 
-    def audited(self, report: Report, *, whole: bool) -> None:
+    def take_report(self, report: Report, *, whole: bool) -> None:
         """Take over the result of an audit. A ``whole`` one covers every node there is; a dry run
         is ignored.
         """
@@ -97,49 +97,49 @@ class DaemonService:
         now = time.time()
         with self._lock:
             seen = {
-                node.uuid: _seen(node, report.endpoint, now, self._seen.get(node.uuid))
+                node.uuid: _last_audit(node, report.endpoint, now, self._last_audits.get(node.uuid))
                 for node in report.nodes
             }
             if whole:
                 self._errors = report.errors
                 # If the agent itself fails, the nodes without a report stay as they were.
-                self._seen = {**self._seen, **seen} if report.errors else seen
+                self._last_audits = {**self._last_audits, **seen} if report.errors else seen
             else:
-                self._seen = {**self._seen, **seen}
+                self._last_audits = {**self._last_audits, **seen}
 
-    def stops(self) -> None:
+    def stop(self) -> None:
         """Refuse all further requests, and end the waiting ones with :class:`Stopping`."""
         self._stopping = True
         self.audits.close()
         with self._lock:
             waiting, self._reload, self._reloading = (self._reload, self._reloading), None, None
-        for one in waiting:
-            if one is not None:
-                one.set_exception(Stopping())
+        for promise in waiting:
+            if promise is not None:
+                promise.set_exception(Stopping())
 
     @property
-    def wanted(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether a request waits for the loop."""
-        return self.audits.waiting or self.reload_wanted
+        return self.audits.waiting or self.reload_requested
 
     @property
-    def reload_wanted(self) -> bool:
+    def reload_requested(self) -> bool:
         """Whether a reload is requested."""
         return self._reload is not None
 
-    def reloads(self) -> None:
+    def begin_reload(self) -> None:
         """Note that a reload begins; later requests wait for the next one."""
         with self._lock:
             self._reloading, self._reload = self._reload, None
 
-    def reloaded(self, error: AgentError | None) -> None:
+    def end_reload(self, error: AgentError | None) -> None:
         """Note the end of a reload; with an ``error``, the configuration cannot be used."""
         with self._lock:
-            asked, self._reloading = self._reloading, None
-        if asked is not None and error is None:
-            asked.set_result(None)
-        elif asked is not None:
-            asked.set_exception(error)
+            request, self._reloading = self._reloading, None
+        if request is not None and error is None:
+            request.set_result(None)
+        elif request is not None:
+            request.set_exception(error)
 
     # --- called by the API: see agent.api.service -------------------------------------------------
 
@@ -154,7 +154,7 @@ class DaemonService:
         """
         if self._stopping:
             raise Stopping
-        silent = time.monotonic() - self._heard_of
+        silent = time.monotonic() - self._progress_at
         if self._work and silent > STALLED:
             raise Unwell(
                 f"{self._work} gets nowhere for {silent:.0f} s",
@@ -168,7 +168,7 @@ class DaemonService:
         """
         if self._stopping:
             raise Stopping
-        errors, seen = self._errors, self._seen
+        errors, seen = self._errors, self._last_audits
         if errors is None:
             raise Unready(
                 [
@@ -179,20 +179,20 @@ class DaemonService:
             )
         reasons = [error.message for error in errors]
         reasons += [
-            f"node {one.report.name}: {one.report.state}{_because(one.report)}"
-            for one in seen.values()
-            if one.report.state not in WELL
+            f"node {audit.report.name}: {audit.report.state}{_because(audit.report)}"
+            for audit in seen.values()
+            if audit.report.state not in WELL
         ]
         if reasons:
             raise Unready(reasons)
 
-    def seen(self) -> Sequence[LastAudit]:
+    def last_audits(self) -> Sequence[LastAudit]:
         """Return the last audit of every node, ordered by uuid."""
-        return [seen for _, seen in sorted(self._seen.items())]
+        return [seen for _, seen in sorted(self._last_audits.items())]
 
     def nodes(self) -> Sequence[Document]:
         """Return a summary of each node, ordered by uuid."""
-        return [_summary(seen) for seen in self.seen()]
+        return [_summary(seen) for seen in self.last_audits()]
 
     def node(self, uuid: str) -> Document:
         """Return the last report of a node.
@@ -256,14 +256,14 @@ class DaemonService:
 
         :raises TooManyAudits, Stopping: it will not be run.
         """
-        return self.audits.ask(nodes, dry_run=dry_run)
+        return self.audits.request(nodes, dry_run=dry_run)
 
     def audit(self, audit_id: str, wait: float) -> Audit:
         """Return the state of a requested audit; wait up to ``wait`` seconds until it is done.
 
         :raises UnknownAudit, Stopping: there is none.
         """
-        return self.audits.look(audit_id, wait)
+        return self.audits.wait_for(audit_id, wait)
 
     def reload(self) -> None:
         """Request a reload, and wait for its end.
@@ -274,10 +274,10 @@ class DaemonService:
         with self._lock:
             if self._stopping:
                 raise Stopping
-            asked = self._reload = self._reload or Future()
+            request = self._reload = self._reload or Future()
         self._wake()
         try:
-            asked.result(RELOAD_DEADLINE)
+            request.result(RELOAD_DEADLINE)
         except FutureTimeout as error:
             raise DriverTimeout(
                 f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s",
@@ -292,7 +292,7 @@ class DaemonService:
         return self._context
 
     def _find(self, uuid: str) -> LastAudit:
-        seen = self._seen.get(uuid)
+        seen = self._last_audits.get(uuid)
         if seen is None:
             raise UnknownNode(
                 f"no node {uuid} was audited here", "see /v1/nodes for those that were"
@@ -300,7 +300,7 @@ class DaemonService:
         return seen
 
 
-def _seen(
+def _last_audit(
     node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None
 ) -> LastAudit:
     """Return the node's last audit, completed from ``before`` where this audit could not look."""
@@ -311,9 +311,9 @@ def _seen(
         # An audit that could not look, as in an outage, has not ended any drift. Conflicts are
         # found before all other drift.
         kept = [
-            one
-            for one in before.report.drift
-            if one not in node.drift and not (node.drift and one.kind in CONFLICTS)
+            drift
+            for drift in before.report.drift
+            if drift not in node.drift and not (node.drift and drift.kind in CONFLICTS)
         ]
         node = replace(node, drift=(*node.drift, *kept))
     # A node without an audit was either found unchanged, or could not be audited.
@@ -346,10 +346,10 @@ def _summary(seen: LastAudit) -> dict[str, Any]:
         "usage": asdict(report.usage),
         "providers": len(own_providers(report.tree, report.uuid)),
         "drift": len(report.drift),
-        "drift_kinds": dict(sorted(Counter(one.kind for one in report.drift).items())),
-        "drift_warnings": sum(one.severity == "warning" for one in report.drift),
+        "drift_kinds": dict(sorted(Counter(drift.kind for drift in report.drift).items())),
+        "drift_warnings": sum(drift.severity == "warning" for drift in report.drift),
         "errors": [
-            {"code": one.code, "message": one.message, "remedy": one.remedy}
-            for one in report.errors
+            {"code": error.code, "message": error.message, "remedy": error.remedy}
+            for error in report.errors
         ],
     }

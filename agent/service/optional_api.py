@@ -29,7 +29,7 @@ class OptionalApi:
 
         :raises SocketUnusable, ListenerUnusable: one of them cannot be opened.
         """
-        self._service.opened(RecordViews(Records(store), host_name(self._conf)))
+        self._service.set_records(RecordViews(Records(store), host_name(self._conf)))
         if self._conf.api.socket:
             # Imported here, because it takes memory that an agent without it saves.
             from agent.api.local_api import LocalApi
@@ -54,7 +54,7 @@ class OptionalApi:
 
     def stop(self) -> None:
         """Stop at once, so that every waiting request gets an answer."""
-        self._service.stops()
+        self._service.stop()
         if self._api is not None:
             self._api.stop()
 
@@ -69,16 +69,16 @@ class OptionalApi:
         """Show the report of an audit, of all nodes if ``whole``. ``hanging``: how many driver
         calls never returned.
         """
-        self._service.audited(report, whole=whole)
+        self._service.take_report(report, whole=whole)
         if self._api is not None:
-            self._api.metrics.audited(report, hanging, whole=whole)
+            self._api.metrics.count_report(report, hanging, whole=whole)
 
-    def requested(self, method: str, status: int | None, seconds: float) -> None:
+    def count_request(self, method: str, status: int | None, seconds: float) -> None:
         """Count a request to Placement."""
         if self._api is not None:
-            self._api.metrics.requested(method, status, seconds)
+            self._api.metrics.count_request(method, status, seconds)
 
-    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+    def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
         """Count a call of the driver."""
         if self._api is not None:
-            self._api.metrics.called(call, outcome, seconds)
+            self._api.metrics.count_call(call, outcome, seconds)

@@ -100,7 +100,7 @@ class Passes:
             bug = AgentBug.of(error)
         else:
             return
-        self._schedule.failed()
+        self._schedule.plan_after_failure()
         self._stopping.wait(BUG_PAUSE)
         self._report_bug(bug, runtime, requests)
 
@@ -141,20 +141,20 @@ class Passes:
             check_start(report)
         self._begun, self._nodes = True, report.nodes or self._nodes
         self._schedule_next(report)
-        self._problem_log.tell(report.errors, report.nodes)
+        self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
         self._status.report(summary(report.errors, report.nodes, runtime.hanging))
         self._answer(report, requests)
 
     def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool) -> Report:
         """Poll the monitors and audit every node."""
-        self._service.measured(runtime.monitors.poll())
+        self._service.set_readings(runtime.monitors.poll())
         fleet = runtime.start(store)
-        self._service.serves(fleet.context, audited=False)
+        self._service.set_context(fleet.context, audited=False)
         report = fleet.run(
             AuditOptions(start=True, reread=self._reread, asked=asked), progress=self._progress
         )
-        self._service.serves(fleet.context, audited=True)
+        self._service.set_context(fleet.context, audited=True)
         return with_store_state(report, store, self._nodes)
 
     def _schedule_next(self, report: Report) -> None:
@@ -164,9 +164,9 @@ class Passes:
         )
         all_failed = nodes and all(node.state == "failed" for node in nodes)
         if report.errors or unreachable or all_failed:
-            self._schedule.failed()
+            self._schedule.plan_after_failure()
         else:
-            self._schedule.succeeded()
+            self._schedule.plan_after_success()
             self._reread = False
 
     # --- some nodes -------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Passes:
         """
         self._api.show(report, runtime.hanging, whole=False)
         if any(error.code == AgentBug.code for error in report.errors):
-            self._schedule.failed()
+            self._schedule.plan_after_failure()
             self._status.report(summary(report.errors, (), runtime.hanging))
 
     # --- reports ----------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Passes:
     def _progress(self, _count: int) -> Callable[[str], None]:
         def note_node(_name: str) -> None:
             self._status.feed_watchdog()
-            self._service.goes_on()
+            self._service.note_progress()
 
         return note_node
 

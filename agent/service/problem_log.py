@@ -44,61 +44,61 @@ class ProblemLog:
         # By node (or ``AGENT``): the messages, and when each was logged, in seconds of ``clock``.
         self._known: dict[str, dict[str, float]] = {}
 
-    def tell(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
+    def log_changes(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
         """Log every new problem, and every node that is well again."""
-        self._troubled(AGENT, errors)
+        self._log_problems(AGENT, errors)
         if not errors:
             self._known = {
-                who: what
-                for who, what in self._known.items()
-                if who in (AGENT, *map(_called, nodes))
+                owner: logged
+                for owner, logged in self._known.items()
+                if owner in (AGENT, *map(_node_title, nodes))
             }
         for node in nodes:
-            who, problems = _called(node), tuple(_problems(node))
+            owner, problems = _node_title(node), tuple(_problems(node))
             if problems:
-                self._troubled(who, problems)
+                self._log_problems(owner, problems)
             # A node without problems may still be degraded, because a refused operation is not sent
             # again.
             elif node.state in WELL:
-                self._troubled(who, ())
+                self._log_problems(owner, ())
 
-    def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
-        """Log the new and the repeated problems of ``who``, and the end of all of them."""
-        before, now = self._known.get(who, {}), self._clock()
+    def _log_problems(self, owner: str, problems: Sequence[Problem]) -> None:
+        """Log the new and the repeated problems of ``owner``, and the end of all of them."""
+        before, now = self._known.get(owner, {}), self._clock()
         # The transport logs outages itself, by their kind; during an outage the other problems are
         # unknown, so they are kept.
-        told = [one for one in problems if one.code != PlacementUnreachable.code]
-        outage = len(told) < len(problems)
-        known = {one.message: before.get(one.message, now) for one in told}
-        for one in told:
-            if one.message not in before or (
-                one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER
+        loggable = [problem for problem in problems if problem.code != PlacementUnreachable.code]
+        outage = len(loggable) < len(problems)
+        known = {problem.message: before.get(problem.message, now) for problem in loggable}
+        for problem in loggable:
+            if problem.message not in before or (
+                problem.code in REPEATED and now - before[problem.message] >= REPEAT_AFTER
             ):
                 LOG.log(
-                    LEVELS.get(one.code, logging.WARNING),
+                    LEVELS.get(problem.code, logging.WARNING),
                     "%s: %s%s",
-                    who,
-                    one.message,
-                    f" ({one.remedy})" if one.remedy else "",
+                    owner,
+                    problem.message,
+                    f" ({problem.remedy})" if problem.remedy else "",
                 )
-                known[one.message] = now
+                known[problem.message] = now
         if before and not problems:
-            LOG.info("%s: well again", who)
-        self._known[who] = before | known if outage else known
+            LOG.info("%s: well again", owner)
+        self._known[owner] = before | known if outage else known
 
 
-def _called(node: NodeReport) -> str:
+def _node_title(node: NodeReport) -> str:
     return f"node {printable(node.name)}"
 
 
 def _problems(node: NodeReport) -> Iterator[Problem]:
     yield from node.errors
-    told = {one.message for one in node.errors}
+    messages = {error.message for error in node.errors}
     for drift in node.drift:
         # Over-commitment is logged when it happens, and shows in that one audit only.
         if (
             drift.severity == "warning"
             and drift.kind != "overcommitted"
-            and drift.detail not in told
+            and drift.detail not in messages
         ):
             yield Problem(drift.kind, drift.detail, drift.remedy)

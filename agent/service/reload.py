@@ -55,7 +55,7 @@ class RuntimeBuilder:
         """
         usable = False
         try:
-            runtime = Runtime(conf, self._stopping, self._dirty_nodes.changed, self._api)
+            runtime = Runtime(conf, self._stopping, self._dirty_nodes.add, self._api)
             usable = True
         finally:
             self._warn(conf, usable)
@@ -67,7 +67,7 @@ class RuntimeBuilder:
         :raises AgentError: ``conf`` cannot be used; nothing has changed.
         """
         # Starting a driver may take longer than a lease lasts.
-        with before.keeping_leases():
+        with before.keep_leases():
             _check_fixed_options(before.conf, conf)
             runtime = self.build(conf)
             try:

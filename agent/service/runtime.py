@@ -29,10 +29,10 @@ KEEP_EVERY = 5.0
 class CallObserver(Protocol):
     """Counts requests to Placement and calls of the driver. Called from many threads."""
 
-    def requested(self, method: str, status: int | None, seconds: float) -> None:
+    def count_request(self, method: str, status: int | None, seconds: float) -> None:
         """Take the end of a request to Placement; ``status`` is None if there was no answer."""
 
-    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+    def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
         """Take the end of a driver call: it returned, or was given up."""
 
 
@@ -51,13 +51,13 @@ class Runtime:
         conf: cfg.ConfigOpts,
         cancelled: Event,
         changed: Callable[[str], None],
-        watch: CallObserver,
+        observer: CallObserver,
     ) -> None:
         self.conf = conf
         self._components = build_components(conf, cancelled, daemon=True)
         self._cancelled = cancelled
-        self._changed, self._watch = changed, watch
-        self._components.worker.observe = watch.called
+        self._changed, self._observer = changed, observer
+        self._components.worker.observe = observer.count_call
         self._fleet: Fleet | None = None
         self._closing = ExitStack()
 
@@ -90,11 +90,11 @@ class Runtime:
                     changed=self._changed,
                 )
             )
-            self._fleet.context.server.transport.observe = self._watch.requested
+            self._fleet.context.server.transport.observe = self._observer.count_request
         return self._fleet
 
     @contextmanager
-    def keeping_leases(self) -> Iterator[None]:
+    def keep_leases(self) -> Iterator[None]:
         """Renew the leases of the fleet, if it was started, while the block runs."""
         fleet, done = self._fleet, Event()
 

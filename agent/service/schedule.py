@@ -24,7 +24,7 @@ class DirtyNodes:
         self._nodes: set[str] = set()
         self.due = math.inf
 
-    def changed(self, node: str) -> None:
+    def add(self, node: str) -> None:
         """Add a node: something was claimed or released on it, or its host has changed."""
         with self._lock:
             first = not self._nodes
@@ -73,7 +73,7 @@ class Schedule:
         """Make the next audit due now."""
         self.due = time.monotonic()
 
-    def succeeded(self) -> None:
+    def plan_after_success(self) -> None:
         """Schedule the next audit at the host's offset in the next interval; missed audits are not
         made up for.
         """
@@ -81,7 +81,7 @@ class Schedule:
         periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
         self.due = math.inf if self._never else self._phase + periods * self._interval
 
-    def failed(self) -> None:
+    def plan_after_failure(self) -> None:
         """Schedule the next audit after a pause that grows with each failure, never exceeds the
         interval, and is not in step with other hosts.
         """

@@ -42,7 +42,7 @@ class Status:
         LOG.log(logging.DEBUG if self._ready else logging.INFO, text)
         (self._notifier.status if self._ready else self._notifier.ready)(text)
         self._ready = True
-        self._service.says(text)
+        self._service.set_status(text)
 
     def report_delay(self, work: str, seconds: float) -> None:
         """Report that the work has taken more than so many seconds, in the present state."""

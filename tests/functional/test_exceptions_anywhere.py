@@ -117,11 +117,11 @@ STEPS = {
     "the journal": Step(Store, "save_journal"),
     "a disk that is looked at": Step(Store, "check_writable"),
     "monitors": Step(runtime.Monitors, "poll"),
-    "who serves": Step(DaemonService, "serves"),
-    "news": Step(ProblemLog, "tell"),
+    "who serves": Step(DaemonService, "set_context"),
+    "news": Step(ProblemLog, "log_changes"),
     "the line for systemd": Step(passes, "summary"),
-    "what the API shows": Step(DaemonService, "audited"),
-    "when it is due": Step(schedule.Schedule, "succeeded"),
+    "what the API shows": Step(DaemonService, "take_report"),
+    "when it is due": Step(schedule.Schedule, "plan_after_success"),
     "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
     "what waits to be published": Step(schedule.DirtyNodes, "take", by="claim"),
     "an audit that was asked for": Step(agent.audit.fleet.Fleet, "run", by="audit"),
@@ -259,7 +259,7 @@ class Walk:
         if by == "change":
             self._change()
         elif by == "claim":
-            self.daemon._passes._dirty_nodes.changed(ROOT)
+            self.daemon._passes._dirty_nodes.add(ROOT)
         elif by == "audit":
             self._asked = self.daemon._service.request_audit(["node-a"], dry_run=False)
         operator.reload = by in ("reload", "reread")
@@ -486,7 +486,7 @@ def test_no_exception_in_a_handler_takes_a_thread_of_the_api_along(exception, ap
         (LocalServer, "_wait_for"),
         (LocalServer, "forget"),
         (ReceiveBuffer, "receive"),
-        (Metrics, "answered"),
+        (Metrics, "count_answer"),
     ],
 )
 def test_no_exception_beside_a_handler_takes_the_api_along(owner, name, api, monkeypatch):
@@ -580,7 +580,7 @@ def test_leases_are_kept_after_a_time_that_failed(monkeypatch):
 
     one = runtime.Runtime.__new__(runtime.Runtime)
     one._fleet = Fleet()
-    with one.keeping_leases():
+    with one.keep_leases():
         assert kept.wait(30)
 
 

@@ -79,8 +79,8 @@ class CellSite:
         driver.facts_of = self._facts
         self.agent = AgentUnderTest(placement, folder, driver, policy=policy)
         self.pass_()
-        api.service.opened(RecordViews(self.agent.records, "host-1"))
-        api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
+        api.service.set_records(RecordViews(self.agent.records, "host-1"))
+        api.service.set_context(replace(self.agent.fleet.context, agent="host-1"), audited=True)
         self.pass_()
         self.cells = {number: self._provider(f"{NAME}_NUMA{number}") for number in range(4)}
 
@@ -99,7 +99,7 @@ class CellSite:
     def pass_(self) -> NodeReport:
         """One more audit."""
         report = self.agent.period(start=True)
-        self.api.service.audited(report, whole=True)
+        self.api.service.take_report(report, whole=True)
         (node,) = report.nodes
         return node
 

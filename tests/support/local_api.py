@@ -151,8 +151,8 @@ class ApiHere:
             while not done.wait(0.005):
                 for whole in (True, False):
                     self.service.audits.answer(self.service.audits.take(whole=whole), report)
-                self.service.reloads()
-                self.service.reloaded(None)
+                self.service.begin_reload()
+                self.service.end_reload(None)
 
         thread = threading.Thread(target=loop, daemon=True)
         thread.start()
@@ -184,6 +184,6 @@ def api_here(folder: Path | None = None, **options: str) -> Iterator[ApiHere]:
         try:
             yield ApiHere(path, service, api)
         finally:
-            service.stops()
+            service.stop()
             api.stop()
             api.wait()

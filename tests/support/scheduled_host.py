@@ -192,8 +192,8 @@ class ScheduledHost:
             pci=PciSettings(scene.specs(*SPECS), known, report=True),
         )
         self.pass_()
-        api.service.opened(RecordViews(self.agent.records, "host-1"))
-        api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
+        api.service.set_records(RecordViews(self.agent.records, "host-1"))
+        api.service.set_context(replace(self.agent.fleet.context, agent="host-1"), audited=True)
         self.pass_()
         self.names = {
             uuid: one["name"].removeprefix(NAME).lstrip("_")
@@ -216,7 +216,7 @@ class ScheduledHost:
     def pass_(self) -> NodeReport:
         """One more audit."""
         report = self.agent.period(start=True)
-        self.api.service.audited(report, whole=True)
+        self.api.service.take_report(report, whole=True)
         (node,) = report.nodes
         return node
 

@@ -57,8 +57,8 @@ class Site:
         records = TrackerServices(
             host.tracker, host.usage_step, host.consumer_records, host.node_leases, *shared
         )
-        self.api.service.opened(RecordViews(host.records, host.name))
-        self.api.service.serves(
+        self.api.service.set_records(RecordViews(host.records, host.name))
+        self.api.service.set_context(
             AuditContext(
                 server, driver, worker, Policy(), host.name, threading.Event(), records=records
             ),

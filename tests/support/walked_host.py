@@ -213,8 +213,8 @@ class WalkedHost:
         )
         if self._application is None:
             service = DaemonService(lambda: None)
-            service.opened(RecordViews(self.agent.records, self.name))
-            service.serves(self.agent.fleet.context, audited=True)
+            service.set_records(RecordViews(self.agent.records, self.name))
+            service.set_context(self.agent.fleet.context, audited=True)
             self._application = application(
                 service, lambda: Access(0), Metrics(), 1, 1, _DESCRIPTION
             )

@@ -384,7 +384,7 @@ def test_who_asked_for_an_audit_is_answered_when_the_status_tells_of_it(service,
     def initialize_and_ask(self, *given, **options):
         initialize(self, *given, **options)
         # The first audit answers this request, so that the status before it is another one.
-        self.audits.ask((), dry_run=False)
+        self.audits.request((), dry_run=False)
 
         def look_and_answer(queue, taken, report):
             seen.append(self.status())

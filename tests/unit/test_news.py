@@ -43,7 +43,7 @@ def told(caplog, clock):
 
     def tell(*nodes, errors=()):
         caplog.clear()
-        news.tell(errors, nodes)
+        news.log_changes(errors, nodes)
         return [(record.levelname, record.getMessage()) for record in caplog.records]
 
     return tell

@@ -30,7 +30,7 @@ def test_hosts_that_start_together_spread_over_the_whole_interval(clock):
     dues = []
     for _ in range(200):
         one = Schedule(60)
-        one.succeeded()
+        one.plan_after_success()
         dues.append(one.due - clock.now)
     assert 0 < min(dues) < 10
     assert 50 < max(dues) <= 60
@@ -38,20 +38,20 @@ def test_hosts_that_start_together_spread_over_the_whole_interval(clock):
 
 def test_audits_keep_their_place_whatever_they_take(clock):
     one = Schedule(60)
-    one.succeeded()
+    one.plan_after_success()
     first = one.due
     for late in (0.1, 59.0):
         clock.now = one.due + late
-        one.succeeded()
+        one.plan_after_success()
     assert one.due == pytest.approx(first + 120)
 
 
 def test_what_was_missed_is_not_made_up_for(clock):
     one = Schedule(60)
-    one.succeeded()
+    one.plan_after_success()
     first = one.due
     clock.now = first + 200
-    one.succeeded()
+    one.plan_after_success()
     assert one.due == pytest.approx(first + 240)
 
 
@@ -59,7 +59,7 @@ def test_pauses_grow_with_jitter_up_to_the_interval(clock):
     one = Schedule(60)
     pauses = []
     for _ in range(30):
-        one.failed()
+        one.plan_after_failure()
         pauses.append(one.due - clock.now)
     longest = [min(60, 2**number) for number in range(30)]
     assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True))
@@ -69,16 +69,16 @@ def test_pauses_grow_with_jitter_up_to_the_interval(clock):
 def test_success_ends_the_growth(clock):
     one = Schedule(60)
     for _ in range(10):
-        one.failed()
-    one.succeeded()
-    one.failed()
+        one.plan_after_failure()
+    one.plan_after_success()
+    one.plan_after_failure()
     assert one.due - clock.now <= 1
 
 
 def test_an_outage_lasting_years_overflows_nothing(clock):
     one = Schedule(60)
     for _ in range(5000):
-        one.failed()
+        one.plan_after_failure()
     assert one.due - clock.now <= 60
 
 
@@ -86,9 +86,9 @@ def test_zero_is_the_default_and_minus_one_never(clock):
     assert Schedule(0).due - clock.now <= 3
     never = Schedule(-1)
     assert never.due - clock.now <= 3, "once, at the start"
-    never.failed()
+    never.plan_after_failure()
     assert never.due - clock.now <= 1, "what failed was not that once"
-    never.succeeded()
+    never.plan_after_success()
     assert never.due == math.inf
     never.at_once()
     assert never.due == clock.now

@@ -22,7 +22,7 @@ OTHER = "11111111-9b1d-4a9c-8a0e-0d6b6c1f7a11"
 def service():
     found = DaemonService(lambda: None)
     yield found
-    found.stops()
+    found.stop()
 
 
 def reasons(service):
@@ -33,11 +33,11 @@ def reasons(service):
 
 def test_it_is_not_ready_before_all_nodes_were_audited(service):
     assert reasons(service) == ["starting: no audit is through yet"]
-    service.audited(WELL, whole=False)
+    service.take_report(WELL, whole=False)
     assert reasons(service) == ["starting: no audit is through yet"], (
         "one of them says nothing of the others"
     )
-    service.audited(WELL, whole=True)
+    service.take_report(WELL, whole=True)
     service.check_readiness()
 
 
@@ -47,15 +47,15 @@ def test_every_node_that_is_not_well_is_a_reason(service):
         node(name="node-2", uuid=OTHER, state="failed", errors=()),
         node(name="node-3", uuid=OTHER.replace("1", "2"), state="changed", errors=()),
     )
-    service.audited(report(nodes=nodes), whole=True)
+    service.take_report(report(nodes=nodes), whole=True)
     assert reasons(service) == ["node node-1: degraded: somebody else wrote", "node node-2: failed"]
-    service.audited(WELL, whole=False)
+    service.take_report(WELL, whole=False)
     assert reasons(service) == ["node node-2: failed"]
 
 
 def test_an_audit_that_could_not_begin_leaves_the_nodes_as_they_were_and_is_a_reason(service):
-    service.audited(WELL, whole=True)
-    service.audited(
+    service.take_report(WELL, whole=True)
+    service.take_report(
         report(nodes=(), errors=(Problem("driver.not-ready", "the backend does not answer", ""),)),
         whole=True,
     )
@@ -64,37 +64,37 @@ def test_an_audit_that_could_not_begin_leaves_the_nodes_as_they_were_and_is_a_re
 
 
 def test_a_node_that_is_gone_is_not_shown_any_more(service):
-    service.audited(report(nodes=(node(), node(uuid=OTHER))), whole=True)
+    service.take_report(report(nodes=(node(), node(uuid=OTHER))), whole=True)
     assert [one["uuid"] for one in service.nodes()] == sorted([OTHER, ROOT])
-    service.audited(WELL, whole=True)
+    service.take_report(WELL, whole=True)
     with pytest.raises(UnknownNode):
         service.tree(OTHER)
 
 
 def test_a_dry_run_says_nothing_of_how_things_are(service):
-    service.audited(WELL, whole=True)
-    service.audited(replace(report(), dry_run=True), whole=False)
+    service.take_report(WELL, whole=True)
+    service.take_report(replace(report(), dry_run=True), whole=False)
     service.check_readiness()
 
 
 def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypatch):
     monkeypatch.setattr(module, "STALLED", 0.2)
     service.check_health()
-    service.begins("an audit")
+    service.begin_work("an audit")
     for _ in range(4):
         time.sleep(0.1)
-        service.goes_on()
+        service.note_progress()
         service.check_health()
     time.sleep(0.3)
     with pytest.raises(Unwell, match="an audit gets nowhere"):
         service.check_health()
-    service.ends()
+    service.end_work()
     service.check_health()
 
 
 def test_when_it_stops_everything_says_so(service):
-    service.audited(WELL, whole=True)
-    service.stops()
+    service.take_report(WELL, whole=True)
+    service.stop()
     for ask in (
         service.check_health,
         service.check_readiness,
@@ -119,20 +119,20 @@ def test_everybody_who_asks_for_a_reload_hears_how_the_next_one_went(service):
         threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
             thread.start()
-        while not service.reload_wanted:
+        while not service.reload_requested:
             time.sleep(0.01)
         time.sleep(0.2)
         return threads
 
     for outcome in (None, ConfigError("it is bad")):
         threads = all_ask()
-        assert service.wanted
-        service.reloads()
-        assert not service.wanted
-        service.reloaded(outcome)
+        assert service.has_requests
+        service.begin_reload()
+        assert not service.has_requests
+        service.end_reload(outcome)
         for thread in threads:
             thread.join(60)
-        assert not service.reload_wanted
+        assert not service.reload_requested
     assert heard == ["done"] * 3 + ["it is bad"] * 3
 
 
@@ -142,19 +142,19 @@ def test_who_asks_while_the_files_are_being_read_gets_a_reading_of_their_own(ser
         threading.Thread(target=lambda: (service.reload(), heard.append(True))) for _ in range(2)
     ]
     threads[0].start()
-    while not service.reload_wanted:
+    while not service.reload_requested:
         time.sleep(0.01)
-    service.reloads()
+    service.begin_reload()
     threads[1].start()
-    while not service.reload_wanted:
+    while not service.reload_requested:
         time.sleep(0.01)
-    service.reloaded(None)
+    service.end_reload(None)
     threads[0].join(60)
-    assert (heard, service.wanted) == ([True], True)
-    service.reloads()
-    service.reloaded(None)
+    assert (heard, service.has_requests) == ([True], True)
+    service.begin_reload()
+    service.end_reload(None)
     threads[1].join(60)
-    assert (heard, service.wanted) == ([True, True], False)
+    assert (heard, service.has_requests) == ([True, True], False)
 
 
 def test_a_reload_that_takes_too_long_is_told(service, monkeypatch):
@@ -164,6 +164,6 @@ def test_a_reload_that_takes_too_long_is_told(service, monkeypatch):
 
 
 def test_a_reload_under_way_ends_with_the_agent(service):
-    threading.Timer(0.2, service.stops).start()
+    threading.Timer(0.2, service.stop).start()
     with pytest.raises(Stopping):
         service.reload()

@@ -36,8 +36,8 @@ def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
     return {
         "name": name,
         "uuid": state.node.uuid,
-        "guests": [_guest(one) for one in found.guests],
-        "errors": [_error(one) for one in untold],
+        "guests": [_guest(guest) for guest in found.guests],
+        "errors": [_error(error) for error in untold],
     }
 
 
@@ -46,8 +46,8 @@ def node_without_guests(uuid: str, name: str, error: AgentError) -> JsonObject:
     return {"name": name, "uuid": uuid, "guests": [], "errors": [_error(error)]}
 
 
-def _guest(one: ObservedGuest) -> JsonObject:
-    guest, origin = one.guest, one.guest.origin
+def _guest(observed: ObservedGuest) -> JsonObject:
+    guest, origin = observed.guest, observed.guest.origin
     return {
         "uuid": guest.uuid,
         "name": guest.name,
@@ -59,10 +59,10 @@ def _guest(one: ObservedGuest) -> JsonObject:
         "flavor": origin.flavor.name if origin is not None else None,
         "project_id": origin.project_id if origin is not None else None,
         "user_id": origin.user_id if origin is not None else None,
-        "outcome": one.outcome,
-        "claim": one.claim,
+        "outcome": observed.outcome,
+        "claim": observed.claim,
         "refusals": [
-            {"reason": refusal.reason, "remedy": refusal.remedy} for refusal in one.refusals
+            {"reason": refusal.reason, "remedy": refusal.remedy} for refusal in observed.refusals
         ],
     }
 
@@ -80,23 +80,23 @@ def node_records(state: NodeState) -> JsonObject:
         {cell: provider for provider, cell in state.host.cell_providers.items()},
     )
     return {
-        **_described(node),
+        **_node_document(node),
         "usage": asdict(state.usage),
         "reserved": asdict(state.host.reserved),
         "free": _free(state),
         "available": state.host.available,
         "cpu": _cpu(state.host.cpu),
-        "cells": [_cell(one, providers.get(one.id)) for one in state.cells],
-        "devices": _tallied(state),
+        "cells": [_cell(cell, providers.get(cell.id)) for cell in state.cells],
+        "devices": _count_devices(state),
         "pools": _pools(state),
-        "mdevs": [_mdevs(one, state) for one in state.host.mdevs],
-        "units": [unit_document(one) for one in state.units.values()],
+        "mdevs": [_mdevs(source, state) for source in state.host.mdevs],
+        "units": [unit_document(unit) for unit in state.units.values()],
         "stats": dict(stats(state.instances.values(), {}, node.failed_builds)),
         "problems": list(state.problems),
     }
 
 
-def _described(node: ComputeNode) -> JsonObject:
+def _node_document(node: ComputeNode) -> JsonObject:
     return {
         "host": node.host,
         "host_ip": node.host_ip,
@@ -161,7 +161,7 @@ def _cell(cell: HostCell, provider: str | None) -> JsonObject:
         "distances": {str(other): distance for other, distance in sorted(cell.distances.items())},
         "physnets": sorted(cell.physnets),
         "tunneled": cell.tunneled,
-        "pages": [asdict(one) for one in cell.pages],
+        "pages": [asdict(pages) for pages in cell.pages],
     }
 
 
@@ -169,23 +169,27 @@ def _pools(state: NodeState) -> list[JsonObject]:
     """Return the pools of devices for guests: devices that no request can tell apart, with the
     numbers of all and of free ones.
     """
-    free = {one.address for one in free_devices(state.devices)}
+    free = {device.address for device in free_devices(state.devices)}
     pools: dict[tuple[Any, ...], list[DeviceRecord]] = {}
-    for one in sorted(
-        (one for one in state.devices.values() if one.present and one.serves == "guests"),
+    for device in sorted(
+        (
+            device
+            for device in state.devices.values()
+            if device.present and device.serves == "guests"
+        ),
         key=attrgetter("address"),
     ):
-        provider = state.host.device_providers.get(one.address)
+        provider = state.host.device_providers.get(device.address)
         key = (
-            one.parent or one.address,
-            one.type,
-            one.vendor_id,
-            one.product_id,
-            one.numa_node,
-            tuple(sorted(one.tags.items())),
+            device.parent or device.address,
+            device.type,
+            device.vendor_id,
+            device.product_id,
+            device.numa_node,
+            tuple(sorted(device.tags.items())),
             provider,
         )
-        pools.setdefault(key, []).append(one)
+        pools.setdefault(key, []).append(device)
     return [
         {
             "parent": parent,
@@ -196,28 +200,28 @@ def _pools(state: NodeState) -> list[JsonObject]:
             "tags": dict(tags),
             "provider": provider,
             "total": len(some),
-            "free": sum(one.address in free for one in some),
+            "free": sum(device.address in free for device in some),
         }
         for (parent, kind, vendor, product, cell, tags, provider), some in pools.items()
     ]
 
 
-def _tallied(state: NodeState) -> Mapping[str, Any]:
+def _count_devices(state: NodeState) -> Mapping[str, Any]:
     """Return how many devices there are, by state."""
     counts = dict.fromkeys(("available", "claimed", "allocated"), 0)
-    for one in state.devices.values():
-        counts[one.state] += 1
+    for device in state.devices.values():
+        counts[device.state] += 1
     return counts
 
 
 def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
     """Return the document of a parent of mediated devices, with the number that claims have."""
-    shares = (one for claim in state.claims.values() for one in claim.mdevs)
+    shares = (mdev for claim in state.claims.values() for mdev in claim.mdevs)
     return {
         **asdict(source),
         "claimed": sum(
-            one.count
-            for one in shares
-            if (one.parent, one.resource_class) == (source.parent, source.resource_class)
+            mdev.count
+            for mdev in shares
+            if (mdev.parent, mdev.resource_class) == (source.parent, source.resource_class)
         ),
     }

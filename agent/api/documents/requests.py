@@ -139,7 +139,7 @@ def _limits(given: Document) -> ClaimLimits:
 
 
 def _devices(given: Sequence[Document]) -> tuple[DeviceRequest, ...]:
-    return tuple(_device(one) for one in given)
+    return tuple(_device(device) for device in given)
 
 
 def _device(given: Document) -> DeviceRequest:
@@ -149,8 +149,8 @@ def _device(given: Document) -> DeviceRequest:
         of the devices.
     """
     port, providers = _of_port(given.get("port", {})), given.get("providers", ())
-    spec, *others = (dict(one) for one in (given["spec"], *given.get("alternatives", ())))
-    if twice := sorted({name for one in (spec, *others) for name in one.keys() & port.keys()}):
+    spec, *others = (dict(spec) for spec in (given["spec"], *given.get("alternatives", ())))
+    if twice := sorted({name for spec in (spec, *others) for name in spec.keys() & port.keys()}):
         raise InvalidDevices(
             f"devices {given['id']}: port and spec both give {', '.join(twice)}",
             "say it in one of them",
@@ -162,10 +162,10 @@ def _device(given: Document) -> DeviceRequest:
         given["id"],
         given["count"],
         {**spec, **port},
-        alternatives=tuple({**one, **port} for one in others),
+        alternatives=tuple({**spec, **port} for spec in others),
         policy=given.get("numa_policy"),
         resource_class=given.get("resource_class"),
-        providers=tuple(ProviderUuid(one) for one in providers),
+        providers=tuple(ProviderUuid(provider) for provider in providers),
     )
 
 

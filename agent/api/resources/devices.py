@@ -39,9 +39,9 @@ class CleanedDeviceResource:
         def work(tracker: Tracker) -> tuple[NodeState, bool]:
             wanted = [asked["node"]] if "node" in asked else []
             found = [tracker.view(uuid) for uuid in chosen_nodes(tracker, wanted)]
-            found = [one for one in found if len(found) == 1 or address in one.devices]
+            found = [state for state in found if len(found) == 1 or address in state.devices]
             if len(found) != 1:
-                names = ", ".join(printable(one.node.name) for one in found) or "no node"
+                names = ", ".join(printable(state.node.name) for state in found) or "no node"
                 raise UnknownDevice(
                     f"device {printable(address)} is on {names}",
                     "say the node" if found else "see GET /v1/devices for their addresses",

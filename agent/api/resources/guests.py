@@ -85,7 +85,7 @@ def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
     """
     names = {
         **dict.fromkeys(tracker.nodes(), ""),
-        **{one.node.uuid: one.node.name for one in tracker.states_in_memory()},
+        **{state.node.uuid: state.node.name for state in tracker.states_in_memory()},
     }
     chosen, unmatched = choose_nodes(names.items(), wanted, lambda node: node)
     if unmatched:

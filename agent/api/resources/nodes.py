@@ -71,7 +71,7 @@ class NodeResource:
         """Show the node as its last audit left it, with its records and the monitors' values of
         now.
         """
-        readings = [asdict(one) for one in self._service.readings()]
+        readings = [asdict(reading) for reading in self._service.readings()]
         response.media = {
             **self._service.node(uuid),
             "records": self._records(uuid),

@@ -16,7 +16,7 @@ def _api():
 @pytest.fixture
 def api(_api):
     """An API that shows one node, and of which nobody has asked for anything."""
-    _api.service.audited(report(), whole=True)
+    _api.service.take_report(report(), whole=True)
     for whole in (True, False):
         _api.service.audits.answer(_api.service.audits.take(whole=whole), b"{}")
     return _api

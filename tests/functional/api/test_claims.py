@@ -481,7 +481,7 @@ def test_a_claim_that_cannot_be_stored_is_told_and_can_be_sent_again(site, tmp_p
 def test_before_the_driver_is_started_nothing_is_promised_but_records_are_shown(new_site):
     host: Host = new_site.world.plain("HA")
     host.claim("i1", F1)
-    new_site.api.service.opened(RecordViews(host.records, host.name))
+    new_site.api.service.set_records(RecordViews(host.records, host.name))
     new_site.refused("node.not-ready", 503, "POST", "/v1/claims", claim_body(host, "i2"))
     new_site.refused("node.not-ready", 503, "DELETE", claim_of("i1"))
     assert new_site.call("GET", claim_of("i1")).json["state"] == "held"
@@ -501,7 +501,7 @@ def test_after_a_reload_the_old_fleet_answers_until_the_new_one_knows_its_nodes(
 
 def test_an_agent_that_stops_promises_nothing_more(new_site):
     host = new_site.serve(new_site.world.plain("HA"))
-    new_site.api.service.stops()
+    new_site.api.service.stop()
     new_site.refused("agent.stopping", 503, "POST", "/v1/claims", claim_body(host, "i1"))
     new_site.refused("agent.stopping", 503, "GET", "/v1/claims")
 

@@ -362,7 +362,7 @@ def test_hidden_twins_are_marked_and_unmarked(site, ha):
 
 
 def records(site, host: Host) -> Any:
-    site.api.service.audited(report(nodes=(node(name=host.name, uuid=host.node),)), whole=True)
+    site.api.service.take_report(report(nodes=(node(name=host.name, uuid=host.node),)), whole=True)
     return site.call("GET", f"/v1/nodes/{host.node}").json["records"]
 
 

@@ -53,13 +53,15 @@ class MdevSite:
         policy = Policy(mdev=MdevPolicy(self.types), layout="nested", on_root=self.on_root)
         self.agent = AgentUnderTest(self.placement, self.folder, driver, policy=policy)
         self.audit()
-        self.api.service.opened(RecordViews(self.agent.records, "host-1"))
-        self.api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
+        self.api.service.set_records(RecordViews(self.agent.records, "host-1"))
+        self.api.service.set_context(
+            replace(self.agent.fleet.context, agent="host-1"), audited=True
+        )
 
     def audit(self) -> None:
         """One more pass."""
         assert self.agent is not None
-        self.api.service.audited(self.agent.period(start=True), whole=True)
+        self.api.service.take_report(self.agent.period(start=True), whole=True)
 
     def _facts(self, name: str) -> HostFacts:
         told = (

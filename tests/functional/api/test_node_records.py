@@ -17,7 +17,7 @@ READINGS = (
 
 def seen(site, host: Host) -> None:
     """The daemon has audited the host once."""
-    site.api.service.audited(report(nodes=(node(name=host.name, uuid=host.node),)), whole=True)
+    site.api.service.take_report(report(nodes=(node(name=host.name, uuid=host.node),)), whole=True)
 
 
 def records(site, host: Host):
@@ -157,7 +157,7 @@ def test_operations_are_timed_and_refusals_counted_by_their_codes(new_site):
 
 def test_what_the_monitors_said_is_shown(site, ha):
     seen(site, ha)
-    site.api.service.measured(READINGS)
+    site.api.service.set_readings(READINGS)
     cpu, memory = site.call("GET", f"/v1/nodes/{ha.node}").json["monitors"]
     assert (cpu["monitor"], cpu["status"], [one["value"] for one in cpu["metrics"]]) == (
         "cpu",

@@ -143,7 +143,7 @@ def test_pages_follow_each_other_without_a_gap(api):
         replace(one, name=f"node-{n}", uuid=f"{n:08x}-0000-4000-8000-000000000000")
         for n in range(7)
     ]
-    api.service.audited(replace(report(), nodes=nodes), whole=True)
+    api.service.take_report(replace(report(), nodes=nodes), whole=True)
     seen, marker, pages = [], "", 0
     while marker is not None:
         page = api.call("GET", "/v1/nodes?limit=3" + (f"&marker={marker}" if marker else "")).json

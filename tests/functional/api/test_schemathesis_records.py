@@ -112,7 +112,7 @@ def site(tmp_path_factory):
     """
     with site_here(tmp_path_factory.mktemp("records"), PlacementServer()) as found:
         ha = found.serve(with_devices(found.world.pmem("HA")))
-        found.api.service.audited(
+        found.api.service.take_report(
             report(nodes=(node(name="HA", uuid=ha.node, state="in-sync", errors=()),)), whole=True
         )
         for name in ("i1", "i2"):

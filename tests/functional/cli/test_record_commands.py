@@ -35,7 +35,7 @@ class Desk:
 
     def __init__(self, folder: Path, site: Site, host: Host) -> None:
         self.folder, self.site, self.host = folder, site, site.serve(host)
-        site.api.service.audited(
+        site.api.service.take_report(
             report(nodes=(node(name=host.name, uuid=host.node, state="in-sync", errors=()),)),
             whole=True,
         )
@@ -143,7 +143,7 @@ def test_a_request_without_id_and_node_gets_both(timed_tracker, monkeypatch):
 
 def test_a_request_without_a_node_is_refused_where_there_are_several(timed_tracker):
     several = (node(name="HA", uuid=timed_tracker.host.node), node(name="HB", uuid=uuid_of("HB")))
-    timed_tracker.site.api.service.audited(report(nodes=several), whole=True)
+    timed_tracker.site.api.service.take_report(report(nodes=several), whole=True)
     body = claim_body(timed_tracker.host, "i1")
     del body["node"]
     result = timed_tracker.run("claim", "create", timed_tracker.file(body))

@@ -96,7 +96,7 @@ def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
     placement.faults.add(faults.html(status), method="PUT", path="/inventories$", times=None)
     for _ in range(2):
         report = with_child.period()
-        news.tell(report.errors, report.nodes)
+        news.log_changes(report.errors, report.nodes)
         (one,) = report.nodes
         assert (one.state, one.attempts) == ("degraded", 1)
         assert placement.count("PUT") == 1

@@ -32,7 +32,7 @@ class Teller:
         self._now = now
         self._log.clear()
         report = self._agent.period(start=start)
-        self._news.tell(report.errors, report.nodes)
+        self._news.log_changes(report.errors, report.nodes)
         return [
             (one.levelname, one.getMessage())
             for one in self._log.records

@@ -68,7 +68,7 @@ def test_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
     for minute in range(31):
         clock.now = 60.0 * minute
         report = node_a.period()
-        news.tell(report.errors, report.nodes)
+        news.log_changes(report.errors, report.nodes)
         (one,) = report.nodes
         assert (one.state, [error.code for error in one.errors]) == (
             "failed",
@@ -87,7 +87,7 @@ def test_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
     agent_log.clear()
     clock.now = 1860.0
     report = node_a.period()
-    news.tell(report.errors, report.nodes)
+    news.log_changes(report.errors, report.nodes)
     assert told(agent_log) == [("INFO", "placement reachable again after 1860 s")]
     assert seen(placement) == ["GET in_tree=R -> 200"]
     settled(node_a, placement, agent_log, {NAME: node(HAS)})

@@ -232,7 +232,7 @@ def test_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
     metrics = Metrics()
     for _ in range(2):
         report = agent.period()
-        metrics.audited(report, 0, whole=True)
+        metrics.count_report(report, 0, whole=True)
         (again,) = report.nodes
         assert (again.state, again.errors, again.drift, again.tree) == (
             first.state,

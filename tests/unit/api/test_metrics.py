@@ -19,8 +19,8 @@ class Agent:
         self.metrics.add(NodeFigures(self.service))
 
     def audited(self, report, hanging, *, whole):
-        self.service.audited(report, whole=whole)
-        self.metrics.audited(report, hanging, whole=whole)
+        self.service.take_report(report, whole=whole)
+        self.metrics.count_report(report, hanging, whole=whole)
 
     def text(self):
         return self.metrics.text()
@@ -30,7 +30,7 @@ class Agent:
 def metrics():
     agent = Agent()
     yield agent
-    agent.service.stops()
+    agent.service.stop()
 
 
 def figures(metrics):

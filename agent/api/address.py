@@ -73,8 +73,8 @@ def metrics_warning(conf: cfg.ConfigOpts) -> str | None:
     if address is None or ipaddress.ip_address(address[0]).is_loopback:
         return None
     what = (
-        "whoever can reach it reads the figures, with the names of nodes; the local API itself is "
-        "not there"
+        "every client that can reach it can read the metrics, with the names of nodes; the local "
+        "API itself is not served there"
     )
     return (
         f"{METRICS_OPTION} = {printable(conf.api.metrics_address)} is no loopback address: "

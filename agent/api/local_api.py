@@ -66,7 +66,7 @@ class LocalApi:
             self._figures.prepare()
             self._showing = Thread(target=self._figures.serve, name="figures", daemon=True)
             self._showing.start()
-            LOG.info("figures are at %s port %d", *self._address)
+            LOG.info("metrics and health are served at %s port %d", *self._address)
 
     def keep_up(self) -> None:
         """Restart each server whose thread has ended; the thread has logged why.
@@ -76,7 +76,7 @@ class LocalApi:
         if self._ending is not None:
             return
         if self._serving is not None and not self._serving.is_alive():
-            LOG.error("the local API has ended; it begins anew")
+            LOG.error("the thread of the local API has ended; starting it again")
             if self._server is not None and self._file is not None:
                 (file, self._file), (server, self._server) = (
                     (self._file, None),
@@ -86,7 +86,7 @@ class LocalApi:
                 server.stop()
             self.start()
         if self._showing is not None and not self._showing.is_alive():
-            LOG.error("the listener for figures has ended; it begins anew")
+            LOG.error("the thread of the listener for metrics has ended; starting it again")
             if self._figures is not None:
                 figures, self._figures = self._figures, None
                 figures.stop()

@@ -59,7 +59,7 @@ def _listening(address: Address) -> socket.socket:
             f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
         )
         raise ListenerUnusable(
-            f"{METRICS_OPTION} = {where}: nobody can listen there: {error.strerror}",
+            f"{METRICS_OPTION} = {where}: the agent cannot listen there: {error.strerror}",
             "give an address of this host and a free port, or remove it",
         ) from error
     return listening

@@ -228,4 +228,4 @@ def _handshake_remedy(reason: str, group: str) -> str:
             f"server and agent have no version of TLS or cipher in common: check [{group}] "
             "tls_min_version, tls_ciphers and the server"
         )
-    return "see the server's log; openssl s_client -connect HOST:PORT tells more"
+    return "see the server's log; openssl s_client -connect HOST:PORT shows more"

@@ -40,7 +40,7 @@ class Background:
         self._signals, self._service, self._api, self._status = signals, service, api, status
 
     def take_signals(self, seconds: float = 0) -> None:
-        """Take signals, and wait up to ``seconds`` for one; begin to stop if one says so."""
+        """Take signals, and wait up to ``seconds`` for one; begin to stop at SIGTERM or SIGINT."""
         self._signals.take(seconds)
         if self._signals.stop and not self.stopping.is_set():
             self._status.stop()
@@ -80,7 +80,7 @@ def _end_process(title: str) -> NoReturn:
     store.
     """
     LOG.warning(
-        "stopped in the middle of %s that did not end; the next start goes on from there", title
+        "stopped in the middle of %s that did not end; the next start continues from there", title
     )
     logging.shutdown()
     os._exit(0)

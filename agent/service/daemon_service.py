@@ -157,7 +157,7 @@ class DaemonService:
         silent = time.monotonic() - self._progress_at
         if self._work and silent > STALLED:
             raise Unwell(
-                f"{self._work} gets nowhere for {silent:.0f} s",
+                f"{self._work} makes no progress for {silent:.0f} s",
                 "look at the log; if nothing helps, restart the agent",
             )
 
@@ -281,7 +281,7 @@ class DaemonService:
         except FutureTimeout as error:
             raise DriverTimeout(
                 f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s",
-                "look at the log; it may still come",
+                "look at the log; the reload may still end",
             ) from error
 
     def _in_service(self) -> AuditContext:
@@ -325,7 +325,7 @@ def _last_audit(
 def _not_ready() -> NodeNotReady:
     return NodeNotReady(
         "the agent has not started its driver yet",
-        "try again in a moment; agent status says what it waits for",
+        "try again in a moment; agent status shows what it waits for",
     )
 
 

@@ -1,5 +1,5 @@
-"""The passes of the daemon: all nodes when the schedule says so, some nodes when a request or a
-change asks for it.
+"""The passes of the daemon: over all nodes when they are due, over some nodes after a request or a
+change.
 """
 
 import logging

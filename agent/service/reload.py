@@ -109,5 +109,5 @@ def _check_fixed_options(before: cfg.ConfigOpts, conf: cfg.ConfigOpts) -> None:
     if changed:
         raise ConfigError(
             f"{', '.join(changed)}: changed, and in use for as long as the agent runs",
-            "restart the agent to have it otherwise",
+            "restart the agent to apply the change, or undo it",
         )

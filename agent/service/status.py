@@ -1,4 +1,4 @@
-"""The daemon's status line, and who is notified of it: systemd, the local API and the log."""
+"""The daemon's status line, reported to systemd, to the local API and to the log."""
 
 import logging
 from collections import Counter

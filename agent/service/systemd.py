@@ -1,4 +1,4 @@
-"""Tells systemd the state of the service: ready, its status, alive, reloading, stopping."""
+"""Notifies systemd of the state of the service: ready, its status, alive, reloading, stopping."""
 
 import math
 import os
@@ -14,8 +14,8 @@ LOG = logging.getLogger(__name__)
 
 # Seconds that a full queue at systemd's end may hold up the daemon's loop at most.
 SEND_TIMEOUT = 1.0
-# Watchdog messages per WatchdogSec at most: more tell systemd nothing, and thousands of nodes would
-# send thousands.
+# Watchdog messages per WatchdogSec at most: more are of no use to systemd, and thousands of nodes
+# would send thousands.
 ENOUGH = 10
 
 
@@ -34,7 +34,7 @@ class Notifier:
         """
 
     def ready(self, status: str = "") -> None:
-        """Tell that the service has started, or has finished a reload."""
+        """Notify systemd that the service has started, or has finished a reload."""
         self._send("READY=1", *_status(status))
 
     def status(self, text: str) -> None:
@@ -42,8 +42,8 @@ class Notifier:
         self._send(*_status(text))
 
     def watchdog(self) -> None:
-        """Tell that the service is alive. To be called at each progress: no more messages than
-        needed are sent.
+        """Notify systemd that the service is alive. To be called at each progress: no more
+        messages than needed are sent.
         """
         now = time.monotonic()
         if (
@@ -54,13 +54,13 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def reloading(self, status: str = "") -> None:
-        """Tell that a reload begins; :meth:`ready` ends it."""
+        """Notify systemd that a reload begins; :meth:`ready` ends it."""
         # Because systemd takes the begin of the reload from the message, not from its arrival.
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}", *_status(status))
 
     def stopping(self, status: str = "") -> None:
-        """Tell that the service is shutting down."""
+        """Notify systemd that the service is shutting down."""
         self._send("STOPPING=1", *_status(status))
 
     def _send(self, *assignments: str) -> None:
@@ -74,7 +74,9 @@ class Notifier:
         except OSError as error:
             # Logged once an outage, because the watchdog would repeat it for ever.
             if not self._failing:
-                LOG.warning("systemd cannot be told %s: NOTIFY_SOCKET: %s", assignments[0], error)
+                LOG.warning(
+                    "systemd cannot be notified of %s: NOTIFY_SOCKET: %s", assignments[0], error
+                )
             self._failing = True
         else:
             self._failing = False
@@ -108,7 +110,7 @@ def _socket_address(name: str) -> str | None:
     if name.startswith("/"):
         return name
     LOG.warning(
-        "NOTIFY_SOCKET=%s is neither a path nor an abstract socket; systemd is told nothing",
+        "NOTIFY_SOCKET=%s is neither a path nor an abstract socket; systemd gets no messages",
         printable(name),
     )
     return None

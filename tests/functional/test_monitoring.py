@@ -201,7 +201,7 @@ def test_an_address_that_somebody_else_has_ends_the_start(
         ended = host.command.run()
     assert ended.code == 1
     assert (
-        f"[api] metrics_address = 127.0.0.1:{port}: nobody can listen there: Address already in use"
+        f"[api] metrics_address = 127.0.0.1:{port}: the agent cannot listen there: Address already in use"
         in " ".join(ended.stderr.split())
     )
     assert not host.command.socket.exists()

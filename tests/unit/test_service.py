@@ -86,7 +86,7 @@ def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypa
         service.note_progress()
         service.check_health()
     time.sleep(0.3)
-    with pytest.raises(Unwell, match="an audit gets nowhere"):
+    with pytest.raises(Unwell, match="an audit makes no progress"):
         service.check_health()
     service.end_work()
     service.check_health()

@@ -108,17 +108,17 @@ def _migration(asked: Document) -> Migration | None:
     given = asked.get("migration")
     if given is None:
         return None
-    told: Document = {"uuid": given} if isinstance(given, str) else given
+    migration: Document = {"uuid": given} if isinstance(given, str) else given
     instance = asked["instance"]
     return Migration(
-        uuid=ConsumerUuid(told["uuid"]),
+        uuid=ConsumerUuid(migration["uuid"]),
         instance=ConsumerUuid(instance["uuid"]),
         type=asked["type"],
-        status=told.get("status", "accepted"),
-        source_compute=told.get("source_compute", instance.get("host")),
-        source_node=told.get("source_node", instance.get("node")),
-        hidden=told.get("hidden", False),
-        cross_cell_move=told.get("cross_cell_move", False),
+        status=migration.get("status", "accepted"),
+        source_compute=migration.get("source_compute", instance.get("host")),
+        source_node=migration.get("source_node", instance.get("node")),
+        hidden=migration.get("hidden", False),
+        cross_cell_move=migration.get("cross_cell_move", False),
     )
 
 

@@ -15,7 +15,7 @@ MOST_VALUES = 20_000
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def decoded(body: bytes) -> Any:
+def decode(body: bytes) -> Any:
     """Return the document in ``body``.
 
     :raises TooManyValues: the document has more than :data:`MOST_VALUES` values.

@@ -97,7 +97,7 @@ class ApiClient:
 
     def nodes(self) -> Iterator[Document]:
         """Yield a summary of each node. One request for each thousand."""
-        return self._listed("/v1/nodes", "nodes")
+        return self._list_pages("/v1/nodes", "nodes")
 
     def node(self, uuid: str) -> Document:
         """Return a node as its last audit left it."""
@@ -149,7 +149,7 @@ class ApiClient:
         """Yield the open claims, of one ``node`` or ``instance`` if given. One request for each
         thousand.
         """
-        return self._listed("/v1/claims", "claims", **query)
+        return self._list_pages("/v1/claims", "claims", **query)
 
     def claim(self, claim: str) -> Document:
         """Return a claim, open or released."""
@@ -168,7 +168,7 @@ class ApiClient:
 
     def devices(self) -> Iterator[Document]:
         """Yield the host's devices. One request for each thousand."""
-        return self._listed("/v1/devices", "devices")
+        return self._list_pages("/v1/devices", "devices")
 
     def report_cleaned_device(self, address: str, node: str | None = None) -> Document:
         """Report that a device was cleaned, so that guests can have it again. Harmless when
@@ -232,13 +232,13 @@ class ApiClient:
         """Yield the migrations from, to and on the host, ended ones included. One request for each
         thousand.
         """
-        return self._listed("/v1/migrations", "migrations")
+        return self._list_pages("/v1/migrations", "migrations")
 
     # --- instances --------------------------------------------------------------------------------
 
     def instances(self) -> Iterator[Document]:
         """Yield the host's instances. One request for each thousand."""
-        return self._listed("/v1/instances", "instances")
+        return self._list_pages("/v1/instances", "instances")
 
     def instance(self, uuid: str) -> Document:
         """Return an instance. An update has to name its ``version``."""
@@ -356,7 +356,7 @@ class ApiClient:
         found: Document = self.request("DELETE", target).document
         return found
 
-    def _listed(self, target: str, name: str, **query: str) -> Iterator[Document]:
+    def _list_pages(self, target: str, name: str, **query: str) -> Iterator[Document]:
         marker = ""
         while True:
             page = self.page(target, {**query, **({"marker": marker} if marker else {})})

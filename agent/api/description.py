@@ -21,7 +21,7 @@ MOST_FAULTS = 20
 Registered = Registry[Any]
 
 
-def registered(document: Mapping[str, Any]) -> Registered:
+def build_registry(document: Mapping[str, Any]) -> Registered:
     """Return a registry with ``document``, for references into it."""
     resource: Resource[Any] = DRAFT202012.create_resource(document)
     found: Registered = Registry().with_resource(BASE, resource)
@@ -104,7 +104,7 @@ class Description:
     """All operations of the API."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document, self._registry = document, registered(document)
+        self._document, self._registry = document, build_registry(document)
         self._operations = {
             (template, method.upper()): self._operation(item, item[method])
             for template, item in document["paths"].items()
@@ -119,7 +119,7 @@ class Description:
 
     def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> ApiOperation:
         listed = [
-            self._resolved(parameter)
+            self._resolve(parameter)
             for parameter in (*item.get("parameters", ()), *described.get("parameters", ()))
         ]
         body = described.get("requestBody")
@@ -146,17 +146,17 @@ class Description:
         )
 
     def _types(self, schema: Mapping[str, Any]) -> Iterator[str]:
-        kinds = self._resolved(schema).get("type", "string")
+        kinds = self._resolve(schema).get("type", "string")
         yield from [kinds] if isinstance(kinds, str) else kinds
 
-    def _resolved(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolve(self, value: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the object that a reference leads to; any other object as it is."""
         if "$ref" not in value:
             return value
         found: Any = self._document
         for part in value["$ref"].removeprefix("#/").split("/"):
             found = found[part]
-        return self._resolved(found)
+        return self._resolve(found)
 
 
 def load(document: Mapping[str, Any] | None = None) -> Description:

@@ -37,14 +37,14 @@ def metrics_server(address: Address, service: Service, metrics: Metrics) -> Loca
     :raises ListenerUnusable: the agent cannot listen at the address.
     """
     return LocalServer(
-        _listening(address),
+        _listen(address),
         _application(service, metrics),
         workers=WORKERS,
         connections=TcpConnection,
     )
 
 
-def _listening(address: Address) -> socket.socket:
+def _listen(address: Address) -> socket.socket:
     listening = socket.socket(
         socket.AF_INET6 if ":" in address[0] else socket.AF_INET,
         socket.SOCK_STREAM | socket.SOCK_CLOEXEC,

@@ -86,14 +86,14 @@ class ReceiveBuffer:
 
     def read(self, size: int | None = -1) -> bytes:
         """Take up to ``size`` bytes from the buffer."""
-        return self._taken(len(self._data) if size is None or size < 0 else size)
+        return self._take(len(self._data) if size is None or size < 0 else size)
 
     def readline(self, size: int | None = -1) -> bytes:
         """Take one line from the buffer, ``size`` bytes at most."""
         end = self._data.find(b"\n") + 1 or len(self._data)
-        return self._taken(end if size is None or size < 0 else min(end, size))
+        return self._take(end if size is None or size < 0 else min(end, size))
 
-    def _taken(self, size: int) -> bytes:
+    def _take(self, size: int) -> bytes:
         with memoryview(self._data) as data:
             taken = bytes(data[:size])
         del self._data[:size]

@@ -18,7 +18,7 @@ class TimedTracker:
     def __init__(self, service: Service, metrics: Metrics) -> None:
         self._service, self._metrics = service, metrics
 
-    def done(self, operation: TrackerOperation, work: Callable[[Tracker], Answer]) -> Answer:
+    def run(self, operation: TrackerOperation, work: Callable[[Tracker], Answer]) -> Answer:
         """Call ``work`` with the tracker, and return its result.
 
         :raises AgentError: there is no tracker now, or it refuses.

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from falcon import Request, Response
 
-from agent.api.body import decoded
+from agent.api.body import decode
 from agent.api.description import JSON, MOST_FAULTS, ApiOperation, Description, Parameters, pointer
 from agent.api.errors import (
     Fault,
@@ -117,7 +117,7 @@ def _body(raw: bytes, media_type: str, operation: ApiOperation) -> tuple[Any, li
             f"the body is {printable(kind)[:100] or 'of no media type'}, not {JSON}",
             f"send Content-Type: {JSON}",
         )
-    document = decoded(raw)
+    document = decode(raw)
     return document, [
         Fault("body", place, detail) for place, detail in operation.body.faults(document)
     ]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from oslo_config import cfg
 
-from agent.api.body import decoded
+from agent.api.body import decode
 from agent.api.client import ApiClient, ApiUnreachable
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
@@ -30,7 +30,7 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
     :raises RequestUnreadable, NotJson, TooManyValues: the file has no request.
     :raises ApiProblem, ApiUnreachable: the agent does not list its nodes.
     """
-    wanted = decoded(_content(file))
+    wanted = decode(_content(file))
     if not isinstance(wanted, dict):
         raise RequestUnreadable(
             f"{_display_name(file)}: not a JSON object", "write it as the local API takes it"

@@ -37,7 +37,7 @@ def with_store_state(report: Report, store: Store, before: Sequence[NodeReport])
         (problem,) = problems_of(error)
         # The nodes of ``before`` were not audited in this pass.
         nodes = tuple(
-            _degraded(node, problem)
+            _degrade(node, problem)
             for node in report.nodes
             or [replace(node, seconds={}, requests={}, outcomes=()) for node in before]
         )
@@ -46,7 +46,7 @@ def with_store_state(report: Report, store: Store, before: Sequence[NodeReport])
     return report
 
 
-def _degraded(node: NodeReport, problem: Problem) -> NodeReport:
+def _degrade(node: NodeReport, problem: Problem) -> NodeReport:
     if node.state == "refused":
         return node
     others = _without_store_errors(node.errors)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.client import ApiClient
-from agent.api.description import RequestSchema, read, registered
+from agent.api.description import RequestSchema, build_registry, read
 from agent.api.local_api import LocalApi
 from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
@@ -48,7 +48,7 @@ class Described:
 
     def __init__(self) -> None:
         self.document = read()
-        self._registry = registered(self.document)
+        self._registry = build_registry(self.document)
 
     def check(self, method: str, target: str, answer: Answer) -> None:
         """The answer is as described; fails if the operation is not."""

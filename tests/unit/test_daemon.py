@@ -232,7 +232,7 @@ def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, mon
 
 
 def test_after_stop_nothing_more_is_sent(service, placement, monkeypatch):
-    """S-102, seen from the daemon: the audit under way ends at its next request."""
+    """The audit under way ends at its next request."""
     monkeypatch.setattr(background, "POLL", 0.02)
     placement.faults.add(faults.delay(0.3), path="/")
     manager = service(lambda operator: setattr(operator, "stop", placement.count() >= 1))

@@ -48,7 +48,7 @@ class CleanedDeviceResource:
                 )
             return found[0], tracker.clean(found[0].node.uuid, address)
 
-        state, changed = self._timed_tracker.done("clean-device", work)
+        state, changed = self._timed_tracker.run("clean-device", work)
         response.media = {
             "node": state.node.uuid,
             "node_name": printable(state.node.name),
@@ -66,7 +66,7 @@ class DeviceClaimsResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Claim devices for an existing guest."""
         wanted = device_claim(request.context.body)
-        planned = self._timed_tracker.done(
+        planned = self._timed_tracker.run(
             "claim-devices", lambda tracker: tracker.claim_devices(wanted)
         )
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
@@ -83,7 +83,7 @@ class DeviceClaimsResource:
                 tracker.free_devices(node, instance, query["state"]) for node in sorted(nodes)
             )
 
-        response.media = {"released": self._timed_tracker.done("free-devices", work)}
+        response.media = {"released": self._timed_tracker.run("free-devices", work)}
 
 
 class DeviceClaimResource:
@@ -101,7 +101,7 @@ class DeviceClaimResource:
             self._service.records().claim(id, "devices")
             return tracker.abort(id)
 
-        planned = self._timed_tracker.done("abort", work)
+        planned = self._timed_tracker.run("abort", work)
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
 
@@ -118,5 +118,5 @@ class DeviceUseResource:
             self._service.records().claim(id, "devices")
             return tracker.allocate_devices(id)
 
-        planned = self._timed_tracker.done("allocate-devices", work)
+        planned = self._timed_tracker.run("allocate-devices", work)
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}

@@ -46,9 +46,9 @@ class GuestImportsResource:
         asked = request.context.body
         tracker, dry_run = self._service.tracker(), asked.get("dry_run", False)
 
-        def imported(state: NodeState) -> GuestImport:
+        def import_node(state: NodeState) -> GuestImport:
             if not dry_run:
-                return self._timed_tracker.done(
+                return self._timed_tracker.run(
                     "import-guests", lambda tracker: tracker.import_guests(state.node.uuid)
                 )
             check_ready(state)
@@ -57,7 +57,7 @@ class GuestImportsResource:
         response.media = {
             "dry_run": dry_run,
             "nodes": [
-                _node(tracker, uuid, imported)
+                _node(tracker, uuid, import_node)
                 for uuid in chosen_nodes(tracker, asked.get("nodes", ()))
             ],
         }
@@ -72,7 +72,7 @@ class GuestResource:
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
         """End the guest's record."""
         response.media = instance_document(
-            self._timed_tracker.done(
+            self._timed_tracker.run(
                 "forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))
             )
         )

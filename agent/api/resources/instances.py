@@ -27,7 +27,7 @@ class ClaimsResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Claim a node's resources for a new guest."""
         wanted = instance_claim(request.context.body)
-        planned = self._timed_tracker.done("claim", lambda tracker: tracker.claim(wanted))
+        planned = self._timed_tracker.run("claim", lambda tracker: tracker.claim(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
@@ -44,7 +44,7 @@ class ClaimResource:
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
         """Release the claim."""
-        planned = self._timed_tracker.done("abort", lambda tracker: tracker.abort(id))
+        planned = self._timed_tracker.run("abort", lambda tracker: tracker.abort(id))
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
 
@@ -77,7 +77,7 @@ class InstanceResource:
         _show(
             response,
             instance_document(
-                self._timed_tracker.done(
+                self._timed_tracker.run(
                     "update", lambda tracker: tracker.update(ConsumerUuid(uuid), update)
                 )
             ),
@@ -110,7 +110,7 @@ class AllocationResource:
                 return
 
         with self._room.place():
-            self._timed_tracker.done("remove-allocation", work)
+            self._timed_tracker.run("remove-allocation", work)
         response.status = falcon.HTTP_204
 
 

@@ -44,7 +44,7 @@ class MovesResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Claim a node's resources for a guest that moves."""
         wanted = move_claim(request.context.body)
-        planned = self._timed_tracker.done("claim-move", lambda tracker: tracker.claim_move(wanted))
+        planned = self._timed_tracker.run("claim-move", lambda tracker: tracker.claim_move(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().move(wanted.id), "repeated": planned.repeated}
 
@@ -62,7 +62,7 @@ class MoveResource:
     def on_patch(self, request: Request, response: Response, id: str) -> None:
         """Record the status that the move has reached."""
         status = request.context.body["status"]
-        planned = self._timed_tracker.done(
+        planned = self._timed_tracker.run(
             "progress", lambda tracker: tracker.progress(_id_of(self._service, id), status)
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
@@ -77,7 +77,7 @@ class DroppedHalfResource:
     def on_post(self, request: Request, response: Response, id: str) -> None:
         """Release one half of the move."""
         half = request.context.body["half"]
-        planned = self._timed_tracker.done(
+        planned = self._timed_tracker.run(
             "drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half)
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
@@ -93,7 +93,7 @@ class MoveStepResource:
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """Confirm, revert, abort or finish the move."""
 
-        planned = self._timed_tracker.done(
+        planned = self._timed_tracker.run(
             self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id))
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}

@@ -24,7 +24,7 @@ class BuildsResource:
         """Count a build."""
         result = request.context.body["result"]
         response.media = {
-            "failed_builds": self._timed_tracker.done(
+            "failed_builds": self._timed_tracker.run(
                 "count-build", lambda tracker: tracker.count_build(ProviderUuid(uuid), result)
             )
         }

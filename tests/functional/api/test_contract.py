@@ -287,7 +287,7 @@ def drop(site, half: str):
     return {one["half"]: one["state"] for one in first.json["claims"]}
 
 
-def test_s_74_the_half_of_a_live_migration_that_was_rolled_back_is_dropped_alone(site, migrating):
+def test_the_half_of_a_live_migration_that_was_rolled_back_is_dropped_alone(site, migrating):
     assert drop(site, "new") == {"old": "held", "new": "released"}
     assert migrating.usage == "512/1/2048"
     assert [one.half for one in migrating.claims("i1")] == ["old"]
@@ -295,7 +295,7 @@ def test_s_74_the_half_of_a_live_migration_that_was_rolled_back_is_dropped_alone
     assert [one.half for one in migrating.claims("i1")] == ["only"]
 
 
-def test_s_77_the_old_half_goes_and_the_new_one_stays(site, ha):
+def test_the_old_half_goes_and_the_new_one_stays(site, ha):
     site.call("POST", "/v1/claims", claim_body(ha, "i1"))
     site.call("POST", "/v1/moves", move_body(ha, "i1", "resize", F3))
     site.refused("state.wrong", 409, "POST", f"/v1/moves/{MOVE}/drop", {"half": "old"})

@@ -206,7 +206,7 @@ def test_the_figures_say_what_was_done(host, http_placement):
     assert any(name.startswith("compute_node_agent_build_info{version=") for name in figures)
 
 
-def test_s_37_devices_that_could_not_be_listed_are_counted_and_the_node_is_not_well(host):
+def test_devices_that_could_not_be_listed_are_counted_and_the_node_is_not_well(host):
     unread = host.file.read_text() + "incomplete: {pci: no answer}\n"
     with host.service.running() as service:
         host.ready()

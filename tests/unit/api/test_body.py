@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.api.body import decoded
+from agent.api.body import decode
 from agent.api.errors import NotJson, TooManyValues
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
@@ -22,12 +22,12 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_every_document_is_read_as_it_is_meant(value):
-    assert decoded(json.dumps(value).encode()) == value
+    assert decode(json.dumps(value).encode()) == value
 
 
 @pytest.mark.parametrize(("text", "number"), [("4.0", 4), ("4e2", 400), ("-0.0", 0), ("0.5", 0.5)])
 def test_whole_numbers_are_integers_however_they_are_written(text, number):
-    found = decoded(text.encode())
+    found = decode(text.encode())
     assert (found, type(found)) == (number, type(number))
 
 
@@ -53,7 +53,7 @@ def test_whole_numbers_are_integers_however_they_are_written(text, number):
 )
 def test_what_is_none_says_why(body, reason):
     with pytest.raises(NotJson, match=reason) as found:
-        decoded(body)
+        decode(body)
     assert len(found.value.message) < 300
 
 
@@ -64,15 +64,15 @@ def test_what_is_none_says_why(body, reason):
 )
 def test_more_values_than_any_request_has_are_not_read(body):
     with pytest.raises(TooManyValues):
-        decoded(body)
+        decode(body)
 
 
 def test_signs_in_texts_are_no_values():
     text = '[{,"\\' * 30_000
-    assert decoded(json.dumps({"a": text}).encode()) == {"a": text}
+    assert decode(json.dumps({"a": text}).encode()) == {"a": text}
 
 
 def test_a_name_that_stands_there_twice_is_found_among_thousands():
     names = ",".join(f'"{number}": 1' for number in range(19_000))
     with pytest.raises(NotJson, match="'17' stands there twice"):
-        decoded(f'{{{names}, "17": 2}}'.encode())
+        decode(f'{{{names}, "17": 2}}'.encode())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.api.description import RequestSchema, pointer, registered
+from agent.api.description import RequestSchema, build_registry, pointer
 
 DOCUMENT = {
     "components": {
@@ -15,7 +15,7 @@ DOCUMENT = {
 
 
 def faults(schema, instance):
-    return list(RequestSchema(schema, registered(DOCUMENT)).faults(instance))
+    return list(RequestSchema(schema, build_registry(DOCUMENT)).faults(instance))
 
 
 def test_references_lead_into_the_document_and_on_from_there():

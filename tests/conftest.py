@@ -28,6 +28,13 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that use keystone in one process, because it takes seconds to start."""
+    for item in items:
+        if "_keystone_stack" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("keystone"))
+
+
 def pytest_collection_finish() -> None:
     """Take what is loaded so far out of the garbage collector's sight, because a quarter of the
     tests' time went into searching hundreds of megabytes of modules and collected tests.

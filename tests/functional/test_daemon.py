@@ -152,6 +152,7 @@ def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(
         ended_well(service)
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_at_once_while_it_pauses_because_placement_is_down(host, proxy):
     host.set("placement", endpoint=proxy.url)
     host.set("DEFAULT", update_resources_interval=600)
@@ -162,6 +163,7 @@ def test_sigterm_ends_it_at_once_while_it_pauses_because_placement_is_down(host,
         assert (code, seconds < STOP) == (0, True)
 
 
+@pytest.mark.long
 def test_a_hanging_placement_shows_in_the_watchdog_and_sigterm_ends_it_all_the_same(
     http_placement, proxy, tmp_path
 ):
@@ -213,6 +215,7 @@ def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placem
     assert service.log.count("the driver did not stop") == 1
 
 
+@pytest.mark.long
 def test_a_driver_whose_backend_starts_later_is_waited_for(http_placement, tmp_path):
     host = Host(tmp_path / "agent", http_placement.url)
     host.set("DEFAULT", compute_driver=hanging_driver.NAME)
@@ -287,6 +290,7 @@ def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http
         ended_well(service)
 
 
+@pytest.mark.long
 def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
     host, http_placement
 ):
@@ -341,6 +345,7 @@ def test_a_killed_daemon_goes_on_where_it_was(host, http_placement):
         ended_well(service)
 
 
+@pytest.mark.long
 def test_nobody_else_uses_the_store_while_it_runs(host):
     with host.service.running() as service:
         service.wait_for("READY", "1")

@@ -181,6 +181,7 @@ def test_a_device_for_one_time_use_is_reserved_although_its_agent_was_killed_bet
         until(lambda: reserved() == 1, lambda: host.service)
 
 
+@pytest.mark.long
 def test_claims_go_on_while_placement_is_away_and_through_a_reload(host, http_placement):
     with host.service.running():
         host.answers(host.client.readiness)
@@ -202,6 +203,7 @@ def test_claims_go_on_while_placement_is_away_and_through_a_reload(host, http_pl
         assert host.records["usage"]["memory_mb_used"] == 1024 + 8192
 
 
+@pytest.mark.long
 def test_a_node_that_is_refused_at_the_first_audit_does_not_end_the_daemon_and_is_tried_when_somebody_asks(
     host, http_placement
 ):
@@ -267,6 +269,7 @@ def test_the_monitors_are_polled_before_each_audit_of_all(host):
         assert later["cpu"]["taken_at"] > monitors["cpu"]["taken_at"]
 
 
+@pytest.mark.long
 def test_a_broken_placement_is_told_to_whoever_has_an_allocation_removed(host, http_placement):
     with host.service.running():
         host.answers(host.client.readiness)

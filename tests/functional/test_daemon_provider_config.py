@@ -1,5 +1,5 @@
 """Operator's files and the daemon: they are taken as a whole or not at all, and nothing is lost by
-a bad one (provider-config.md 5, 6).
+a bad one.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""What every scenario must leave behind: the final-state checks (a) to (h) of the specification, in
-one call.
-"""
+"""What every scenario must leave behind: the final-state checks (a) to (h), in one call."""
 
 import logging
 import re

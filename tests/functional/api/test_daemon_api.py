@@ -111,6 +111,7 @@ def test_an_audit_that_is_asked_for_runs_at_once(host, http_placement):
         assert host.client.node(ROOT)["tree"] == report["nodes"][0]["tree"]
 
 
+@pytest.mark.long
 def test_whoever_asks_while_one_waits_gets_the_same(host, http_placement):
     with host.service.running():
         host.ready()
@@ -171,6 +172,7 @@ def test_waiting_for_a_report_in_the_request_itself(host):
         assert again.document == answer.document
 
 
+@pytest.mark.long
 def test_only_the_last_hundred_reports_are_kept(host):
     with host.service.running():
         host.ready()
@@ -243,6 +245,7 @@ def test_a_reload_takes_a_good_configuration_and_tells_all_that_is_wrong_with_a_
         assert "the new configuration is refused" in host.client.health()
 
 
+@pytest.mark.long
 def test_a_reload_keeps_the_socket_and_everybody_who_is_connected(host):
     with host.service.running() as service:
         host.ready()
@@ -264,6 +267,7 @@ def test_a_reload_keeps_the_socket_and_everybody_who_is_connected(host):
             host.client.reload()
 
 
+@pytest.mark.long
 def test_other_rights_come_into_force_with_a_reload(host):
     with host.service.running():
         host.ready()
@@ -271,6 +275,7 @@ def test_other_rights_come_into_force_with_a_reload(host):
         assert host.client.reload()
 
 
+@pytest.mark.long
 def test_a_killed_agents_socket_is_in_nobodys_way(host):
     with host.service.running() as service:
         host.ready()
@@ -283,6 +288,7 @@ def test_a_killed_agents_socket_is_in_nobodys_way(host):
         until(lambda: host.answers(host.client.health), lambda: service)
 
 
+@pytest.mark.long
 def test_two_agents_with_one_socket_are_one_too_many(host, tmp_path, http_placement):
     with host.service.running():
         host.ready()
@@ -294,6 +300,7 @@ def test_two_agents_with_one_socket_are_one_too_many(host, tmp_path, http_placem
         assert host.client.health()
 
 
+@pytest.mark.long
 def test_at_the_end_nobody_is_left_waiting_and_the_socket_is_gone(host, http_placement):
     with host.service.running() as service:
         host.ready()
@@ -324,6 +331,7 @@ def test_at_the_end_nobody_is_left_waiting_and_the_socket_is_gone(host, http_pla
         assert not host.command.socket.exists()
 
 
+@pytest.mark.long
 def test_slow_clients_do_not_hold_up_the_end(host):
     with host.service.running() as service:
         host.ready()
@@ -339,6 +347,7 @@ def test_slow_clients_do_not_hold_up_the_end(host):
             connection.close()
 
 
+@pytest.mark.long
 def test_without_a_socket_there_is_no_api_and_everything_else(host, http_placement):
     host.set("api", socket="")
     with host.service.running() as service:
@@ -348,6 +357,7 @@ def test_without_a_socket_there_is_no_api_and_everything_else(host, http_placeme
         assert service.stop()[0] == 0
 
 
+@pytest.mark.long
 def test_a_driver_that_hangs_is_seen_by_everybody_who_looks(http_placement, tmp_path):
     host = Host(tmp_path / "agent", http_placement.url)
     host.set("DEFAULT", compute_driver=hanging_driver.NAME, update_resources_interval=1)
@@ -391,6 +401,7 @@ def test_status_and_tree_come_from_the_daemon_and_without_it_from_the_store(host
     assert http_placement.dump()
 
 
+@pytest.mark.long
 def test_the_daemons_tree_is_newer_than_the_stores(host):
     with host.service.running() as service:
         host.ready()
@@ -406,6 +417,7 @@ def test_the_daemons_tree_is_newer_than_the_stores(host):
             service.process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_an_answer_that_gets_lost_is_told_and_not_taken_for_no_daemon(host, proxy):
     host.set("placement", endpoint=proxy.url)
     with host.service.running() as service:

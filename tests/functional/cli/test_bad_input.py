@@ -306,6 +306,7 @@ def test_an_identity_service_that_is_not_there(
     assert f"no answer from {keystone.url}" in problem["message"]
 
 
+@pytest.mark.long
 def test_a_user_that_is_disabled_and_enabled_again(
     through_keystone: Callable[..., AgentHere],
     keystone: Keystone,

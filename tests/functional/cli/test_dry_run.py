@@ -366,6 +366,7 @@ def test_embedded_without_store_nothing_is_made(embedded: Callable[..., AgentCom
     assert operations(told) == without_uuids(operations(done), names_of(done))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["agent", "a folder with #, ? and %41"])
 def test_embedded_with_a_store_the_copy_in_memory_is_the_database(
     embedded: Callable[..., AgentCommand], folder: str
@@ -393,6 +394,7 @@ def test_embedded_with_a_store_the_copy_in_memory_is_the_database(
     ]
 
 
+@pytest.mark.long
 def test_embedded_with_a_database_that_a_crash_left(embedded: Callable[..., AgentCommand]) -> None:
     """Changes that are only in the write-ahead log beside the file are seen, and stay there."""
     agent = embedded()

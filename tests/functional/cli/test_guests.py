@@ -292,6 +292,7 @@ def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(
         )
 
 
+@pytest.mark.long
 def test_through_a_daemon_they_are_imported_and_nobody_else_gets_what_they_have(
     http_placement: HttpPlacement, tmp_path: Path
 ) -> None:
@@ -428,6 +429,7 @@ def test_who_cannot_be_forgotten(agent: AgentHere, http_placement: HttpPlacement
     ) == (1, True)
 
 
+@pytest.mark.long
 def test_a_daemon_looks_at_the_hypervisor_before_it_forgets_a_guest(
     http_placement: HttpPlacement, tmp_path: Path
 ) -> None:

@@ -479,6 +479,7 @@ def test_wrong_usage_has_its_own_exit_code(agent: AgentHere) -> None:
 # --- the embedded Placement -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_credentials_the_work_is_on_the_embedded_placement(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A host file that loses a NUMA cell while a guest is on it: drivers.md 39."""
+"""A host file that loses a NUMA cell while a guest is on it."""
 
 import json
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def host(placement: PlacementServer, tmp_path: Path) -> Iterator[FileHost]:
     found.agent.stop()
 
 
-def test_s_39_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on(
+def test_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on(
     host: FileHost,
 ) -> None:
     host.has(CELLS[0])
@@ -109,7 +109,7 @@ def test_s_39_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_go
     assert host.cycle().state == "degraded"
 
 
-def test_s_39_the_cell_comes_back_with_its_guest(host: FileHost) -> None:
+def test_a_cell_that_was_gone_comes_back_with_its_guest(host: FileHost) -> None:
     before = host.cpus()
     host.has(CELLS[0])
     host.cycle()
@@ -120,7 +120,7 @@ def test_s_39_the_cell_comes_back_with_its_guest(host: FileHost) -> None:
     assert host.build("g3") == f"{HOST.name}_NUMA0"
 
 
-def test_s_39_the_cell_goes_with_its_guest(host: FileHost) -> None:
+def test_a_cell_that_is_gone_goes_with_its_guest(host: FileHost) -> None:
     host.has(CELLS[0])
     host.cycle()
     host.agent.tracking.tracker.update(guest("g2"), InstanceUpdate(deleted=True))
@@ -131,7 +131,7 @@ def test_s_39_the_cell_goes_with_its_guest(host: FileHost) -> None:
     assert host.cpus() == {f"{HOST.name}_NUMA0": (4, 0)}
 
 
-def test_s_39_an_agent_does_not_start_on_it(host: FileHost) -> None:
+def test_an_agent_does_not_start_while_a_guest_is_on_a_cell_that_is_gone(host: FileHost) -> None:
     host.has(CELLS[0])
     before = host.placement.dump()
     report = host.agent.once()

@@ -1,5 +1,5 @@
 """A card and its virtual functions, of which only one or the others can be had, while nothing is
-told to Placement: pci.md 14 B 26-30.
+reported to Placement.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ def family(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_26_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: DeviceHost) -> None:
+def test_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: DeviceHost) -> None:
     family.claim("S1", "V20")
     assert family.free == {"V21"}
     family.claim("S2", "V21")
@@ -41,7 +41,7 @@ def test_s_26_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: De
     assert family.free == {"F2", "V20", "V21"}
 
 
-def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(
+def test_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(
     family: DeviceHost,
 ) -> None:
     family.claim("S1", "V20")
@@ -53,7 +53,7 @@ def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stay
     assert family.holders == {"V20": guest("S1")}
 
 
-def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(
+def test_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(
     family: DeviceHost,
 ) -> None:
     for state in ("unavailable", "unclaimable"):
@@ -68,7 +68,7 @@ def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_
     assert family.holders == {"F2": guest("S1")}
 
 
-def test_s_29_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None:
+def test_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None:
     family.claim("S1")
     family.claim("S2")
     wanted = (DeviceRequest("port", 1, {"address": "0000:81:02.1"}),)
@@ -85,7 +85,7 @@ def test_s_29_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None
     assert (family.rows["V20"].state, family.holders) == ("allocated", {"V20": guest("S1")})
 
 
-def test_s_30_a_device_in_use_that_is_gone_is_kept_until_it_is_free(family: DeviceHost) -> None:
+def test_a_device_in_use_that_is_gone_is_kept_until_it_is_free(family: DeviceHost) -> None:
     family.claim("S1", "V20")
     held = family.rows["V20"]
     del family.devices["V20"]

@@ -1,6 +1,4 @@
-"""Guests whose share of devices Placement does not know, or knows otherwise: pci.md 14 C, by
-number, and placement.md S-67 to S-69.
-"""
+"""Guests whose share of devices Placement does not know, or knows otherwise."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ def used(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_44_s_67_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(
+def test_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(
     used: DeviceHost,
 ) -> None:
     used.placement.other.claim({ROOT: {"VCPU": 1}}, guest("other"))
@@ -72,7 +70,9 @@ def test_s_44_s_67_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_t
     assert (used.placement.writes(), used.placement.count()) == ([], 1)
 
 
-def test_s_44_together_with_a_card_that_is_told_for_the_first_time(host: DeviceHost) -> None:
+def test_what_placement_lacks_is_added_together_with_a_card_that_is_reported_for_the_first_time(
+    host: DeviceHost,
+) -> None:
     host.values = (V2,)
     host.start(report=False)
     host.claim("S1", "V20")
@@ -86,7 +86,7 @@ def test_s_44_together_with_a_card_that_is_told_for_the_first_time(host: DeviceH
     assert host.cycle().state == "in-sync"
 
 
-def test_s_45_an_amount_that_is_too_small_is_corrected(used: DeviceHost) -> None:
+def test_an_amount_that_is_too_small_is_corrected(used: DeviceHost) -> None:
     used.claim("S2", "V21")
     used.allocate("S2", V21=1)
     used.delete("S1")
@@ -98,7 +98,7 @@ def test_s_45_an_amount_that_is_too_small_is_corrected(used: DeviceHost) -> None
     assert (used.allocated("S2"), used.allocated("S3")) == ({F2: {VF: 1}}, {F2: {VF: 1}})
 
 
-def test_s_45_one_of_two_devices_is_added(host: DeviceHost) -> None:
+def test_one_of_two_devices_is_added(host: DeviceHost) -> None:
     host.start(V2)
     host.claim("S1", "V20", "V21")
     host.allocate("S1", V20=1)
@@ -106,7 +106,7 @@ def test_s_45_one_of_two_devices_is_added(host: DeviceHost) -> None:
     assert host.allocated("S1") == {F2: {VF: 2}}
 
 
-def test_s_46_s_68_who_has_nothing_in_placement_is_left_alone(used: DeviceHost) -> None:
+def test_who_has_nothing_in_placement_is_left_alone(used: DeviceHost) -> None:
     used.release("S1")
     used.cycle()
     assert (used.allocated("S1"), used.placement.writes()) == ({}, [])
@@ -115,7 +115,7 @@ def test_s_46_s_68_who_has_nothing_in_placement_is_left_alone(used: DeviceHost) 
     assert (used.placement.writes(), used.placement.count()) == ([], 1)
 
 
-def test_s_47_a_resize_on_the_same_host_is_left_alone_until_it_is_over(used: DeviceHost) -> None:
+def test_a_resize_on_the_same_host_is_left_alone_until_it_is_over(used: DeviceHost) -> None:
     assert used.agent is not None
     tracker = used.agent.tracking.tracker
     wanted = (DeviceRequest(uuid_of("V21"), 1, {"address": str(scene.address("V21"))}),)
@@ -172,7 +172,7 @@ def still(host: DeviceHost) -> list[str]:
     return mismatches(report)
 
 
-def test_s_48_an_amount_that_is_too_big_is_told_and_corrected_when_a_later_pass_sees_the_same(
+def test_an_amount_that_is_too_big_is_told_and_corrected_when_a_later_pass_sees_the_same(
     surplus: DeviceHost, clock: Clock
 ) -> None:
     told = [f"instance {guest('S1')} holds 2 {VF} of c1_{F2} instead of 1"]
@@ -331,7 +331,7 @@ def test_a_device_that_was_given_back_without_moving_a_generation_is_not_told_to
     assert mismatches(host.cycle()) == []
 
 
-def test_s_48_what_a_guest_without_such_a_device_holds_is_told_and_left_alone(
+def test_what_a_guest_without_such_a_device_holds_is_told_and_left_alone(
     host: DeviceHost,
 ) -> None:
     host.start(V2)

@@ -1,6 +1,4 @@
-"""Devices that come, go, are used and change, and what Placement has of them: pci.md 14 B, by
-number.
-"""
+"""Devices that come, go, are used and change, and what Placement has of them."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +28,7 @@ def held(report: NodeReport) -> list[str]:
     return [one.detail for one in report.drift if one.kind == "held-device"]
 
 
-def test_s_25_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
+def test_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
     host.start(V2)
     host.claim("S1", "V20")
     host.allocate("S1", V20=1)
@@ -39,7 +37,7 @@ def test_s_25_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
     assert report.used[host.provider("V20")] == {VF: 1}
 
 
-def test_s_31_s_69_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(
+def test_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(
     host: DeviceHost,
 ) -> None:
     host.start(V2)
@@ -61,7 +59,7 @@ def test_s_31_s_69_a_device_in_use_that_is_not_offered_any_more_keeps_its_provid
     assert (host.tree, host.allocated("S1")) == ([], {})
 
 
-def test_s_32_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHost) -> None:
+def test_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHost) -> None:
     host.start(P2)
     host.claim("S1", "F2")
     host.allocate("S1", F2=1)
@@ -75,7 +73,9 @@ def test_s_32_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHo
     assert host.placement.dump() == before
 
 
-def test_s_32_nor_can_one_of_which_only_placement_knows_that_it_is_in_use(host: DeviceHost) -> None:
+def test_a_device_of_which_only_placement_knows_that_it_is_in_use_cannot_be_offered_as_something_else(
+    host: DeviceHost,
+) -> None:
     host.start(P2)
     host.allocate("S1", F2=1)
     before = host.placement.dump()
@@ -90,7 +90,7 @@ def test_s_32_nor_can_one_of_which_only_placement_knows_that_it_is_in_use(host: 
     [(P2, V2, f"{F2}: {VF}=2"), (V2, P2, f"{F2}: {PF}=1")],
     ids=["s_33", "s_34"],
 )
-def test_s_33_34_an_unused_card_changes_its_class_in_one_write(
+def test_an_unused_card_changes_its_class_in_one_write(
     before: Any, after: Any, tree: str, host: DeviceHost
 ) -> None:
     host.start(before)
@@ -99,14 +99,14 @@ def test_s_33_34_an_unused_card_changes_its_class_in_one_write(
     assert (host.tree, host.provider("F2"), inventories_written(report)) == ([tree], uuid, 1)
 
 
-def test_s_35_fewer_virtual_functions(host: DeviceHost) -> None:
+def test_fewer_virtual_functions(host: DeviceHost) -> None:
     host.start(V2)
     del host.devices["V21"]
     host.cycle()
     assert host.tree == [f"{F2}: {VF}=1"]
 
 
-def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(
+def test_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(
     host: DeviceHost,
 ) -> None:
     host.start(V2)
@@ -122,7 +122,7 @@ def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted
     assert host.tree == [f"{F2}: {VF}=1"]
 
 
-def test_s_36_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(
+def test_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(
     host: DeviceHost,
 ) -> None:
     host.start(V2)
@@ -157,7 +157,7 @@ def candidates(host: DeviceHost) -> int:
     )
 
 
-def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_what_is_gone(
+def test_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_what_is_gone(
     host: DeviceHost,
 ) -> None:
     both_in_use(host)
@@ -183,7 +183,7 @@ def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_
     assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=1"], 0)
 
 
-def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(
+def test_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(
     host: DeviceHost,
 ) -> None:
     both_in_use(host)
@@ -207,7 +207,7 @@ def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(
     assert (host.tree, host.allocated("S2")) == ([f"{F2}: {VF}=1"], {})
 
 
-def test_s_100_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(
+def test_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(
     host: DeviceHost,
 ) -> None:
     both_in_use(host)
@@ -219,7 +219,7 @@ def test_s_100_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(
     assert host.tree == [f"{F2}: {VF}=2"]
 
 
-def test_s_37_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:
+def test_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:
     host.start(V2, {"address": P0})
     before = host.placement.dump()
     host.devices, host.incomplete = {}, {"pci": "no answer"}
@@ -234,9 +234,7 @@ def test_s_37_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"adopt": True}], ids=["as it was", "taken over"])
-def test_s_39_reporting_is_not_switched_off_by_an_option_alone(
-    options: Any, host: DeviceHost
-) -> None:
+def test_reporting_is_not_switched_off_by_an_option_alone(options: Any, host: DeviceHost) -> None:
     host.start(V2, {"address": P0})
     host.values = ()
     before = host.placement.dump()
@@ -249,7 +247,7 @@ def test_s_39_reporting_is_not_switched_off_by_an_option_alone(
     assert host.placement.dump() == before
 
 
-def test_s_40_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: DeviceHost) -> None:
+def test_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: DeviceHost) -> None:
     host.start(ONCE)
     assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_ONE_TIME_USE}}"]
     host.claim("S1", "P0")
@@ -270,7 +268,7 @@ def test_s_40_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: 
     assert len(host.placement.other.call("GET", query).json()["allocation_requests"]) == 1
 
 
-def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
+def test_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
     host: DeviceHost,
 ) -> None:
     host.start({"address": P0})
@@ -282,7 +280,7 @@ def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
     assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1"]
 
 
-def test_s_42_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None:
+def test_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None:
     host.start({"address": P0})
     host.placement.other.set_inventory(
         host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 1}}
@@ -293,7 +291,7 @@ def test_s_42_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None
 
 
 @pytest.mark.parametrize(("reserved", "left"), [(1, 1), (4, 3)])
-def test_s_43_what_an_operator_reserved_is_sent_again_with_another_total(
+def test_what_an_operator_reserved_is_sent_again_with_another_total(
     reserved: int, left: int, host: DeviceHost
 ) -> None:
     host.start({"product_id": "154c", "address": F3})

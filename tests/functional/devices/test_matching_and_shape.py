@@ -1,4 +1,4 @@
-"""What device_spec comes to in Placement: pci.md 14 A, by number."""
+"""What device_spec comes to in Placement."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,44 +13,44 @@ from tests.unit.pci import scene
 P0, F2, F3 = "0000:81:00.0", "0000:81:02.0", "0000:82:03.0"
 V2 = {"product_id": "154c", "address": "0000:81:02.*"}
 
-# number → values of device_spec → cards in Placement
+# case → values of device_spec → cards in Placement
 SHAPES: dict[str, tuple[list[Any], list[str]]] = {
-    "01 nothing is offered": ([], []),
-    "02 every device of a kind": (
+    "nothing is offered": ([], []),
+    "every device of a kind": (
         [{"vendor_id": "8086", "product_id": "1533"}],
         ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", "0000:81:01.0: CUSTOM_PCI_8086_1533=1"],
     ),
-    "03 a class and traits": (
+    "a class and traits": (
         [{"address": P0, "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}],
         [f"{P0}: PGPU=1 {{CUSTOM_PURPLE, HW_GPU_API_VULKAN}}"],
     ),
-    "04 a PF alone": ([{"product_id": "1572", "address": F2}], [f"{F2}: CUSTOM_PCI_8086_1572=1"]),
-    "05 VFs are counted on their PF": ([V2], [f"{F2}: CUSTOM_PCI_8086_154C=2"]),
-    "07 VFs by the address of their PF": (
+    "a PF alone": ([{"product_id": "1572", "address": F2}], [f"{F2}: CUSTOM_PCI_8086_1572=1"]),
+    "VFs are counted on their PF": ([V2], [f"{F2}: CUSTOM_PCI_8086_154C=2"]),
+    "VFs by the address of their PF": (
         [{"address": F2, "product_id": "154c"}],
         [f"{F2}: CUSTOM_PCI_8086_154C=2"],
     ),
-    "08 VFs by expressions": (
+    "VFs by expressions": (
         [{"address": {"bus": "82", "slot": "03", "function": "[1-2]"}}],
         [f"{F3}: CUSTOM_PCI_8086_154C=2"],
     ),
-    "12 the first object counts": (
+    "the first object counts": (
         [{"address": P0, "resource_class": "a"}, {"address": P0, "resource_class": "b"}],
         [f"{P0}: CUSTOM_A=1"],
     ),
-    "13 devices of a physical network": (
+    "devices of a physical network": (
         [{"product_id": "154c", "physical_network": "physnet1"}],
         [],
     ),
-    "14 no physical network after all": (
+    "no physical network after all": (
         [{"product_id": "154c", "physical_network": None}],
         [f"{F2}: CUSTOM_PCI_8086_154C=2", f"{F3}: CUSTOM_PCI_8086_154C=4"],
     ),
-    "15 live migratable": (
+    "live migratable": (
         [{"address": P0, "live_migratable": "Yes"}],
         [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_LIVE_MIGRATABLE}}"],
     ),
-    "24 one VF here and the PF there": (
+    "one VF here and the PF there": (
         [{"address": "0000:81:02.1"}, {"product_id": "1572", "address": F3}],
         [f"{F2}: CUSTOM_PCI_8086_154C=1", f"{F3}: CUSTOM_PCI_8086_1572=1"],
     ),
@@ -58,7 +58,7 @@ SHAPES: dict[str, tuple[list[Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("scenario", SHAPES, ids=lambda text: text.replace(" ", "_"))
-def test_s_the_cards_in_placement(scenario: str, host: DeviceHost) -> None:
+def test_the_cards_in_placement(scenario: str, host: DeviceHost) -> None:
     values, tree = SHAPES[scenario]
     report = host.start(*values)
     assert (report.state, host.tree) == ("changed", tree)
@@ -71,11 +71,11 @@ def test_s_the_cards_in_placement(scenario: str, host: DeviceHost) -> None:
 
 # number → values → what has to be said of provider, devices, values and objects
 WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
-    "06 a PF and its VFs": (
+    "a PF and its VFs": (
         [{"address": F2}],
         ("c1_0000:81:02.0", "0000:81:02.0 (#1) and 0000:81:02.1 (#1)", "physical function"),
     ),
-    "09 two classes on one card": (
+    "two classes on one card": (
         [
             {"address": "0000:82:03.1", "resource_class": "x"},
             {"product_id": "154c", "resource_class": "y"},
@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
             "CUSTOM_X of the first and CUSTOM_Y of the second",
         ),
     ),
-    "10 two sets of traits on one card": (
+    "two sets of traits on one card": (
         [{"address": "0000:82:03.1", "traits": "a"}, {"product_id": "154c", "traits": "b"}],
         (
             "c1_0000:82:03.0",
@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
             "traits is CUSTOM_A of the first and CUSTOM_B of the second",
         ),
     ),
-    "11 one VF alone is live migratable": (
+    "one VF alone is live migratable": (
         [{"address": "0000:82:03.1", "live_migratable": "yes"}, {"product_id": "154c"}],
         (
             "c1_0000:82:03.0",
@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
             "device_spec #1, #2",
         ),
     ),
-    "17 VFs for one time": (
+    "VFs for one time": (
         [{"product_id": "154c", "one_time_use": False}],
         ("c1_0000:81:02.0: 0000:81:02.1", "one_time_use = false cannot be said", "c1_0000:82:03.0"),
     ),
@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("scenario", WRONG, ids=lambda text: text.replace(" ", "_"))
-def test_s_what_no_provider_can_stand_for_ends_the_start(scenario: str, host: DeviceHost) -> None:
+def test_what_no_provider_can_stand_for_ends_the_start(scenario: str, host: DeviceHost) -> None:
     values, said = WRONG[scenario]
     report = host.start(*values)
     assert (report.state, [one.fatal for one in report.errors]) == (
@@ -122,7 +122,7 @@ def test_s_what_no_provider_can_stand_for_ends_the_start(scenario: str, host: De
 
 
 def test_all_that_is_wrong_is_told_at_once(host: DeviceHost) -> None:
-    report = host.start({"address": F2}, *WRONG["09 two classes on one card"][0])
+    report = host.start({"address": F2}, *WRONG["two classes on one card"][0])
     assert [one.message.split(": ")[1] for one in report.errors] == [
         "provider c1_0000:81:02.0",
         "provider c1_0000:82:03.0",
@@ -146,13 +146,13 @@ def test_a_card_that_becomes_wrong_keeps_its_provider_and_the_others_go_on(
     assert host.placement.writes() == []
 
 
-def test_s_21_the_name_is_in_upper_case(host: DeviceHost) -> None:
+def test_the_name_is_in_upper_case(host: DeviceHost) -> None:
     host.devices = {"0000:af:00.0": scene.plain("0000:af:00.0")}
     host.start({"address": "0000:AF:00.0"})
     assert host.tree == ["0000:AF:00.0: CUSTOM_PCI_8086_1533=1"]
 
 
-def test_s_22_a_domain_of_32_bits_is_one_as_any_other(host: DeviceHost) -> None:
+def test_a_domain_of_32_bits_is_one_as_any_other(host: DeviceHost) -> None:
     host.devices = {"P0": host.devices["P0"], "10000:01:00.0": scene.plain("10000:01:00.0")}
     host.start({"vendor_id": "8086"})
     assert host.tree == [
@@ -164,7 +164,7 @@ def test_s_22_a_domain_of_32_bits_is_one_as_any_other(host: DeviceHost) -> None:
 @pytest.mark.parametrize(
     ("serial", "tree"), [("MT1", [f"{F2}: CUSTOM_PCI_8086_154C=2"]), (None, [])]
 )
-def test_s_23_remote_managed_are_virtual_functions_of_a_card_with_a_serial_number(
+def test_remote_managed_are_virtual_functions_of_a_card_with_a_serial_number(
     serial: str | None, tree: list[str], host: DeviceHost
 ) -> None:
     host.devices["F2"] = replace(host.devices["F2"], serial_number=serial)
@@ -172,7 +172,7 @@ def test_s_23_remote_managed_are_virtual_functions_of_a_card_with_a_serial_numbe
     assert host.tree == tree
 
 
-def test_s_23_a_physical_function_cannot_be_remote_managed(host: DeviceHost) -> None:
+def test_a_physical_function_cannot_be_remote_managed(host: DeviceHost) -> None:
     report = host.start({"remote_managed": True, "address": F2, "product_id": "1572"})
     assert report.state == "failed"
     assert "physical function" in errors(report)

@@ -1,5 +1,5 @@
-"""Cards below the NUMA cell that they are in: pci.md 14 E and F 68a, by number, and what a
-scheduler gets to see of it.
+"""Cards below the NUMA cell that they are in, and what a scheduler gets to see of
+them.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def candidates(host: DeviceHost, query: str) -> list[dict[str, dict[str, int]]]:
     ]
 
 
-def test_s_62_cards_are_below_their_cells_and_those_of_no_cell_below_the_root(
+def test_cards_are_below_their_cells_and_those_of_no_cell_below_the_root(
     nested: DeviceHost,
 ) -> None:
     nested.start(*SPECS)
@@ -64,7 +64,7 @@ def test_s_62_cards_are_below_their_cells_and_those_of_no_cell_below_the_root(
     assert nested.placement.writes() == []
 
 
-def test_s_63_pinned_cpus_and_a_device_of_one_cell(nested: DeviceHost) -> None:
+def test_pinned_cpus_and_a_device_of_one_cell(nested: DeviceHost) -> None:
     nested.start(*SPECS)
     assert candidates(nested, "resources_C=PCPU:4" + SAME.format(1)) == [
         {"NUMA1": {"PCPU": 4}, F3: {PF: 1}}
@@ -170,7 +170,7 @@ def test_strict_a_guest_gets_what_is_offered_for_it_and_the_usage_told_is_what_i
     )
 
 
-def test_s_64_cpus_of_the_root_are_near_to_everything(made: Made) -> None:
+def test_cpus_of_the_root_are_near_to_everything(made: Made) -> None:
     host = with_px(made(layout="nested"))
     host.start(*SPECS)
     assert candidates(host, "resources_C=VCPU:4" + SAME.format(1)) == [
@@ -181,7 +181,7 @@ def test_s_64_cpus_of_the_root_are_near_to_everything(made: Made) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "parent"), [("flat", "nested", "NUMA1"), ("nested", "flat", NODE)]
 )
-def test_s_65_another_layout_moves_a_card_in_use_without_a_reshape(
+def test_another_layout_moves_a_card_in_use_without_a_reshape(
     one: Any, other: Any, parent: str, made: Made
 ) -> None:
     host = with_px(made(layout=one))
@@ -208,7 +208,7 @@ def test_s_65_another_layout_moves_a_card_in_use_without_a_reshape(
     assert host.cycle().state == "in-sync"
 
 
-def test_s_66_a_cell_without_cards_and_cpus_is_there_all_the_same(made: Made) -> None:
+def test_a_cell_without_cards_and_cpus_is_there_all_the_same(made: Made) -> None:
     host = made(layout="nested")
     host.start({"product_id": "1572", "address": F3})
     cells = {one["name"]: one for one in host.placement.dump()["providers"].values()}
@@ -216,7 +216,7 @@ def test_s_66_a_cell_without_cards_and_cpus_is_there_all_the_same(made: Made) ->
     assert (cells["c1_NUMA0"]["inventories"], cells["c1_NUMA0"]["traits"]) == ({}, ["HW_NUMA_ROOT"])
 
 
-def test_s_67_a_device_of_no_cell_is_found_without_affinity(nested: DeviceHost) -> None:
+def test_a_device_of_no_cell_is_found_without_affinity(nested: DeviceHost) -> None:
     nested.start(*SPECS)
     query = "resources_C=PCPU:4&resources_D=CUSTOM_PCI_8086_1533:1&group_policy=none"
     assert [one for one in candidates(nested, f"{query}&same_subtree=_C,_D") if PX in one] == []
@@ -226,7 +226,7 @@ def test_s_67_a_device_of_no_cell_is_found_without_affinity(nested: DeviceHost) 
     assert nested.parents[PX] == NODE
 
 
-def test_s_68a_two_cards_of_which_one_has_a_trait(made: Made) -> None:
+def test_two_cards_of_which_one_has_a_trait(made: Made) -> None:
     host = made(layout="nested")
     host.devices["F2"] = scene.physical("F2", "V20", "V21")
     values = {"product_id": "154c", "resource_class": "SRIOV_NET_VF"}
@@ -256,7 +256,7 @@ def test_two_cards_of_one_cell_wherever_the_cpus_are(nested: DeviceHost) -> None
     assert candidates(nested, query.format(PF)) == []
 
 
-def test_s_38_a_free_card_follows_its_cell_and_one_in_use_does_so_when_it_is_free(
+def test_a_free_card_follows_its_cell_and_one_in_use_does_so_when_it_is_free(
     nested: DeviceHost,
 ) -> None:
     nested.start(*SPECS)

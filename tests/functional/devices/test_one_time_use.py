@@ -14,6 +14,8 @@ from tests.support import faults
 from tests.support.device_host import ROOT, DeviceHost
 from tests.support.store_place import Place
 
+pytestmark = pytest.mark.long
+
 P0, F3 = "0000:81:00.0", "0000:82:03.0"
 ONCE = {"address": P0, "one_time_use": True}
 V3 = {"product_id": "154c", "address": "0000:82:03.*"}

@@ -1,5 +1,5 @@
-"""Which devices a guest gets, of those that the scheduler took and near its cells: pci.md 57 and
-numa.md 51, with the whole agent.
+"""Which devices a guest gets, of those that the scheduler took and near its cells, with
+the whole agent.
 """
 
 from dataclasses import asdict, replace
@@ -47,7 +47,7 @@ def take(host: DeviceHost, name: str, first: int, second: int) -> set[str]:
     return {device for device, owner in host.holders.items() if owner == guest(name)}
 
 
-def test_s_57_a_guest_gets_as_many_functions_of_each_card_as_the_scheduler_took(
+def test_a_guest_gets_as_many_functions_of_each_card_as_the_scheduler_took(
     host: DeviceHost,
 ) -> None:
     host.start({"product_id": "154c"})
@@ -145,7 +145,7 @@ PLAIN = DeviceRequest("card", 1, {"vendor_id": "8086", "product_id": "1533"})
 TWO_CELLS = replace(ALL_PINNED, extra_specs={**PINNED.extra_specs, "hw:numa_nodes": "2"})
 
 
-def test_numa_52_a_guest_without_devices_leaves_the_cell_that_has_free_ones(made: Made) -> None:
+def test_a_guest_without_devices_leaves_the_cell_that_has_free_ones(made: Made) -> None:
     host = made(policy=DEDICATED)
     host.start({"product_id": "1572", "address": "0000:81:02.0"}, report=False)
     # Cell 0 is as good by all else and would come first, and later the better one by CPUs and
@@ -162,7 +162,7 @@ def test_numa_52_a_guest_without_devices_leaves_the_cell_that_has_free_ones(made
     assert {*host.cells_of("S4"), *host.cells_of("S5")} == {0, 1}
 
 
-def test_numa_5_1_a_guest_with_devices_goes_where_most_of_them_are_free(made: Made) -> None:
+def test_a_guest_with_devices_goes_where_most_of_them_are_free(made: Made) -> None:
     host = made(policy=DEDICATED)
     host.start({"product_id": "154c"}, report=False)
     for number in range(3):
@@ -178,7 +178,7 @@ def test_numa_5_1_a_guest_with_devices_goes_where_most_of_them_are_free(made: Ma
 
 
 @pytest.mark.parametrize("policy", ["required", "preferred"])
-def test_numa_51_a_guest_goes_where_its_device_is_and_elsewhere_only_if_it_may(
+def test_a_guest_goes_where_its_device_is_and_elsewhere_only_if_it_may(
     policy: PciPolicy, made: Made
 ) -> None:
     host = made(policy=DEDICATED)
@@ -201,7 +201,7 @@ def test_numa_51_a_guest_goes_where_its_device_is_and_elsewhere_only_if_it_may(
         assert (host.cells_of("S4"), host.holders) == ([0], {"F3": guest("S4")})
 
 
-def test_numa_53_two_devices_of_two_cells_need_two_cells_or_one_socket(made: Made) -> None:
+def test_two_devices_of_two_cells_need_two_cells_or_one_socket(made: Made) -> None:
     host = made(policy=DEDICATED)
     host.numa = Topology(tuple(replace(one, sockets=frozenset({0})) for one in CELLS.cells))
     host.start({"product_id": "1572", "address": "*:*:*.0"}, report=False)
@@ -218,7 +218,7 @@ def test_numa_53_two_devices_of_two_cells_need_two_cells_or_one_socket(made: Mad
 
 
 @pytest.mark.parametrize("cell", [0, 1])
-def test_numa_54_a_device_of_an_unknown_cell_is_near_to_all(cell: int, made: Made) -> None:
+def test_a_device_of_an_unknown_cell_is_near_to_all(cell: int, made: Made) -> None:
     host = made(policy=DEDICATED)
     host.devices = {"PX": scene.plain("0000:83:00.0", numa_node=None)}
     host.start({"product_id": "1533"}, report=False)
@@ -231,7 +231,7 @@ def test_numa_54_a_device_of_an_unknown_cell_is_near_to_all(cell: int, made: Mad
     assert (host.cells_of("S3"), list(host.holders)) == ([cell], ["PX"])
 
 
-def test_numa_55_among_the_cells_of_a_socket_the_nearest_is_chosen(made: Made) -> None:
+def test_among_the_cells_of_a_socket_the_nearest_is_chosen(made: Made) -> None:
     host = made(policy=HostPolicy(frozenset(), frozenset(range(32))))
 
     def distances(cell: int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Two nodes with devices on a walk through all that may happen to them: nobody gets what another
 has, and nothing of others is touched.
 
-pci.md 15. Each step is held against an account of its own; at the end a fresh agent has to make the
+Each step is held against an account of its own; at the end a fresh agent has to make the
 same tree of what is left.
 """
 

@@ -27,7 +27,7 @@ def able(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_102_without_functions_that_are_offered_for_it_nobody_is_told_of_the_capability(
+def test_without_functions_that_are_offered_for_it_nobody_is_told_of_the_capability(
     able: DeviceHost,
 ) -> None:
     able.start({"address": "0000:82:03.*", "product_id": "154c"})
@@ -39,7 +39,7 @@ def test_s_102_without_functions_that_are_offered_for_it_nobody_is_told_of_the_c
     assert not has_trait(able)
 
 
-def test_s_102_functions_that_are_all_in_use_are_enough(able: DeviceHost) -> None:
+def test_functions_that_are_all_in_use_are_enough(able: DeviceHost) -> None:
     able.start(REMOTE)
     able.claim("S1", "V20")
     able.claim("S2", "V21")
@@ -47,7 +47,7 @@ def test_s_102_functions_that_are_all_in_use_are_enough(able: DeviceHost) -> Non
     assert has_trait(able)
 
 
-def test_s_102_while_the_devices_cannot_be_listed_it_stays_as_it_was(able: DeviceHost) -> None:
+def test_while_the_devices_cannot_be_listed_it_stays_as_it_was(able: DeviceHost) -> None:
     devices = able.devices
     for values, there in (((), False), ((REMOTE,), True)):
         able.devices, able.incomplete = devices, {}
@@ -57,7 +57,7 @@ def test_s_102_while_the_devices_cannot_be_listed_it_stays_as_it_was(able: Devic
         assert has_trait(able) is there
 
 
-def test_s_102_a_driver_that_cannot_do_it_has_the_last_word(able: DeviceHost) -> None:
+def test_a_driver_that_cannot_do_it_has_the_last_word(able: DeviceHost) -> None:
     able.start(REMOTE)
     able.driver.capabilities = {TRAIT: False}
     able.cycle()

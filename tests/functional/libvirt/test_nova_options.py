@@ -23,6 +23,8 @@ from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 from tests.support.system import AgentHere, Result
 from tests.support.tracking import uuid_of
 
+pytestmark = pytest.mark.long
+
 Root = dict[str, Any]
 AgentWith = Callable[..., AgentHere]
 """The agent's command with these options, by group."""

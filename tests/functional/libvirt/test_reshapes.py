@@ -1,4 +1,4 @@
-"""What guests of a real libvirtd tell is enough to move what they hold: drivers.md 5."""
+"""What guests of a real libvirtd tell is enough to move what they hold."""
 
 from collections.abc import Iterator
 from pathlib import Path

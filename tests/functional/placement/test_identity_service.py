@@ -20,7 +20,7 @@ from tests.support.settled import clean, node, settled
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 NO_ENDPOINT = "no placement endpoint for region any, interface any in the service catalog"
 
-pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.xdist_group("keystone")]
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 class Counting(v3.Password):

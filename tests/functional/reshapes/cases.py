@@ -1,4 +1,4 @@
-"""The reshapes of drivers.md 5, each as two layouts of a host full of guests, and a place that
+"""The reshapes, each as two layouts of a host full of guests, and a place that
 keeps hosts in them.
 """
 

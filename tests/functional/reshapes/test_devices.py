@@ -20,7 +20,7 @@ from tests.support.reshape_host import VF, ReshapeHost
 
 WITH, WITHOUT = REQUIRED["R5"].new, REQUIRED["R5"].old
 
-pytestmark = pytest.mark.xdist_group("reshapes of floating guests")
+pytestmark = [pytest.mark.xdist_group("reshapes of floating guests"), pytest.mark.long]
 
 
 @pytest.fixture

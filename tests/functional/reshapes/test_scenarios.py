@@ -1,5 +1,5 @@
-"""Scenarios 22, 24 and 25 of drivers.md, with guests of which the records tell, and with guests
-that only the hypervisor shows.
+"""Guests that are pinned, float or are both when the layout of their host changes: guests that the
+records have, and guests that only the hypervisor shows.
 """
 
 import time
@@ -160,7 +160,7 @@ Told = Callable[[Site], tuple[str, int]]
 
 
 @told
-def test_s_22_pinned_guests_get_dedicated_cpus_those_that_leave_too_and_one_that_floats_keeps_its_own(
+def test_pinned_guests_get_dedicated_cpus_those_that_leave_too_and_one_that_floats_keeps_its_own(
     told: Told, site: Site
 ) -> None:
     leaving, shared = told(site)
@@ -174,7 +174,7 @@ def test_s_22_pinned_guests_get_dedicated_cpus_those_that_leave_too_and_one_that
 
 
 @pytest.mark.parametrize(("told", "state"), [(by_records, "failed"), (by_domains, "refused")])
-def test_s_22_without_shared_cpus_one_that_floats_is_in_the_way(
+def test_without_shared_cpus_one_that_floats_is_in_the_way(
     told: Told, state: str, site: Site
 ) -> None:
     told(site)
@@ -213,7 +213,7 @@ def two_cells(site: Site, request: pytest.FixtureRequest) -> Site:
 NESTED = Policy(SETS, layout="nested")
 
 
-def test_s_24_mixed_what_is_pinned_goes_to_its_cells_and_what_floats_stays(two_cells: Site) -> None:
+def test_mixed_what_is_pinned_goes_to_its_cells_and_what_floats_stays(two_cells: Site) -> None:
     report = two_cells.start(NESTED)
     assert (report.state, report.errors) == ("changed", ())
     assert two_cells.held == {
@@ -223,7 +223,7 @@ def test_s_24_mixed_what_is_pinned_goes_to_its_cells_and_what_floats_stays(two_c
 
 
 @pytest.mark.parametrize("before", ["flat", "mixed"])
-def test_s_25_strict_a_guest_that_floats_is_named_and_the_start_refused(
+def test_strict_a_guest_that_floats_is_named_and_the_start_refused(
     before: str, two_cells: Site
 ) -> None:
     if before == "mixed":
@@ -236,7 +236,7 @@ def test_s_25_strict_a_guest_that_floats_is_named_and_the_start_refused(
     assert two_cells.placement.dump() == state
 
 
-def test_s_25_strict_once_it_is_gone_the_others_move(two_cells: Site) -> None:
+def test_strict_once_a_guest_that_floats_is_gone_the_others_move(two_cells: Site) -> None:
     two_cells.placement.other.release(B)
     if two_cells.domains is None:
         assert two_cells.agent is not None

@@ -73,6 +73,7 @@ def is_found_exactly_if_there_is_one(case: Case) -> None:
     )
 
 
+@pytest.mark.long
 @many
 @given(cases())
 def test_p2_a_fit_is_found_exactly_if_there_is_one(case):
@@ -87,6 +88,7 @@ def test_p2_again_and_again(case):
     is_found_exactly_if_there_is_one(case)
 
 
+@pytest.mark.long
 @some
 @given(cases(), st.randoms())
 def test_p3_no_order_of_cells_changes_whether_it_fits(case, chance):

@@ -5,7 +5,7 @@ based on another version than the stored one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Self
 
 from agent.model.claim import Claim
@@ -52,11 +52,20 @@ class RecordChanges:
     """
 
     def __bool__(self) -> bool:
-        return any(getattr(self, one.name) for one in fields(self))
+        return self != RecordChanges()
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
-            *(getattr(self, one.name) + getattr(other, one.name) for one in fields(self))
+            nodes=self.nodes + other.nodes,
+            instances=self.instances + other.instances,
+            migrations=self.migrations + other.migrations,
+            claims=self.claims + other.claims,
+            devices=self.devices + other.devices,
+            units=self.units + other.units,
+            leases=self.leases + other.leases,
+            dropped_devices=self.dropped_devices + other.dropped_devices,
+            dropped_units=self.dropped_units + other.dropped_units,
+            also_on=self.also_on + other.also_on,
         )
 
     @property
@@ -101,4 +110,4 @@ class NodeRecords:
 
     def unreadable(self, table: str) -> frozenset[str]:
         """Return the keys of the damaged records of ``table``."""
-        return frozenset(one.key for one in self.damaged if one.table == table)
+        return frozenset(record.key for record in self.damaged if record.table == table)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -12,12 +11,31 @@ from agent.model.mdev import MdevShare
 
 Word = TypeVar("Word", bound=str)
 TEXTS_KEPT = 2048
+FLAVOR_NAMES = (
+    "id",
+    "name",
+    "vcpus",
+    "memory_mb",
+    "root_gb",
+    "ephemeral_gb",
+    "swap_mb",
+    "extra_specs",
+)
 
 
 def flavor_text(flavor: Flavor) -> str:
     """Return the text of a flavor; equal flavors have equal texts."""
-    values = {one.name: getattr(flavor, one.name) for one in fields(flavor)}
-    return json.dumps({**values, "extra_specs": dict(sorted(flavor.extra_specs.items()))})
+    values = {
+        "id": flavor.id,
+        "name": flavor.name,
+        "vcpus": flavor.vcpus,
+        "memory_mb": flavor.memory_mb,
+        "root_gb": flavor.root_gb,
+        "ephemeral_gb": flavor.ephemeral_gb,
+        "swap_mb": flavor.swap_mb,
+        "extra_specs": dict(sorted(flavor.extra_specs.items())),
+    }
+    return json.dumps(values)
 
 
 @lru_cache(TEXTS_KEPT)
@@ -27,13 +45,16 @@ def flavor_of(text: str) -> Flavor:
     :raises ValueError, TypeError, KeyError: the text is invalid.
     """
     found = json.loads(text)
-    amounts = {
-        name: whole(found.pop(name))
-        for name in ("vcpus", "memory_mb", "root_gb", "ephemeral_gb", "swap_mb")
-    }
-    specs = _texts(found.pop("extra_specs"))
+    _refuse_unknown(found, FLAVOR_NAMES)
     return Flavor(
-        id=str(found.pop("id")), name=str(found.pop("name")), extra_specs=specs, **amounts, **found
+        id=str(found["id"]),
+        name=str(found["name"]),
+        vcpus=whole(found["vcpus"]),
+        memory_mb=whole(found["memory_mb"]),
+        root_gb=whole(found["root_gb"]),
+        ephemeral_gb=whole(found["ephemeral_gb"]),
+        swap_mb=whole(found["swap_mb"]),
+        extra_specs=_texts(found["extra_specs"]),
     )
 
 
@@ -48,7 +69,7 @@ def properties_of(text: str) -> Mapping[str, str]:
 
 def cells_text(cells: Collection[PlacedCell]) -> str:
     """Return the text of the placement of a guest's cells."""
-    return json.dumps([_cell_values(one) for one in cells]) if cells else "[]"
+    return json.dumps([_cell_values(cell) for cell in cells]) if cells else "[]"
 
 
 @lru_cache(TEXTS_KEPT)
@@ -57,18 +78,12 @@ def cells_of(text: str) -> tuple[PlacedCell, ...]:
 
     :raises ValueError, TypeError, KeyError: the text is invalid.
     """
-    return tuple(_cell(one) for one in json.loads(text))
+    return tuple(_cell(values) for values in json.loads(text))
 
 
 def mdevs_text(mdevs: Collection[MdevShare]) -> str:
     """Return the text of a guest's shares of mediated devices."""
-    return (
-        json.dumps(
-            [{one.name: getattr(share, one.name) for one in fields(MdevShare)} for share in mdevs]
-        )
-        if mdevs
-        else "[]"
-    )
+    return json.dumps([_share_values(share) for share in mdevs]) if mdevs else "[]"
 
 
 @lru_cache(TEXTS_KEPT)
@@ -77,7 +92,7 @@ def mdevs_of(text: str) -> tuple[MdevShare, ...]:
 
     :raises ValueError, TypeError, KeyError: the text is invalid.
     """
-    return tuple(MdevShare(**{**one, "count": whole(one["count"])}) for one in json.loads(text))
+    return tuple(_share(values) for values in json.loads(text))
 
 
 def whole(value: Any) -> int:
@@ -130,6 +145,32 @@ def _cell(found: Any) -> PlacedCell:
         pins,
         _cpus(found["reserved"]),
     )
+
+
+def _share_values(share: MdevShare) -> dict[str, Any]:
+    return {
+        "provider": share.provider,
+        "resource_class": share.resource_class,
+        "count": share.count,
+        "parent": share.parent,
+        "type": share.type,
+    }
+
+
+def _share(found: Any) -> MdevShare:
+    _refuse_unknown(found, ("provider", "resource_class", "count", "parent", "type"))
+    return MdevShare(
+        provider=found["provider"],
+        resource_class=found["resource_class"],
+        count=whole(found["count"]),
+        parent=found.get("parent"),
+        type=found.get("type"),
+    )
+
+
+def _refuse_unknown(found: Iterable[str], known: Collection[str]) -> None:
+    if unknown := set(found).difference(known):
+        raise ValueError(f"unknown names: {', '.join(sorted(unknown))}")
 
 
 def _cpus(found: Any) -> frozenset[int]:

@@ -1,7 +1,6 @@
 """Tables whose rows have versions: reading and writing records, many with one statement."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -50,18 +49,26 @@ class VersionedRow(NamedTuple, Generic[Record]):
 class VersionedTable(Generic[Record]):
     """A table of versioned records.
 
-    ``to_row`` returns all columns but the version; ``to_record`` converts a whole row.
+    ``to_key`` returns the values of the primary key in the order of its columns, ``to_row`` all
+    columns but the version; ``to_record`` converts a whole row.
     """
 
     def __init__(
         self,
         table: Table,
+        to_key: Callable[[Record], tuple[str, ...]],
         to_row: Callable[[Record], dict[str, Any]],
         to_record: Callable[[Row[Any]], Record],
     ) -> None:
-        self._table, self._to_row, self._to_record = table, to_row, to_record
-        self._keys = [column.name for column in table.primary_key]
-        same = [table.c[name] == bindparam(f"the_{name}") for name in self._keys]
+        self._table, self._to_key = table, to_key
+        self._to_row, self._to_record = to_row, to_record
+        self._keys = tuple(table.primary_key)
+        # The parameters of the key in a condition, apart from those of the values to write.
+        self._parameters = [f"the_{column.name}" for column in self._keys]
+        same = [
+            column == bindparam(parameter)
+            for column, parameter in zip(self._keys, self._parameters, strict=True)
+        ]
         expected = table.c.version == bindparam("expected")
         # Built once, because building a statement costs more than executing it.
         self._insert, self._update, self._delete = (
@@ -96,8 +103,7 @@ class VersionedTable(Generic[Record]):
         """Return at most ``limit`` records that meet the conditions, in the order of their keys,
         after the key ``marker``.
         """
-        keys = [self._table.c[name] for name in self._keys]
-        parts = marker.split("/", len(keys) - 1)
+        keys, parts = self._keys, marker.split("/", len(self._keys) - 1)
         after = tuple_(*keys) > tuple_(*parts, *[""] * (len(keys) - len(parts)))
         return self.read(
             connection, self.all.where(after, *conditions).order_by(*keys).limit(limit)
@@ -109,13 +115,13 @@ class VersionedTable(Generic[Record]):
         :raises RecordConflict: somebody else wrote one of them meanwhile.
         """
         # In the same order everywhere, so that two writers do not deadlock.
-        ordered = sorted(records, key=attrgetter(*self._keys))
-        new = [{**self._to_row(one), "version": 1} for one in ordered if one.version == 0]
-        old = [one for one in ordered if one.version]
+        ordered = sorted(records, key=self._to_key)
+        new = [{**self._to_row(record), "version": 1} for record in ordered if record.version == 0]
+        old = [record for record in ordered if record.version]
         if new:
             connection.execute(self._insert, new)
         if old:
-            self._guarded(connection, self._update, old, [self._changed(one) for one in old])
+            self._guarded(connection, self._update, old, [self._changed(record) for record in old])
 
     def delete(self, connection: Connection, records: Sequence[Record]) -> None:
         """Delete records.
@@ -123,8 +129,10 @@ class VersionedTable(Generic[Record]):
         :raises RecordConflict: somebody else wrote or deleted one of them meanwhile.
         """
         if records:
-            ordered = sorted(records, key=attrgetter(*self._keys))
-            self._guarded(connection, self._delete, ordered, [self._which(one) for one in ordered])
+            ordered = sorted(records, key=self._to_key)
+            self._guarded(
+                connection, self._delete, ordered, [self._which(record) for record in ordered]
+            )
 
     def _guarded(
         self,
@@ -143,7 +151,7 @@ class VersionedTable(Generic[Record]):
             # found have other versions now.
             attempt.rollback()
             raise self._conflict(
-                next(one for one in records if not self._unchanged(connection, one))
+                next(record for record in records if not self._unchanged(connection, record))
             )
         attempt.commit()
 
@@ -151,7 +159,7 @@ class VersionedTable(Generic[Record]):
         return connection.execute(self._same, self._which(record)).first() is not None
 
     def _conflict(self, record: Record) -> RecordConflict:
-        name = "/".join(printable(str(getattr(record, name))) for name in self._keys)
+        name = "/".join(printable(part) for part in self._to_key(record))
         return RecordConflict(
             f"{self._table.name} {name} was changed by somebody else meanwhile",
             table=self._table.name,
@@ -160,15 +168,15 @@ class VersionedTable(Generic[Record]):
 
     def _which(self, record: Record) -> dict[str, Any]:
         return {
-            **{f"the_{name}": getattr(record, name) for name in self._keys},
+            **dict(zip(self._parameters, self._to_key(record), strict=True)),
             "expected": record.version,
         }
 
     def _changed(self, record: Record) -> dict[str, Any]:
-        row = {
-            name: value for name, value in self._to_row(record).items() if name not in self._keys
-        }
+        row = self._to_row(record)
+        for column in self._keys:
+            del row[column.name]
         return {**row, **self._which(record), "version": record.version + 1}
 
     def _key_text(self, row: Row[Any]) -> str:
-        return "/".join(str(row._mapping[name]) for name in self._keys)
+        return "/".join(str(row._mapping[column]) for column in self._keys)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.model.allocation import Resources
-from agent.model.names import ConsumerUuid, ProviderUuid, is_custom
+from agent.model.names import ApiVersion, ConsumerUuid, ProviderUuid, is_custom
 from agent.model.provider_tree import ProviderTree
 
 # The microversion in which a provider can be given another parent.
@@ -70,8 +70,4 @@ class ServerCapabilities:
 
     def offers(self, version: str) -> bool:
         """Return whether the server supports microversion ``version``."""
-        return _number(self.max_version) >= _number(version)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+        return ApiVersion.of(self.max_version) >= ApiVersion.of(version)

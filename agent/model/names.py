@@ -5,7 +5,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import NewType, TypeVar
+from typing import NamedTuple, NewType, Self, TypeVar
 
 ProviderUuid = NewType("ProviderUuid", str)
 ConsumerUuid = NewType("ConsumerUuid", str)
@@ -23,6 +23,27 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 _PASSWORD_IN_URL = re.compile(r"(\bhttps?://(?:[^/\s:'\"]*:)?|://[^/\s:'\"]*:)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
+
+
+class ApiVersion(NamedTuple):
+    """The version of an API, or a microversion. Compared by number, so that 1.109 is later than
+    1.82.
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Parse a text such as ``1.46``.
+
+        :raises ValueError: it is no version.
+        """
+        major, minor = text.split(".")
+        return cls(int(major), int(minor))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
 
 
 def is_uuid(text: str) -> bool:

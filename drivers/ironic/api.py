@@ -3,7 +3,7 @@ one node.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from keystoneauth1 import exceptions as ksa
@@ -14,28 +14,9 @@ from requests import Response
 from agent.conf.ironic import GROUP
 from agent.errors import NotReady
 from agent.http.session import service_adapter
+from agent.model.names import ApiVersion
 from drivers.ironic.failure import not_ready, refused
 from drivers.ironic.node import FIELDS
-
-
-class ApiVersion(NamedTuple):
-    """An API version. Compared by number, so that 1.109 is later than 1.82."""
-
-    major: int
-    minor: int
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Parse a text such as ``1.46``.
-
-        :raises ValueError: it is no version.
-        """
-        major, minor = text.split(".")
-        return cls(int(major), int(minor))
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
-
 
 VERSION_HEADER = "X-OpenStack-Ironic-API-Version"
 HIGHEST_HEADER = "X-OpenStack-Ironic-API-Maximum-Version"

@@ -12,9 +12,9 @@ from retrying import Retrying
 from agent.driver.interface import Allocations, HostContext, Instances
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import HostFacts
-from agent.model.names import is_uuid, printable
+from agent.model.names import ApiVersion, is_uuid, printable
 from agent.model.provider_tree import ProviderTree
-from drivers.ironic.api import Api, ApiVersion, build_api
+from drivers.ironic.api import Api, build_api
 from drivers.ironic.facts import BareMetalFacts, facts_of, put_node, reserved
 from drivers.ironic.failure import CREDENTIALS, patient, persistent
 from drivers.ironic.managed import NodeList, Scope, managed_nodes

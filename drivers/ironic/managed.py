@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from agent.driver.interface import Instances
 from agent.errors import ConfigError, ConfigErrors
-from drivers.ironic.api import ApiVersion
+from agent.model.names import ApiVersion
 from drivers.ironic.node import BareMetalNode
 
 LEAST = ApiVersion(1, 46)

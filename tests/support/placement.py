@@ -13,6 +13,7 @@ from keystoneauth1 import token_endpoint
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
+from agent.model.names import ApiVersion
 from tests.support import dump, placement_app
 from tests.support.exchange import OBSERVER_HEADER, Exchange, LogReader, RequestLog
 from tests.support.faults import Faults
@@ -61,7 +62,7 @@ class Placement(LogReader):
         """Another client of this Placement, unseen by the log and the faults."""
         version = (
             "1.37"
-            if self.max_version is None or _number(self.max_version) >= _number("1.37")
+            if self.max_version is None or ApiVersion.of(self.max_version) >= ApiVersion(1, 37)
             else self.max_version
         )
         return OtherClient(observer_session(self.session()), self.url, version)
@@ -144,7 +145,3 @@ class PlacementServer(Placement):
     def _serving(self) -> Any:
         with placement_app.serving_from(self._database), placement_app.capped(self.max_version):
             yield
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

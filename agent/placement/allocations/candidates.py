@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from agent.errors import PlacementRefused
 from agent.model.allocation import Holdings
-from agent.model.names import ProviderUuid, is_token, is_uuid, normal_uuid
+from agent.model.names import ApiVersion, ProviderUuid, is_token, is_uuid, normal_uuid
 from agent.placement.allocations.checks import (
     amount_problems,
     holdings_problems,
@@ -174,7 +174,7 @@ class AllocationRequest:
         """Yield the reasons why the request cannot be claimed."""
         if not _VERSION.fullmatch(self.version):
             yield f"{self.version!r} is no microversion"
-        elif _number(self.version) < _number(ALLOCATIONS):
+        elif ApiVersion.of(self.version) < ApiVersion.of(ALLOCATIONS):
             yield (
                 f"an allocation request of microversion {self.version} is too old, it takes "
                 f"{ALLOCATIONS}"
@@ -192,11 +192,7 @@ class AllocationRequest:
     @property
     def needs_type(self) -> bool:
         """Whether it can be written only with a consumer type."""
-        return _number(self.version) >= _number(CONSUMER_TYPES)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+        return ApiVersion.of(self.version) >= ApiVersion.of(CONSUMER_TYPES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from drivers.ironic.api import ApiVersion
+from agent.model.names import ApiVersion
 from drivers.ironic.managed import LEAST, WITH_SHARDS, Scope
 
 URL = "http://ironic.test/v1"

@@ -49,7 +49,8 @@ from agent.errors import (
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import AllocationOperation
-from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
+from agent.model.provider import Provider, ProviderExists
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.pci.settings import PciSettings
 from agent.placement import clock

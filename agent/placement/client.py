@@ -14,7 +14,7 @@ from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
-from agent.model.provider_tree import SHARING_TRAIT
+from agent.model.provider import SHARING_TRAIT
 from agent.placement.answers import (
     AggregatesBody,
     AllocationBody,

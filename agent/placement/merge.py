@@ -20,7 +20,8 @@ from agent.model.names import (
     is_uuid,
     printable,
 )
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge_findings import ADOPT, MergeFindings, Usages, Use
 from agent.placement.merge_inputs import STATUS_DISABLED, MergeInputs, foreign_share

@@ -11,7 +11,8 @@ from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid, printable
-from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
+from agent.model.provider import Provider, ProviderExists
+from agent.model.provider_tree import ProviderTree
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 

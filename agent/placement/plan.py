@@ -23,7 +23,8 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.model.tree_difference import TreeDifference, compare_trees
 from agent.placement.merge import Target

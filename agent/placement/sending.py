@@ -27,7 +27,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider_tree import Provider
+from agent.model.provider import Provider
 from agent.placement import codes
 from agent.placement.answers import Row
 from agent.placement.client import WITH_CODES, PlacementClient

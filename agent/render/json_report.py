@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.errors import AgentError, ConfigErrors
 from agent.model.inventory import completed, without_empty
-from agent.model.provider_tree import Provider
+from agent.model.provider import Provider
 from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
 from agent.render.own_tree import (
     HasTree,

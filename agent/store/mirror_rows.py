@@ -7,7 +7,8 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.store import consumer_rows
 from agent.store.schema import MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text

@@ -13,7 +13,8 @@ from agent.driver.interface import Allocations
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.placement.merge_inputs import MergeInputs
 from agent.tree.children import (
     CHILDREN,

@@ -8,7 +8,8 @@ import os_traits
 
 from agent.model.devices import PciAddress
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 
 MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
 

@@ -7,7 +7,8 @@ from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, printable
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_names import MARKER, device_providers

@@ -7,7 +7,8 @@ only if a file still says so.
 
 from agent.model.inventory import differs
 from agent.model.journal import Configured
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.placement.merge_inputs import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ConfiguredNode, apply
 from agent.provider_config.entry import ProviderConfig

@@ -9,7 +9,8 @@ import os_resource_classes as orc
 from agent.model.facts import HostFacts
 from agent.model.inventory import Record
 from agent.model.names import ProviderUuid, child_uuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.model.unit_record import AssignableUnit
 from agent.tree.cell_tree import is_cell_name
 from agent.tree.node_trees import NodeTrees, inventory_record

@@ -3,7 +3,8 @@
 import pytest
 
 from agent.model.names import child_uuid
-from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from agent.model.provider import SHARING_TRAIT
+from agent.model.provider_tree import ProviderTree
 from tests.unit.model.trees import (
     AGGREGATE,
     FREE_UUID,

@@ -9,7 +9,8 @@ from agent.model.inventory import completed
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from agent.model.provider import SHARING_TRAIT
+from agent.model.provider_tree import ProviderTree
 from agent.placement.merge import Merge, Target, Use, foreign_share
 from agent.placement.merge_inputs import MergeInputs
 

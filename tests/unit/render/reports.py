@@ -17,7 +17,8 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from agent.model.provider import SHARING_TRAIT
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, Outcome, Problem, Report, Usage
 from agent.render.own_tree import StoredTree
 

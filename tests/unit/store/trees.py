@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 
 ENDPOINT = "http://placement.example/"
 RECORD = {

@@ -13,11 +13,12 @@ from typing import Literal
 from agent.errors import AgentError
 from agent.model.guest import Guest, PlacedCell
 from agent.model.names import number_of
+from agent.numa.cell_distances import Cells
 from agent.numa.devices import DeviceFit, NoDeviceFit, Strategy, preferred
 from agent.numa.host import HostCell
 from agent.numa.matching import Hitting, match
 from agent.numa.pair import Allocated, CellLimits, Misfits, Pairs
-from agent.numa.sets import BUDGET, Cells, Score, Search
+from agent.numa.sets import BUDGET, Score, Search
 
 Failed = Literal["count", "allocation", "pair", "matching", "networks", "devices"]
 

@@ -7,12 +7,12 @@ near the nearest of them are. Of interchangeable columns the more wanted ones ar
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from math import comb
 from operator import add
 from typing import NamedTuple
 
 from agent.errors import Undecided
+from agent.numa.cell_distances import Cells, Columns, Distances, interchangeable
 from agent.numa.devices import DeviceFit
 from agent.numa.matching import Table, including, match, without
 
@@ -24,24 +24,13 @@ BUDGET, COLUMNS = 8_000, 50_000
 BETTER, MANY, LITTLE = 12_000, 20_000, 1_000
 # Where columns in order do not give a good set, sets are grown from so many columns.
 SEEDS = 4
-FAR = 1 << 60
 
-Columns = tuple[int, ...]
 Groups = Sequence[frozenset[int]]
 """Groups of columns; a set needs one column of each."""
 Score = tuple[int, int, int]
 """Score of a set of cells, lower is better: the number of devices that are not local, the sum of
 their distances, and how far the cells lie apart.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The host's cells by column."""
-
-    ids: Sequence[int]
-    distances: Sequence[Sequence[int]]
-    """Between each two cells."""
 
 
 class Branch(NamedTuple):
@@ -90,33 +79,15 @@ class Search:
             sum(1 << place for place, column in enumerate(order) if column in group)
             for group in groups
         ]
-        self._apart = _symmetric(
-            [[cells.distances[one][other] for other in order] for one in order]
-        )
+        self._distances = Distances(cells, order)
         demands = devices.demands
-        self._demands = [(one, [one.near.get(cell, 0) for cell in self._ids]) for one in demands]
-        self._twins = self._twins_of(cells)
+        self._demands = [
+            (demand, [demand.near.get(cell, 0) for cell in self._ids]) for demand in demands
+        ]
+        self._interchangeable = interchangeable(cells, order, self._kind)
         # A device that is not local is at least as far away as the two nearest cells are from each
         # other.
-        self._next = (
-            min(
-                (
-                    away
-                    for place, line in enumerate(cells.distances)
-                    for away in (*line[:place], *line[place + 1 :])
-                ),
-                default=0,
-            )
-            if demands
-            else 0
-        )
-        self._twice = [[2 * away for away in line] for line in self._apart]
-        # For each position: for each column from there on, its distances to the other ones from
-        # there on, sorted. Lists for later positions are computed when needed.
-        self._nearest = [
-            [sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._apart)]
-        ]
-        self._beside: dict[tuple[int, int], list[int]] = {}
+        self._next = cells.nearest if demands else 0
         self._most: dict[tuple[int, int], list[int]] = {}
         self._many = comb(self._width, self._count) > MANY
         self._budget, self._steps, self.tests = budget, 0, 0
@@ -153,7 +124,7 @@ class Search:
         if devices is None:
             return
         if self._plain and self._many:
-            for places in self._begun():
+            for places in self._distances.grown_sets(self._count, SEEDS):
                 self._look(places, in_order=False)
         self._walk(
             Branch(
@@ -179,11 +150,7 @@ class Search:
             self._in_order |= in_order
             return
         self.tests += 1
-        apart = sum(
-            self._apart[one][other]
-            for number, other in enumerate(places)
-            for one in places[:number]
-        )
+        apart = self._distances.within(places)
         devices: tuple[int, int] | None = (0, 0)
         if self._devices.wanted:
             cells = frozenset(self._ids[place] for place in places)
@@ -236,11 +203,8 @@ class Search:
                 far, distance = short, short * self._next
         if self._best is None:
             return True
-        apart = (
-            now.apart
-            + (sum(sorted(map(add, now.beside, self._least(now.at, missing)))[:missing]) + 1) // 2
-        )
-        least = far, distance, apart
+        nearest = sorted(map(add, now.beside, self._distances.least(now.at, missing)))[:missing]
+        least = far, distance, now.apart + (sum(nearest) + 1) // 2
         return least < self._best[0] or (least == self._best[0] and not self._in_order)
 
     def _with(self, now: Branch) -> Branch | None:
@@ -259,7 +223,7 @@ class Search:
             (*now.taken, at),
             now.banned,
             now.apart + now.beside[0] // 2,
-            list(map(add, now.beside[1:], self._twice[at][at + 1 :])),
+            list(map(add, now.beside[1:], self._distances.doubled[at][at + 1 :])),
             [got + near[at] for got, (_, near) in zip(now.got, self._demands, strict=True)],
             matching,
             [group for group in now.unmet if not group >> at & 1],
@@ -273,7 +237,7 @@ class Search:
         at, matching, devices = now.at, now.matching, now.devices
         if at + 1 >= self._width:
             return None
-        banned = now.banned | (0 if now.banned >> at & 1 else self._twins[at])
+        banned = now.banned | (0 if now.banned >> at & 1 else self._interchangeable[at])
         if not self._plain or self._devices.wanted:
             there = ((1 << self._width) - 1) >> (at + 1) << (at + 1) & ~banned
             if there.bit_count() + len(now.taken) < self._count:
@@ -303,25 +267,6 @@ class Search:
             devices,
         )
 
-    # --- what is known before ---------------------------------------------------------------------
-
-    def _least(self, at: int, missing: int) -> list[int]:
-        """Return, for each column from ``at`` on, the sum of its distances to the nearest of these
-        columns, as many as a set would have beside it.
-        """
-        key = at, missing
-        if key not in self._beside:
-            while len(self._nearest) <= at:
-                # Without the column before, which is decided.
-                before = [line.copy() for line in self._nearest[-1][1:]]
-                for line, away in zip(
-                    before, self._apart[len(self._nearest) - 1][len(self._nearest) :], strict=True
-                ):
-                    line.remove(away)
-                self._nearest.append(before)
-            self._beside[key] = [sum(line[: missing - 1]) for line in self._nearest[at]]
-        return self._beside[key]
-
     def _more(self, at: int, missing: int) -> list[int]:
         """Return how much of each demand the best ``missing`` columns from ``at`` on have."""
         key = at, missing
@@ -331,64 +276,11 @@ class Search:
             ]
         return self._most[key]
 
-    def _twins_of(self, cells: Cells) -> list[int]:
-        """Return for each position the later positions, as bits, that it is interchangeable with:
-        any set with one of these may as well have this position instead.
-        """
-        lines = [list(line) for line in cells.distances]
-        twins = [0] * self._width
-        if any(
-            list(line) != other for line, other in zip(zip(*lines, strict=True), lines, strict=True)
-        ):
-            return twins
-        alike: dict[Hashable, list[list[int]]] = {}
-        for place in reversed(range(self._width)):
-            column = self._order[place]
-            line = lines[column]
-            fits = () if self._plain else tuple(row[column] for row in self._fits)
-            groups = tuple(group >> place & 1 for group in self._groups)
-            for others in alike.setdefault(
-                (tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])), []
-            ):
-                other = self._order[others[-1]]
-                swapped = line.copy()
-                swapped[column], swapped[other] = line[other], line[column]
-                if swapped == lines[other]:
-                    twins[place] = sum(1 << one for one in others)
-                    others.append(place)
-                    break
-            else:
-                alike[
-                    tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])
-                ].append([place])
-        return twins
-
-    def _begun(self) -> Iterator[Columns]:
-        """Yield sets that grow from one column by the nearest column each time."""
-        seeds = sorted(range(self._width), key=self._least(0, self._count).__getitem__)[:SEEDS]
-        for seed in seeds:
-            taken, beside, never = [seed], list(self._apart[seed]), [0] * self._width
-            never[seed] = FAR
-            while len(taken) < self._count:
-                open_ones = list(map(add, beside, never))
-                place = open_ones.index(min(open_ones))
-                taken.append(place)
-                never[place] = FAR
-                beside = list(map(add, beside, self._apart[place]))
-            yield tuple(sorted(taken))
-
-
-def _symmetric(distances: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the distances made symmetric: between two columns that of the more wanted one."""
-    if all(
-        list(line) == other
-        for line, other in zip(zip(*distances, strict=True), distances, strict=True)
-    ):
-        return list(map(list, distances))
-    return [
-        [distances[min(one, other)][max(one, other)] for other in range(len(distances))]
-        for one in range(len(distances))
-    ]
+    def _kind(self, place: int) -> Hashable:
+        column = self._order[place]
+        fits = () if self._plain else tuple(row[column] for row in self._fits)
+        groups = tuple(group >> place & 1 for group in self._groups)
+        return fits, groups, self._devices.kind(self._ids[place])
 
 
 def _positions(bits: int) -> Iterator[int]:

@@ -13,7 +13,8 @@ from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
 from agent.pci.device_request import FAR, Nearness
-from agent.pci.lots import HERE, Bits, LotPlace, Lots, Node, Table, address_key, lots_of, slots_of
+from agent.pci.lots import Bits, Lots, Node, address_key, lots_of, slots_of
+from agent.pci.offers import HERE, LotPlace, OfferTable, Places, offer_table, offered_count
 
 # How many lots may be searched for the devices of one guest, on all sets of cells together, and
 # once more for the chosen set.
@@ -40,23 +41,31 @@ def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
     Devices that cost other guests least come first: VFs of a PF that is in use already first, a PF
     with free VFs last. Then by address.
     """
-    held = {one.address for one in devices.values() if one.holder is not None or one.used}
+    held = {
+        device.address for device in devices.values() if device.holder is not None or device.used
+    }
     parents = {
-        one.parent
-        for one in devices.values()
-        if (one.holder is not None or one.serves == "host") and one.parent is not None
+        device.parent
+        for device in devices.values()
+        if (device.holder is not None or device.serves == "host") and device.parent is not None
     }
     blocked = held | parents
-    offered = [one for one in devices.values() if one.present and one.serves == "guests"]
-    free = [one for one in offered if one.address not in blocked and one.parent not in held]
-    in_the_way = {one.parent for one in free}
-    whole = {one.address for one in free}
+    free = [
+        device
+        for device in devices.values()
+        if device.present
+        and device.serves == "guests"
+        and device.address not in blocked
+        and device.parent not in held
+    ]
+    with_free_functions = {device.parent for device in free}
+    whole = {device.address for device in free}
     return sorted(
         free,
-        key=lambda one: (
-            one.address in in_the_way,
-            one.parent is not None and one.parent in whole,
-            address_key(one.address),
+        key=lambda device: (
+            device.address in with_free_functions,
+            device.parent in whole,
+            address_key(device.address),
         ),
     )
 
@@ -79,8 +88,8 @@ class FreeDevices:
         """
         slots = slots_of(requests)
         self._requests, self._slots, self._nearness = requests, slots, nearness or Nearness()
-        self._policies = [one.request.policy or policy for one in slots]
-        self._needed = [one.count for one in slots]
+        self._policies = [slot.request.policy or policy for slot in slots]
+        self._needed = [slot.count for slot in slots]
         self._lots = lots_of(free, slots, providers or {})
         # For a guest that wants no device all devices count, because it leaves them to other
         # guests.
@@ -129,10 +138,10 @@ class FreeDevices:
             else [*(1 << slot for slot in range(count)), self._every]
         )
         return [
-            one
+            demand
             for bits in together
-            for one in (self._demand(bits), self._shape(bits))
-            if one is not None
+            for demand in (self._required(bits), self._desirable(bits))
+            if demand is not None
         ]
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
@@ -166,7 +175,7 @@ class FreeDevices:
         # result is not lost.
         self._steps = Steps(BUDGET)
         if cells is None:
-            places: Mapping[Node, LotPlace] = dict.fromkeys(self._lots.nodes, HERE)
+            places: Places = dict.fromkeys(self._lots.nodes, HERE)
         else:
             places = (
                 self._near_places(cells)
@@ -177,7 +186,7 @@ class FreeDevices:
         if found is None:
             return self._shortage(places, floating=cells is None)
         table, given = found
-        devices = sorted(table.devices(given), key=lambda one: one[0])
+        devices = sorted(table.devices(given), key=lambda slot_and_device: slot_and_device[0])
         return [(device, self._slots[slot].request) for slot, device in devices]
 
     # --- where devices are ------------------------------------------------------------------------
@@ -206,13 +215,13 @@ class FreeDevices:
             self._near[near] = self._possible(self._near_places(cells))
         return self._near[near]
 
-    def _near_places(self, cells: frozenset[int]) -> Mapping[Node, LotPlace]:
+    def _near_places(self, cells: frozenset[int]) -> Places:
         places: dict[Node, LotPlace] = {node: HERE for node in self._lots.nodes if node in cells}
         if self._only_near and None in self._lots.nodes:
             places[None] = self._place(None, cells)
         return places
 
-    def _places(self, cells: frozenset[int]) -> Mapping[Node, LotPlace]:
+    def _places(self, cells: frozenset[int]) -> Places:
         return {node: self._place(node, cells) for node in self._lots.nodes}
 
     def _place(self, node: Node, cells: frozenset[int]) -> LotPlace:
@@ -247,26 +256,26 @@ class FreeDevices:
             self._found[key] = None if found is None else found[0].cost(found[1])
         return self._found[key]
 
-    def _given(self, places: Mapping[Node, LotPlace], aim: Aim) -> tuple[Table, Given] | None:
-        table = self._lots.table(places)
+    def _given(self, places: Places, aim: Aim) -> tuple[OfferTable, Given] | None:
+        table = offer_table(self._lots, places)
         if table.choices and not self._possible(places):
             return None
         given = table.cheapest(self._needed, self._steps, aim)
         return None if given is None else (table, given)
 
-    def _possible(self, places: Mapping[Node, LotPlace]) -> bool:
+    def _possible(self, places: Places) -> bool:
         """Return whether all devices can be had at any price. This is much quicker to find, because
         cards of all cells are alike without prices.
         """
         allowed = tuple((node, place.allowed) for node, place in places.items())
         if allowed not in self._had:
-            free = self._lots.table({node: LotPlace(bits) for node, bits in allowed})
+            free = offer_table(self._lots, {node: LotPlace(bits) for node, bits in allowed})
             self._had[allowed] = free.cheapest(self._needed, self._steps, "any") is not None
         return self._had[allowed]
 
     # --- what is missing --------------------------------------------------------------------------
 
-    def _demand(self, together: Bits) -> DeviceDemand | None:
+    def _required(self, together: Bits) -> DeviceDemand | None:
         """Return what the guest's cells must have for these slots; None if devices of any other
         cell will do for one of the slots.
         """
@@ -287,23 +296,23 @@ class FreeDevices:
             for cell in {*sockets, *(node for node in here if node is not None)}
         }
         unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
-        return self._told(together, unknown, near, required=True)
+        return self._demand(together, unknown, near, required=True)
 
-    def _shape(self, together: Bits) -> DeviceDemand | None:
+    def _desirable(self, together: Bits) -> DeviceDemand | None:
         """Return what the guest's cells should have for these slots, because each device that they
         lack is far; None if no device can be far.
         """
         if not together & self._of_policy("preferred", "socket"):
             return None
         here = self._lots.counts(together)
-        return self._told(
+        return self._demand(
             together,
             here.get(None, 0),
             {cell: count for cell, count in here.items() if cell is not None},
             required=False,
         )
 
-    def _told(
+    def _demand(
         self, together: Bits, anywhere: int, near: Mapping[int, int], *, required: bool
     ) -> DeviceDemand | None:
         missing = (
@@ -311,14 +320,14 @@ class FreeDevices:
         )
         return DeviceDemand(missing, near, required) if missing > 0 else None
 
-    def _shortage(self, places: Mapping[Node, LotPlace], *, floating: bool) -> Shortage:
-        for request in self._requests:
+    def _shortage(self, places: Places, *, floating: bool) -> Shortage:
+        for position, request in enumerate(self._requests):
             slots = [
                 (1 << number, slot.count)
                 for number, slot in enumerate(self._slots)
-                if slot.request is request
+                if slot.position == position
             ]
-            there = [self._lots.total(bit, places) for bit, _ in slots]
+            there = [offered_count(self._lots, bit, places) for bit, _ in slots]
             found = sum(
                 have
                 for have, (_, count) in zip(there, slots, strict=True)
@@ -330,8 +339,7 @@ class FreeDevices:
                     f"{found} free{'' if floating else ' near enough'}"
                 )
         return Shortage(
-            f"each of {', '.join(_words(one) for one in self._requests)} is free, but not all "
-            "at once"
+            f"each of {', '.join(map(_words, self._requests))} is free, but not all at once"
         )
 
 

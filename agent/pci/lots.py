@@ -9,11 +9,9 @@ is kept apart, because it gives either the one or the others.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.names import ProviderUuid
-from agent.pci.assignment import Aim, Choice, Flow, Given, Offer, Steps, cheapest
 from agent.pci.device_request import matches
 
 Node = int | None
@@ -29,6 +27,8 @@ class RequestedDevices:
     """
 
     request: DeviceRequest
+    position: int
+    """The position of the request among those of the guest."""
     count: int
     provider: ProviderUuid | None = None
     """The provider that the scheduler allocated; None without an allocation."""
@@ -90,72 +90,6 @@ class Cards:
 
 
 @dataclass(frozen=True, slots=True)
-class LotPlace:
-    """How the devices of a cell rank for the guest's cells."""
-
-    allowed: Bits
-    """The slots that may have them."""
-    price: int = 0
-    """Of one device."""
-    far: int = 0
-    """1 if the cell is far, else 0."""
-    distance: int = 0
-    """To the nearest of the guest's cells."""
-
-
-HERE = LotPlace(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """What can be given to a guest on its cells, with the devices of each offer and choice."""
-
-    offers: Sequence[Offer]
-    offered: Sequence[tuple[LotPlace, Sequence[DeviceRecord]]]
-    """The place and the devices of each offer, cheapest device first."""
-    choices: Sequence[Choice]
-    cards: Sequence[tuple[LotPlace, Sequence[LotPlace], Sequence[LotCard]]]
-    """The places of the PFs and of the functions, and the cards, of each choice."""
-
-    def cheapest(self, needed: Sequence[int], steps: Steps, aim: Aim = "cheapest") -> Given | None:
-        """See :func:`agent.pci.assignment.cheapest`."""
-        return cheapest(needed, self.offers, self.choices, steps, aim)
-
-    def cost(self, given: Given) -> tuple[int, int]:
-        """Return how many of the given devices are far, and the sum of their distances."""
-        counts = [
-            (place, sum(flow)) for (place, _), flow in zip(self.offered, given.offers, strict=True)
-        ]
-        for (head, kinds, _), flow, flows in zip(
-            self.cards, given.heads, given.functions, strict=True
-        ):
-            counts += [
-                (head, sum(flow)),
-                *((place, sum(one)) for place, one in zip(kinds, flows, strict=True)),
-            ]
-        return sum(place.far * count for place, count in counts), sum(
-            place.distance * count for place, count in counts
-        )
-
-    def devices(self, given: Given) -> Iterator[tuple[int, DeviceRecord]]:
-        """Yield the given devices, with the slot of each."""
-        for (_, rows), flow in zip(self.offered, given.offers, strict=True):
-            yield from zip(_each(flow), rows, strict=False)
-        for (_, _, cards), flow, flows in zip(
-            self.cards, given.heads, given.functions, strict=True
-        ):
-            broken = _each(flow)
-            yield from zip(broken, (card.head for card in cards), strict=False)
-            whole = sorted(cards[len(broken) :], key=lambda card: address_key(card.head.address))
-            for kind, one in enumerate(flows):
-                yield from zip(
-                    _each(one),
-                    (row for card in whole for row in card.functions[kind]),
-                    strict=False,
-                )
-
-
-@dataclass(frozen=True, slots=True)
 class Lots:
     """All devices that are free and requested."""
 
@@ -167,7 +101,7 @@ class Lots:
     @staticmethod
     def of_cells(free: Iterable[DeviceRecord]) -> Mapping[Node, int]:
         """Return the number of devices on each cell, of all kinds."""
-        return Counter(one.numa_node for one in free)
+        return Counter(device.numa_node for device in free)
 
     def counts(self, slots: Bits) -> Mapping[Node, int]:
         """Return how many devices of each cell these slots can have together, at most."""
@@ -189,81 +123,15 @@ class Lots:
             (
                 tuple(
                     (None if node == cell else (node,), bits)
-                    for node, bits in (one.head, *one.kinds)
+                    for node, bits in (alike.head, *alike.kinds)
                 ),
                 tuple(map(len, card.functions)),
             )
-            for one in self.cards
-            if cell in {node for node, _ in (one.head, *one.kinds)}
-            for card in one.cards
+            for alike in self.cards
+            if cell in {node for node, _ in (alike.head, *alike.kinds)}
+            for card in alike.cards
         )
         return frozenset(lots.items()), frozenset(cards.items())
-
-    def total(self, slots: Bits, places: Mapping[Node, LotPlace]) -> int:
-        """Return how many devices these slots may have, PFs and functions of a card counted
-        separately.
-        """
-        kinds = [((one.node, one.slots), len(one.devices)) for one in self.lots]
-        for cards in self.cards:
-            kinds += [(cards.head, len(cards.cards))]
-            kinds += [
-                (kind, sum(len(card.functions[number]) for card in cards.cards))
-                for number, kind in enumerate(cards.kinds)
-            ]
-        return sum(
-            count
-            for (node, bits), count in kinds
-            if node in places and bits & places[node].allowed & slots
-        )
-
-    def table(self, places: Mapping[Node, LotPlace]) -> Table:
-        """Return what can be given with these places of the cells. Cards with equal places are one
-        choice.
-        """
-        offers: list[tuple[Offer, tuple[LotPlace, Sequence[DeviceRecord]]]] = []
-        alike: dict[
-            Hashable, tuple[tuple[LotPlace, Bits], list[tuple[LotPlace, Bits]], list[LotCard]]
-        ] = {}
-
-        def seen(kind: Kind) -> tuple[LotPlace, Bits]:
-            place = places.get(kind[0], NOWHERE)
-            return place, kind[1] & place.allowed
-
-        for lot in self.lots:
-            place, bits = seen((lot.node, lot.slots))
-            if bits:
-                offers.append(
-                    (Offer(bits, place.price + lot.harm, len(lot.devices)), (place, lot.devices))
-                )
-        for number, one in enumerate(self.cards):
-            head, kinds = seen(one.head), [seen(kind) for kind in one.kinds]
-            if head[1] and any(bits for _, bits in kinds):
-                key = head, *kinds, None if len(kinds) == 1 else number
-                alike.setdefault(key, (head, kinds, []))[2].extend(one.cards)
-                continue
-            rows = [(head, 2, [card.head for card in one.cards])]
-            rows += [
-                (kind, 1, [row for card in one.cards for row in card.functions[place]])
-                for place, kind in enumerate(kinds)
-            ]
-            offers += [
-                (Offer(bits, place.price + harm, len(devices)), (place, devices))
-                for (place, bits), harm, devices in rows
-                if bits
-            ]
-        choices = [_choice(*one) for one in alike.values()]
-        return Table(
-            [one for one, _ in offers],
-            [one for _, one in offers],
-            [one for one, _ in choices],
-            [
-                (head[0], [place for place, _ in kinds], cards)
-                for (_, cards), (head, kinds, _) in zip(choices, alike.values(), strict=True)
-            ],
-        )
-
-
-NOWHERE = LotPlace(0)
 
 
 @dataclass(slots=True)
@@ -277,14 +145,14 @@ class _Family:
 def slots_of(requests: Iterable[DeviceRequest]) -> list[RequestedDevices]:
     """Return the slots of the requests."""
     slots = []
-    for request in requests:
+    for position, request in enumerate(requests):
         if request.providers:
             slots += [
-                RequestedDevices(request, count, uuid)
+                RequestedDevices(request, position, count, uuid)
                 for uuid, count in Counter(request.providers).items()
             ]
         else:
-            slots.append(RequestedDevices(request, request.count))
+            slots.append(RequestedDevices(request, position, request.count))
     return slots
 
 
@@ -297,33 +165,30 @@ def lots_of(
     device address to the provider that counts the device.
     """
     sorter = _Sorter(slots, providers)
-    asked = [(one, bits) for one in free if (bits := sorter.slots(one))]
-    cards, heads = (
-        {one.parent for one, _ in asked if one.parent is not None},
-        {one.address for one, _ in asked},
+    requested = [(device, bits) for device in free if (bits := sorter.slots(device))]
+    with_requested_functions = {
+        device.parent for device, _ in requested if device.parent is not None
+    }
+    contested = with_requested_functions & {device.address for device, _ in requested}
+    with_functions, whole = (
+        {device.parent for device in free},
+        {device.address for device in free},
     )
-    contested = cards & heads
-    with_functions, whole = {one.parent for one in free}, {one.address for one in free}
     lots: dict[tuple[Node, Bits, int], list[DeviceRecord]] = defaultdict(list)
     families: dict[str, _Family] = defaultdict(_Family)
-    for one, bits in asked:
-        kind = (one.numa_node, bits)
-        if one.address in contested:
-            families[one.address].head = (kind, one)
-        elif one.parent in contested:
-            assert one.parent is not None
-            families[one.parent].functions.setdefault(kind, []).append(one)
+    for device, bits in requested:
+        kind = (device.numa_node, bits)
+        if device.address in contested:
+            families[device.address].head = (kind, device)
+        elif device.parent is not None and device.parent in contested:
+            families[device.parent].functions.setdefault(kind, []).append(device)
         else:
-            harm = (
-                2
-                if one.address in with_functions
-                else int(one.parent is not None and one.parent in whole)
-            )
-            lots[*kind, harm].append(one)
+            harm = 2 if device.address in with_functions else int(device.parent in whole)
+            lots[*kind, harm].append(device)
     return Lots(
         [Lot(node, bits, harm, devices) for (node, bits, harm), devices in lots.items()],
         _alike(families.values()),
-        frozenset(one.numa_node for one, _ in asked),
+        frozenset(device.numa_node for device, _ in requested),
     )
 
 
@@ -332,43 +197,20 @@ def address_key(address: str) -> tuple[int, ...]:
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
 
 
-def _each(flow: Flow) -> list[int]:
-    """Return the slot of each given device."""
-    return [slot for slot, count in enumerate(flow) for _ in range(count)]
-
-
-def _choice(
-    head: tuple[LotPlace, Bits], kinds: Sequence[tuple[LotPlace, Bits]], cards: Sequence[LotCard]
-) -> tuple[Choice, Sequence[LotCard]]:
-    """Return the choice among cards, and the cards in the order in which their PFs are taken: those
-    first that lose the fewest functions.
-    """
-    ordered = sorted(cards, key=lambda one: one.size)
-    left = []
-    for kind in range(len(kinds)):
-        lost = list(accumulate((len(card.functions[kind]) for card in ordered), initial=0))
-        left.append([lost[-1] - one for one in lost])
-    functions = [
-        Offer(bits, place.price + 1, there[0])
-        for (place, bits), there in zip(kinds, left, strict=True)
-    ]
-    return Choice(Offer(head[1], head[0].price + 2, len(cards)), functions, left), ordered
-
-
 def _alike(families: Iterable[_Family]) -> list[Cards]:
     classes: dict[tuple[Kind, tuple[Kind, ...], Hashable], list[LotCard]] = defaultdict(list)
     for family in families:
         assert family.head is not None
-        kind, head = family.head
+        head_kind, head = family.head
         kinds = tuple(sorted(family.functions, key=str))
-        card = LotCard(head, [family.functions[one] for one in kinds])
+        card = LotCard(head, [family.functions[kind] for kind in kinds])
         # Of cards with functions of one kind it is always better to break the smaller one; with
         # several kinds only equal cards can be compared.
-        classes[kind, kinds, None if len(kinds) == 1 else tuple(map(len, card.functions))].append(
-            card
-        )
+        classes[
+            head_kind, kinds, None if len(kinds) == 1 else tuple(map(len, card.functions))
+        ].append(card)
     return [
-        Cards(head, kinds, sorted(cards, key=lambda one: one.size))
+        Cards(head, kinds, sorted(cards, key=lambda card: card.size))
         for (head, kinds, _), cards in classes.items()
     ]
 
@@ -380,8 +222,8 @@ class _Sorter:
         self, slots: Sequence[RequestedDevices], providers: Mapping[str, ProviderUuid]
     ) -> None:
         self._slots, self._providers = slots, providers
-        self._named = {one.provider for one in slots if one.provider is not None}
-        specs = [spec for one in slots for spec in one.request.specs]
+        self._named = {slot.provider for slot in slots if slot.provider is not None}
+        specs = [spec for slot in slots for spec in slot.request.specs]
         # Addresses tell devices apart only if a request names one.
         self._addresses = {spec["address"].lower() for spec in specs if "address" in spec}
         self._known: dict[Hashable, Bits] = {}
@@ -400,10 +242,10 @@ class _Sorter:
         )
         known = self._known.get(kind)
         if known is None:
-            known = self._known[kind] = self._asked(device, provider)
+            known = self._known[kind] = self._slots_of(device, provider)
         return known
 
-    def _asked(self, device: DeviceRecord, provider: object) -> Bits:
+    def _slots_of(self, device: DeviceRecord, provider: object) -> Bits:
         return sum(
             1 << number
             for number, slot in enumerate(self._slots)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from agent.errors import Undecided
 from agent.model.devices import DeviceDemand
+from agent.numa.cell_distances import Cells
 from agent.numa.matching import Hitting, match
-from agent.numa.sets import Cells, Search
+from agent.numa.sets import Search
 
 
 @dataclass(frozen=True)

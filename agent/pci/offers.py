@@ -1,0 +1,171 @@
+"""Offers: what lots can give to a guest on its cells, for the assignment of devices. Pure."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from agent.model.devices import DeviceRecord
+from agent.pci.assignment import Aim, Choice, Flow, Given, Offer, Steps, cheapest
+from agent.pci.lots import Bits, Cards, Kind, LotCard, Lots, Node, address_key
+
+
+@dataclass(frozen=True, slots=True)
+class LotPlace:
+    """How the devices of a cell rank for the guest's cells."""
+
+    allowed: Bits
+    """The slots that may have them."""
+    price: int = 0
+    """Of one device."""
+    far: int = 0
+    """1 if the cell is far, else 0."""
+    distance: int = 0
+    """To the nearest of the guest's cells."""
+
+
+HERE = LotPlace(-1)
+NOWHERE = LotPlace(0)
+
+Places = Mapping[Node, LotPlace]
+PlacedDevices = tuple[LotPlace, Sequence[DeviceRecord]]
+PlacedKind = tuple[LotPlace, Bits]
+"""The place of a kind of devices, and the slots that may have them there."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferTable:
+    """What can be given to a guest on its cells, with the devices of each offer and choice."""
+
+    offers: Sequence[Offer]
+    offered: Sequence[PlacedDevices]
+    """The place and the devices of each offer, cheapest device first."""
+    choices: Sequence[Choice]
+    cards: Sequence[tuple[LotPlace, Sequence[LotPlace], Sequence[LotCard]]]
+    """The places of the PFs and of the functions, and the cards, of each choice."""
+
+    def cheapest(self, needed: Sequence[int], steps: Steps, aim: Aim = "cheapest") -> Given | None:
+        """See :func:`agent.pci.assignment.cheapest`."""
+        return cheapest(needed, self.offers, self.choices, steps, aim)
+
+    def cost(self, given: Given) -> tuple[int, int]:
+        """Return how many of the given devices are far, and the sum of their distances."""
+        counts = [
+            (place, sum(flow)) for (place, _), flow in zip(self.offered, given.offers, strict=True)
+        ]
+        for (head, kinds, _), flow, flows in zip(
+            self.cards, given.heads, given.functions, strict=True
+        ):
+            counts.append((head, sum(flow)))
+            counts += [(place, sum(of_kind)) for place, of_kind in zip(kinds, flows, strict=True)]
+        return sum(place.far * count for place, count in counts), sum(
+            place.distance * count for place, count in counts
+        )
+
+    def devices(self, given: Given) -> Iterator[tuple[int, DeviceRecord]]:
+        """Yield the given devices, with the slot of each."""
+        for (_, devices), flow in zip(self.offered, given.offers, strict=True):
+            yield from zip(_slots(flow), devices, strict=False)
+        for (_, _, cards), flow, flows in zip(
+            self.cards, given.heads, given.functions, strict=True
+        ):
+            broken = _slots(flow)
+            yield from zip(broken, (card.head for card in cards), strict=False)
+            whole = sorted(cards[len(broken) :], key=lambda card: address_key(card.head.address))
+            for kind, of_kind in enumerate(flows):
+                yield from zip(
+                    _slots(of_kind),
+                    (device for card in whole for device in card.functions[kind]),
+                    strict=False,
+                )
+
+
+def offer_table(lots: Lots, places: Places) -> OfferTable:
+    """Return what can be given with these places of the cells. Cards with equal places are one
+    choice.
+    """
+    offers: list[tuple[Offer, PlacedDevices]] = []
+    groups: dict[Hashable, tuple[PlacedKind, list[PlacedKind], list[LotCard]]] = {}
+    for lot in lots.lots:
+        offers += _offers(_placed((lot.node, lot.slots), places), lot.harm, lot.devices)
+    for number, cards in enumerate(lots.cards):
+        head, kinds = _placed(cards.head, places), [_placed(kind, places) for kind in cards.kinds]
+        if head[1] and any(bits for _, bits in kinds):
+            key = head, *kinds, None if len(kinds) == 1 else number
+            groups.setdefault(key, (head, kinds, []))[2].extend(cards.cards)
+        else:
+            offers += _decided_offers(cards, head, kinds)
+    choices = [_choice(head, kinds, cards) for head, kinds, cards in groups.values()]
+    return OfferTable(
+        [offer for offer, _ in offers],
+        [devices for _, devices in offers],
+        [choice for choice, _ in choices],
+        [
+            (head[0], [place for place, _ in kinds], cards)
+            for (_, cards), (head, kinds, _) in zip(choices, groups.values(), strict=True)
+        ],
+    )
+
+
+def offered_count(lots: Lots, slots: Bits, places: Places) -> int:
+    """Return how many devices these slots may have, PFs and functions of a card counted
+    separately.
+    """
+    kinds = [((lot.node, lot.slots), len(lot.devices)) for lot in lots.lots]
+    for cards in lots.cards:
+        kinds.append((cards.head, len(cards.cards)))
+        kinds += [
+            (kind, sum(len(card.functions[number]) for card in cards.cards))
+            for number, kind in enumerate(cards.kinds)
+        ]
+    return sum(
+        count
+        for (node, bits), count in kinds
+        if node in places and bits & places[node].allowed & slots
+    )
+
+
+def _placed(kind: Kind, places: Places) -> PlacedKind:
+    place = places.get(kind[0], NOWHERE)
+    return place, kind[1] & place.allowed
+
+
+def _offers(
+    kind: PlacedKind, harm: int, devices: Sequence[DeviceRecord]
+) -> list[tuple[Offer, PlacedDevices]]:
+    place, bits = kind
+    return [(Offer(bits, place.price + harm, len(devices)), (place, devices))] if bits else []
+
+
+def _decided_offers(
+    cards: Cards, head: PlacedKind, kinds: Sequence[PlacedKind]
+) -> list[tuple[Offer, PlacedDevices]]:
+    """Return the offers of cards of which only the PFs or only the functions may be given."""
+    offers = _offers(head, 2, [card.head for card in cards.cards])
+    for number, kind in enumerate(kinds):
+        offers += _offers(
+            kind, 1, [device for card in cards.cards for device in card.functions[number]]
+        )
+    return offers
+
+
+def _choice(
+    head: PlacedKind, kinds: Sequence[PlacedKind], cards: Sequence[LotCard]
+) -> tuple[Choice, Sequence[LotCard]]:
+    """Return the choice among cards, and the cards in the order in which their PFs are taken: those
+    first that lose the fewest functions.
+    """
+    ordered = sorted(cards, key=lambda card: card.size)
+    left = []
+    for kind in range(len(kinds)):
+        lost = list(accumulate((len(card.functions[kind]) for card in ordered), initial=0))
+        left.append([lost[-1] - count for count in lost])
+    functions = [
+        Offer(bits, place.price + 1, there[0])
+        for (place, bits), there in zip(kinds, left, strict=True)
+    ]
+    return Choice(Offer(head[1], head[0].price + 2, len(cards)), functions, left), ordered
+
+
+def _slots(flow: Flow) -> list[int]:
+    """Return the slot of each given device."""
+    return [slot for slot, count in enumerate(flow) for _ in range(count)]

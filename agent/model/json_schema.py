@@ -34,8 +34,8 @@ def _unique_items(
         and len(instance) <= schema.get("maxItems", len(instance))
     ):
         seen: set[str] = set()
-        for one in instance:
-            text = json.dumps(one, sort_keys=True)
+        for element in instance:
+            text = json.dumps(element, sort_keys=True)
             if text in seen:
                 yield ValidationError("has something twice")
                 return

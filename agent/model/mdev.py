@@ -48,7 +48,7 @@ class MdevParent:
 
     def total(self, mdev_type: str) -> int:
         """Return how many devices of a type exist or could be created."""
-        return sum(one.type == mdev_type for one in self.mdevs) + self.available.get(mdev_type, 0)
+        return sum(mdev.type == mdev_type for mdev in self.mdevs) + self.available.get(mdev_type, 0)
 
     def provider_name(self, root: str) -> str:
         """Return the name of its provider on the node called ``root``, with the parent's name in

@@ -246,7 +246,7 @@ def _reshaped(
 ) -> Mapping[str, Any]:
     return {
         "inventories": inventories,
-        "allocations": {uuid: one.resources for uuid, one in allocations.items()},
+        "allocations": {uuid: allocation.resources for uuid, allocation in allocations.items()},
     }
 
 

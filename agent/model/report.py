@@ -178,7 +178,7 @@ def _succeeded(node: NodeReport) -> bool:
         drift.detail for drift in node.drift if drift.kind in ("name-conflict", "identity")
     }
     apart = all(error.message in conflicts for error in node.errors) and all(
-        one is not None and one.uuid != node.uuid for one in failed
+        provider is not None and provider.uuid != node.uuid for provider in failed
     )
     return "done" in statuses or "failed" not in statuses or apart
 

@@ -96,14 +96,14 @@ class Monitors:
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
         self._deadline = deadline
         self._asked = {
-            name: _PendingMeasurement(one, DriverWorker(name, 1, cancelled, kind="monitor"))
-            for name, one in monitors.items()
+            name: _PendingMeasurement(monitor, DriverWorker(name, 1, cancelled, kind="monitor"))
+            for name, monitor in monitors.items()
         }
         self._told: dict[str, str] = {}
 
     def poll(self) -> tuple[Measurement, ...]:
         """Return the measurement of each monitor as of now."""
-        return tuple(self._reading(name, one) for name, one in self._asked.items())
+        return tuple(self._reading(name, pending) for name, pending in self._asked.items())
 
     def _reading(self, name: str, asked: _PendingMeasurement) -> Measurement:
         try:
@@ -138,14 +138,14 @@ def metrics(monitor: Monitor) -> tuple[Metric, ...] | str:
     found = monitor.metrics()
     if not isinstance(found, Sequence):
         raise DriverError(f"its metrics are no sequence but {type(found).__name__}", DRIVER_FAULT)
-    for one in found:
+    for metric in found:
         if (
-            not isinstance(one, Metric)
-            or isinstance(one.value, bool)
-            or not isinstance(one.value, int | float)
-            or not math.isfinite(one.value)
+            not isinstance(metric, Metric)
+            or isinstance(metric.value, bool)
+            or not isinstance(metric.value, int | float)
+            or not math.isfinite(metric.value)
         ):
             raise DriverError(
-                f"it gives what is no metric: {printable(repr(one))[:200]}", DRIVER_FAULT
+                f"it gives what is no metric: {printable(repr(metric))[:200]}", DRIVER_FAULT
             )
     return tuple(found)

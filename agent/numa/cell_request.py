@@ -26,8 +26,8 @@ def guest_cells(
         else _evenly(nodes, vcpus, memory_mib)
     )
     return tuple(
-        GuestCell(shared=one - dedicated, dedicated=one & dedicated, memory_mib=size)
-        for one, size in spread
+        GuestCell(shared=cpus - dedicated, dedicated=cpus & dedicated, memory_mib=size)
+        for cpus, size in spread
     )
 
 
@@ -96,8 +96,8 @@ def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
         )
     each = vcpus // nodes
     return [
-        (frozenset(range(one * each, one * each + each)), memory_mib // nodes)
-        for one in range(nodes)
+        (frozenset(range(number * each, number * each + each)), memory_mib // nodes)
+        for number in range(nodes)
     ]
 
 
@@ -133,21 +133,21 @@ def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
     """Return the guest CPUs of each cell; each CPU is in one cell."""
     cells, seen = [], frozenset[int]()
     for index, text in enumerate(texts):
-        key, one = f"hw:numa_cpus.{index}", _one_cell(text, index)
-        if one and max(one) >= vcpus:
+        key, cell = f"hw:numa_cpus.{index}", _one_cell(text, index)
+        if cell and max(cell) >= vcpus:
             raise GuestRequestError(
-                "CpuOutOfRange", key, text, f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}"
+                "CpuOutOfRange", key, text, f"the guest has no CPU {max(cell)}", f"0 to {vcpus - 1}"
             )
-        if seen & one:
+        if seen & cell:
             raise GuestRequestError(
                 "CpuDuplicate",
                 key,
                 text,
-                f"CPU {min(seen & one)} is in another cell already",
+                f"CPU {min(seen & cell)} is in another cell already",
                 "each CPU once",
             )
-        seen |= one
-        cells.append(one)
+        seen |= cell
+        cells.append(cell)
     if missing := frozenset(range(vcpus)) - seen:
         raise GuestRequestError(
             "CpuUnassigned",

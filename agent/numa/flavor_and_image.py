@@ -163,9 +163,9 @@ def word(value: str | None, key: str, allowed: tuple[Word, ...], kind: Kind) -> 
     """
     if value is None:
         return None
-    for one in allowed:
-        if value.strip().lower() == one:
-            return one
+    for expected in allowed:
+        if value.strip().lower() == expected:
+            return expected
     raise GuestRequestError(kind, key, value, "not known", ", ".join(allowed))
 
 

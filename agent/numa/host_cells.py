@@ -141,7 +141,7 @@ def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[ConfigErr
         if size not in totals:
             yield ConfigError(
                 f"{what}: node {node} has no pages of {size} KiB",
-                f"it has {', '.join(str(one) for one in sorted(totals))}",
+                f"it has {', '.join(map(str, sorted(totals)))}",
             )
         elif count > totals[size]:
             yield ConfigError(
@@ -229,11 +229,11 @@ def counted(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[Ho
         not have.
     """
     by_id = {cell.id: cell for cell in cells}
-    for one in placed:
-        if one.host_cell not in by_id:
+    for cell in placed:
+        if cell.host_cell not in by_id:
             raise CellUsageError(
-                f"a guest is placed on cell {one.host_cell}, which the host does not have",
+                f"a guest is placed on cell {cell.host_cell}, which the host does not have",
                 "the host changed under the guest",
             )
-        by_id[one.host_cell] = by_id[one.host_cell].with_guest(one)
+        by_id[cell.host_cell] = by_id[cell.host_cell].with_guest(cell)
     return tuple(by_id.values())

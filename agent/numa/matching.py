@@ -131,7 +131,7 @@ class Hitting:
         if not missing or not _enough(unmet, missing):
             return None
         counts = {place: sum(group >> place & 1 for group in unmet) for place in _places(unmet[0])}
-        for place in sorted(counts, key=lambda one: (-counts[one], one)):
+        for place in sorted(counts, key=lambda position: (-counts[position], position)):
             column = self._order[place]
             joined = matching if self._plain else including(self._fits, matching, column, taken)
             if joined is not None:
@@ -169,7 +169,7 @@ class Hitting:
             return kept
         members: dict[int, int] = {}
         for place in _places(
-            sum(1 << at for at in {one for group in kept for one in _places(group)})
+            sum(1 << at for at in {column for group in kept for column in _places(group)})
         ):
             members.setdefault(
                 sum(1 << number for number, group in enumerate(kept) if group >> place & 1), place

@@ -91,7 +91,8 @@ class Pairs:
             for row in self._first.values()
         }
         fits = {
-            row: [isinstance(one, PlacedCell) for one in line] for row, line in self._lines.items()
+            row: [isinstance(result, PlacedCell) for result in line]
+            for row, line in self._lines.items()
         }
         self.fits = [fits[row] for row in self._rows]
 
@@ -109,18 +110,18 @@ class Pairs:
     def misfits(self) -> Misfits:
         """Return all pairs that do not fit."""
         misfits = {
-            (row, cell.id): one
+            (row, cell.id): result
             for row, first in enumerate(self._rows)
-            for cell, one in zip(self._host, self._lines[first], strict=True)
-            if isinstance(one, Misfit)
+            for cell, result in zip(self._host, self._lines[first], strict=True)
+            if isinstance(result, Misfit)
         }
         if not any(self._allocated.values()):
             return misfits
         # Left out: the scheduler allocated nothing of the other cells, which explains nothing.
         return {
-            (row, cell): one
-            for (row, cell), one in misfits.items()
-            if one.rule or self._allocated.get(cell)
+            (row, cell): misfit
+            for (row, cell), misfit in misfits.items()
+            if misfit.rule or self._allocated.get(cell)
         } or misfits
 
 

@@ -101,7 +101,7 @@ def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigEr
             [
                 guest
                 for guest, cells in guests
-                if not cells or any(one.cell.shared for one in cells)
+                if not cells or any(placed.cell.shared for placed in cells)
             ],
         )
     if policy.shared and not policy.pinnable:
@@ -109,7 +109,7 @@ def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigEr
             DEDICATED,
             SHARED,
             "dedicated",
-            [guest for guest, cells in guests if any(one.cell.dedicated for one in cells)],
+            [guest for guest, cells in guests if any(placed.cell.dedicated for placed in cells)],
         )
 
 
@@ -131,7 +131,7 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
 def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
     pinnable, option = policy.pinnable or frozenset(), PIN_SET if policy.pin_set else DEDICATED
     for guest, cells in guests if pinnable else ():
-        pinned = frozenset[int]().union(*(one.pinned_cpus for one in cells))
+        pinned = frozenset[int]().union(*(cell.pinned_cpus for cell in cells))
         if lost := pinned - pinnable:
             what = f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"
             yield ConfigError(

@@ -93,7 +93,7 @@ def _pages(asked: FlavorAndImage) -> PageRequest | None:
 def _page_request(text: str | None, key: str) -> PageRequest | None:
     if text is None:
         return None
-    for one in PAGE_WORDS:
-        if text.strip().lower() == one:
-            return one
+    for page_word in PAGE_WORDS:
+        if text.strip().lower() == page_word:
+            return page_word
     return page_size(text, key)

@@ -104,7 +104,7 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
     for several in by_name.values():
         _check_alike(several, report)
     found = {
-        name: Alias(name, several[0].policy, tuple(one.alternative for one in several))
+        name: Alias(name, several[0].policy, tuple(entry.alternative for entry in several))
         for name, several in by_name.items()
     }
     return found, in_order([*errors, *(error for item in items for error in item.errors)])
@@ -152,19 +152,19 @@ def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
     the same in all.
     """
     first, *others = several
-    for one in others:
+    for other in others:
         name, place = first.name, first.item.place
         if report:
-            one.item.wrong(
+            other.item.wrong(
                 "name",
                 f"= {name} is that of {place} already",
                 f"with [{pci.GROUP}] report_in_placement, give each alias once",
             )
-        _check_same(one.item, f"alias {name}: numa_policy", one.policy, first.policy, place)
+        _check_same(other.item, f"alias {name}: numa_policy", other.policy, first.policy, place)
         _check_same(
-            one.item,
+            other.item,
             f"alias {name}: device_type",
-            one.alternative.type,
+            other.alternative.type,
             first.alternative.type,
             place,
         )

@@ -103,11 +103,11 @@ def cheapest(
 
     :raises Undecided: it took too many steps.
     """
-    entries = [_QueueEntry(one, -1, place) for place, one in enumerate(offers)]
+    entries = [_QueueEntry(offer, -1, place) for place, offer in enumerate(offers)]
     for number, choice in enumerate(choices):
         entries.append(_QueueEntry(choice.head, number, -1))
-        entries += [_QueueEntry(one, number, kind) for kind, one in enumerate(choice.functions)]
-    entries.sort(key=lambda one: one.offer.price)
+        entries += [_QueueEntry(offer, number, kind) for kind, offer in enumerate(choice.functions)]
+    entries.sort(key=lambda entry: entry.offer.price)
     best: Given | None = None
     # For each choice the least and the greatest number of PFs that it gives.
     waiting = [tuple((0, choice.head.count) for choice in choices)]
@@ -117,11 +117,13 @@ def cheapest(
         steps.take(len(entries))
         attempts += 1
         flows = _filled(
-            needed, [(one.offer.slots, _count(one, choices, bounds)) for one in entries]
+            needed, [(entry.offer.slots, _count(entry, choices, bounds)) for entry in entries]
         )
         if flows is None:
             continue
-        price = sum(one.offer.price * sum(flow) for one, flow in zip(entries, flows, strict=False))
+        price = sum(
+            entry.offer.price * sum(flow) for entry, flow in zip(entries, flows, strict=False)
+        )
         if best is not None and price >= best.price:
             continue
         given = _given(price, entries, flows, offers, choices, len(needed))
@@ -144,8 +146,8 @@ def cheapest(
             continue
         heads, (least, most) = sum(given.heads[torn]), bounds[torn]
         waiting += [
-            (*bounds[:torn], one, *bounds[torn + 1 :])
-            for one in ((least, heads - 1), (heads, most))
+            (*bounds[:torn], limits, *bounds[torn + 1 :])
+            for limits in ((least, heads - 1), (heads, most))
         ]
     return best
 
@@ -175,13 +177,13 @@ def _given(
     of_offers: list[Flow] = [nothing] * len(offers)
     heads: list[Flow] = [nothing] * len(choices)
     functions: list[list[Flow]] = [[nothing] * len(choice.functions) for choice in choices]
-    for one, flow in zip(entries, flows, strict=False):
-        if one.choice < 0:
-            of_offers[one.kind] = flow
-        elif one.kind < 0:
-            heads[one.choice] = flow
+    for entry, flow in zip(entries, flows, strict=False):
+        if entry.choice < 0:
+            of_offers[entry.kind] = flow
+        elif entry.kind < 0:
+            heads[entry.choice] = flow
         else:
-            functions[one.choice][one.kind] = flow
+            functions[entry.choice][entry.kind] = flow
     return Given(price, of_offers, heads, functions)
 
 

@@ -109,7 +109,7 @@ def _request(
         id=str(uuid.uuid5(uuid.NAMESPACE_OID, seed)),
         count=int(count),
         spec=first.spec,
-        alternatives=tuple(one.spec for one in others),
+        alternatives=tuple(other.spec for other in others),
         policy=policy or alias.policy,
         alias=name,
         resource_class=first.counted_by,
@@ -154,12 +154,14 @@ def with_providers(
         for name in _classes(allocated)
     }
     requests = tuple(requests)
-    for one in requests:
+    for request in requests:
         # Providers of a request that names them itself are not left for the others.
-        for provider in one.providers:
-            if provider in (there := left.get(one.resource_class or "", [])):
+        for provider in request.providers:
+            if provider in (there := left.get(request.resource_class or "", [])):
                 there.remove(provider)
-    return tuple(one if one.providers else _with_providers(one, left) for one in requests)
+    return tuple(
+        request if request.providers else _with_providers(request, left) for request in requests
+    )
 
 
 def _classes(allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> set[str]:

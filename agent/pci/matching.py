@@ -28,12 +28,15 @@ class PresentDevices:
         """Return the devices in the order of their addresses, with the relations of PFs and VFs."""
         ordered = sorted(devices, key=attrgetter("address"))
         children: dict[PciAddress, tuple[PciDevice, ...]] = {}
-        for one in ordered:
-            if one.physical_function is not None:
-                children[one.physical_function] = (*children.get(one.physical_function, ()), one)
+        for device in ordered:
+            if device.physical_function is not None:
+                children[device.physical_function] = (
+                    *children.get(device.physical_function, ()),
+                    device,
+                )
         return cls(
-            {one.address: one for one in ordered},
-            {one.netdev: one for one in ordered if one.netdev is not None},
+            {device.address: device for device in ordered},
+            {device.netdev: device for device in ordered if device.netdev is not None},
             children,
         )
 
@@ -52,7 +55,7 @@ class PresentDevices:
         """Return the device with its PF and all VFs of that PF."""
         head = device.physical_function or device.address
         return (
-            *(one for one in (self.by_address.get(head),) if one is not None),
+            *(device for device in (self.by_address.get(head),) if device is not None),
             *self.children.get(head, ()),
         )
 

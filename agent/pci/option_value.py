@@ -177,12 +177,12 @@ def read_items(
     items: list[Item] = []
     errors: list[ConfigError] = []
     for number, value in enumerate(values, 1):
-        for place, one in _parsed(option, f"#{number}", value, lists, errors):
-            if isinstance(one, dict):
-                items.append(Item(option, place, one))
+        for place, element in _parsed(option, f"#{number}", value, lists, errors):
+            if isinstance(element, dict):
+                items.append(Item(option, place, element))
             else:
                 wanted = "an object, or a list of objects" if lists else "an object"
-                errors.append(_error(option, place, f" = {shown(one)}: not {wanted}", EXAMPLE))
+                errors.append(_error(option, place, f" = {shown(element)}: not {wanted}", EXAMPLE))
     return items, errors
 
 
@@ -250,7 +250,7 @@ def _parsed(
         for key in repeated
     ]
     if lists and isinstance(found, list):
-        yield from ((f"{place}.{number}", one) for number, one in enumerate(found, 1))
+        yield from ((f"{place}.{number}", element) for number, element in enumerate(found, 1))
     else:
         yield place, found
 

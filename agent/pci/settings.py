@@ -102,7 +102,7 @@ def device_rows(
     All functions of the same card get a record too, so that a function is not given away while
     another one of its card is in use.
     """
-    offered = {one.device.address: one for one in matched(present, specs)}
+    offered = {match.device.address: match for match in matched(present, specs)}
     return tuple(_rows(node, present, offered))
 
 
@@ -110,9 +110,11 @@ def _rows(
     node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddress, Matched]
 ) -> Iterator[DeviceRecord]:
     for device in present:
-        one = offered.get(device.address)
-        if one is not None:
-            yield _row(node, device, "guests", _tags(one, present), one_time_use=one.one_time_use)
+        match = offered.get(device.address)
+        if match is not None:
+            yield _row(
+                node, device, "guests", _tags(match, present), one_time_use=match.one_time_use
+            )
         elif any(relative.address in offered for relative in present.family(device)):
             # The host's use of a PF leaves its VFs usable: only a VF that the host uses makes its
             # PF unusable.
@@ -147,12 +149,12 @@ def _row(
     )
 
 
-def _tags(one: Matched, present: PresentDevices) -> dict[str, str]:
-    tags = dict(one.spec.tags)
-    if one.device.type != "type-PCI":
+def _tags(match: Matched, present: PresentDevices) -> dict[str, str]:
+    tags = dict(match.spec.tags)
+    if match.device.type != "type-PCI":
         # Always there, so that a request can exclude such devices.
-        tags["remote_managed"] = "true" if one.spec.remote_managed else "false"
-    interface = present.parent_ifname(one.device)
+        tags["remote_managed"] = "true" if match.spec.remote_managed else "false"
+    interface = present.parent_ifname(match.device)
     return {**tags, "parent_ifname": interface} if interface is not None else tags
 
 
@@ -201,8 +203,8 @@ class PciSettings:
         if not facts.complete("pci"):
             return None
         return any(
-            one.spec.remote_managed
-            for one in matched(PresentDevices.of(facts.pci or ()), self.specs)
+            match.spec.remote_managed
+            for match in matched(PresentDevices.of(facts.pci or ()), self.specs)
         )
 
     def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:

@@ -35,14 +35,16 @@ def match(
     members = [tree.provider(uuid) for uuid in tree.get_provider_uuids(root) if uuid not in gone]
     # Not by the tree's own lookup, which accepts a uuid as a name too.
     known = {
-        key: one.uuid for one in members for key in (Key("uuid", one.uuid), Key("name", one.name))
+        key: provider.uuid
+        for provider in members
+        for key in (Key("uuid", provider.uuid), Key("name", provider.name))
     }
     entries: dict[ProviderUuid, list[Entry]] = {}
-    for one in config.entries:
-        if one.key in known:
-            entries.setdefault(known[one.key], []).append(one)
-    found = frozenset(one.key for several in entries.values() for one in several)
-    default = [one for one in config.entries if one.key.is_default]
+    for entry in config.entries:
+        if entry.key in known:
+            entries.setdefault(known[entry.key], []).append(entry)
+    found = frozenset(entry.key for several in entries.values() for entry in several)
+    default = [entry for entry in config.entries if entry.key.is_default]
     if default and root not in entries and tree.has_traits(root, [os_traits.COMPUTE_NODE]):
         entries[root] = default
     return Matches(entries, found)
@@ -135,10 +137,10 @@ def _conflicts(
         )
         yield ProviderConfigConflict(what, "remove the entry", provider=uuid)
         return
-    for one in entries:
-        if taken := sorted(one.inventories.keys() & node.made[uuid]):
+    for entry in entries:
+        if taken := sorted(entry.inventories.keys() & node.made[uuid]):
             what = (
-                f"{one}: {', '.join(taken)} of provider {name} is what the node itself has, by "
+                f"{entry}: {', '.join(taken)} of provider {name} is what the node itself has, by "
                 "its driver or its devices"
             )
             yield ProviderConfigConflict(

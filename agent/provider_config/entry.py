@@ -80,15 +80,17 @@ class Absences:
         :param names: the names of all existing providers.
         """
         missing = absent(config, found)
-        for one in missing:
-            if one.key not in self._told:
-                LOG.warning("%s", absence(one, names))
-        self._told = frozenset(one.key for one in missing)
+        for entry in missing:
+            if entry.key not in self._told:
+                LOG.warning("%s", absence(entry, names))
+        self._told = frozenset(entry.key for entry in missing)
 
 
 def absent(config: ProviderConfig, found: Set[Key]) -> list[Entry]:
     """Return the entries whose keys are not in ``found``, without the default entry."""
-    return [one for one in config.entries if one.key not in found and not one.key.is_default]
+    return [
+        entry for entry in config.entries if entry.key not in found and not entry.key.is_default
+    ]
 
 
 def absence(entry: Entry, names: Collection[str]) -> str:

@@ -227,7 +227,7 @@ def _of_unknown(
     if version.newer:
         known = ".".join(map(str, KNOWN))
         ignored = [
-            pointer(one.where) for one in sorted(unknown, key=lambda one: document.place(one.where))
+            pointer(key.where) for key in sorted(unknown, key=lambda key: document.place(key.where))
         ]
         what = (
             f"is {version.text}, newer than {known}, which is known here; ignored: "
@@ -235,11 +235,11 @@ def _of_unknown(
         )
         yield document.error(WHERE, what, f"upgrade the agent, or write for {known}")
         return
-    for one in unknown:
+    for key in unknown:
         yield document.error(
-            one.where,
+            key.where,
             "is an unknown key, and ignored with all below it",
-            meant(str(one.where[-1]), one.known),
+            meant(str(key.where[-1]), key.known),
         )
 
 

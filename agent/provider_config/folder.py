@@ -26,8 +26,8 @@ def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
     """
     folder = folder_of(conf)
     found = read_folder(folder) if folder else ProviderConfig()
-    for one in found.warnings:
-        LOG.warning("%s", one)
+    for warning in found.warnings:
+        LOG.warning("%s", warning)
     if folder and not found.files:
         LOG.info(
             "no provider configuration: %s has no *.yaml that the agent may see",
@@ -81,7 +81,7 @@ def read_folder(folder: Path) -> ProviderConfig:
     errors += _repeated(entries)
     if errors:
         raise ConfigErrors(errors)
-    used = tuple(one for one in entries if one.inventories or one.traits)
+    used = tuple(entry for entry in entries if entry.inventories or entry.traits)
     return ProviderConfig(
         folder, tuple(printable(str(file)) for file in files), used, tuple(warnings)
     )
@@ -116,18 +116,20 @@ def _unread(path: Path) -> ConfigError:
 def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
     """Yield an error for each further entry of the same provider."""
     first: dict[Key, Entry] = {}
-    for one in entries:
-        if (other := first.setdefault(one.key, one)) is not one:
+    for entry in entries:
+        if (other := first.get(entry.key)) is None:
+            first[entry.key] = entry
+        else:
             what = (
-                f"{one.file}:{one.place}: there is another entry for {one.key}, in "
+                f"{entry.file}:{entry.place}: there is another entry for {entry.key}, in "
                 f"{other.file}:{other.place}"
             )
             yield ConfigError(
                 what,
                 "keep one of them",
-                file=one.file,
-                line=one.place.line,
-                column=one.place.column,
+                file=entry.file,
+                line=entry.place.line,
+                column=entry.place.column,
             )
 
 

@@ -43,8 +43,8 @@ def back_up(folder: Path, location: Location, target: Path) -> None:
             _copy(folder, location, Path(name))
         _place(Path(name), target)
     finally:
-        for one in (Path(name), *(beside(Path(name), suffix) for suffix in ALL)):
-            one.unlink(missing_ok=True)
+        for path in (Path(name), *(beside(Path(name), suffix) for suffix in ALL)):
+            path.unlink(missing_ok=True)
 
 
 def _copy(folder: Path, location: Location, into: Path) -> None:
@@ -140,7 +140,7 @@ def _put_in_place(finished: Path, file: Path) -> Path | None:
     finished.replace(file)
     if before is not None:
         # Their marks already keep them from being taken for the new file's.
-        for suffix in (one for one in ALL if present(beside(file, one))):
+        for suffix in [suffix for suffix in ALL if present(beside(file, suffix))]:
             beside(file, suffix).rename(beside(before, suffix))
     sync_folder(file.parent)
     return before

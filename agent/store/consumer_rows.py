@@ -51,16 +51,16 @@ def save(connection: Connection, mirror: int, old: PlacementView, new: Placement
     """Write what differs from ``old``, and rows that the database lacks."""
     held = {
         uuid: {
-            "consumers": mapping_text(cast(Mapping[str, Resources], one)),
+            "consumers": mapping_text(cast(Mapping[str, Resources], holders)),
             "asked_at": new.consumers_at.get(uuid),
         }
-        for uuid, one in new.consumers.items()
+        for uuid, holders in new.consumers.items()
     }
     changed = [
         uuid
-        for uuid, one in new.consumers.items()
+        for uuid, holders in new.consumers.items()
         if (old.consumers.get(uuid), old.consumers_at.get(uuid))
-        != (one, new.consumers_at.get(uuid))
+        != (holders, new.consumers_at.get(uuid))
     ]
     _write(connection, MIRROR_CONSUMERS, MIRROR_CONSUMERS.c.provider, mirror, held, changed)
     unknown = {uuid: {"since": since} for uuid, since in new.unknown_since.items()}
@@ -81,12 +81,12 @@ def _write(
     """Have one row for each of ``values``, writing only those that are ``changed`` or missing."""
     stored = set(connection.execute(select(key).where(table.c.mirror == mirror)).scalars())
     written = {*changed, *(values.keys() - stored)}
-    gone = [{"gone": one} for one in stored if one not in values or one in written]
+    gone = [{"gone": uuid} for uuid in stored if uuid not in values or uuid in written]
     if gone:
         connection.execute(
             delete(table).where(table.c.mirror == mirror, key == bindparam("gone")), gone
         )
     if written:
         connection.execute(
-            insert(table), [{"mirror": mirror, key.name: one, **values[one]} for one in written]
+            insert(table), [{"mirror": mirror, key.name: uuid, **values[uuid]} for uuid in written]
         )

@@ -35,7 +35,7 @@ BEFORE: BindParameter[float] = bindparam("before")
 
 
 def _unused(key: Column[str], *references: Column[str | None]) -> list[ColumnElement[bool]]:
-    return [~exists(select(one).where(one == key)) for one in references]
+    return [~exists(select(reference).where(reference == key)) for reference in references]
 
 
 # The instance is on a node of another store, where it may be deleted without notice to this one.
@@ -100,4 +100,4 @@ def remove(connection: Connection, before: float) -> int:
     never built, and deleted nodes, unless they were changed after ``before`` (seconds since the
     epoch). Return the number of rows.
     """
-    return sum(connection.execute(one, {"before": before}).rowcount for one in REMOVALS)
+    return sum(connection.execute(removal, {"before": before}).rowcount for removal in REMOVALS)

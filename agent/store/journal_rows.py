@@ -98,10 +98,10 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
     gone = [{"gone": uuid} for uuid in changed if uuid in before]
     rows = [_row(root, new, uuid) for uuid in changed if uuid in after]
     if gone:
-        one = delete(JOURNAL_PROVIDER).where(
+        statement = delete(JOURNAL_PROVIDER).where(
             JOURNAL_PROVIDER.c.root == root, JOURNAL_PROVIDER.c.provider == bindparam("gone")
         )
-        connection.execute(one, gone)
+        connection.execute(statement, gone)
     if rows:
         connection.execute(insert(JOURNAL_PROVIDER), rows)
 
@@ -124,7 +124,7 @@ def _tombstones(text: str) -> dict[Tombstone, float]:
 
 def _tombstones_text(journal: Journal) -> str | None:
     return (
-        json.dumps([(*one, at) for one, at in sorted(journal.tombstones.items())])
+        json.dumps([(*tombstone, at) for tombstone, at in sorted(journal.tombstones.items())])
         if journal.tombstones
         else None
     )

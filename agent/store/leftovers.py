@@ -149,7 +149,7 @@ def unsettled(file: Path) -> list[Path]:
     """
     found = [beside(file, suffix) for suffix in LEFTOVERS if _has_contents(beside(file, suffix))]
     foreign = orphans(file)
-    return [one for one in found if one not in foreign]
+    return [path for path in found if path not in foreign]
 
 
 def set_aside_orphans(file: Path) -> bool:
@@ -165,18 +165,18 @@ def set_aside_orphans(file: Path) -> bool:
     if not found:
         return False
     base = unused_name(file, "orphan")
-    for one in found:
-        if not _has_contents(one) or _only_a_mark(one):
-            one.unlink()
+    for path in found:
+        if not _has_contents(path) or _only_a_mark(path):
+            path.unlink()
             continue
-        aside = beside(base, one.name.removeprefix(file.name))
-        one.rename(aside)
-        if not one.name.endswith(INDEX_SUFFIX):
+        aside = beside(base, path.name.removeprefix(file.name))
+        path.rename(aside)
+        if not path.name.endswith(INDEX_SUFFIX):
             LOG.warning(
                 "%s belongs to another file than %s, which was moved away or replaced after a "
                 "crash; set aside as %s, with the last that was written there"
                 " (to see it, put that file beside it, called %s)",
-                printable(str(one)),
+                printable(str(path)),
                 printable(file.name),
                 printable(aside.name),
                 printable(base.name),
@@ -189,7 +189,7 @@ def unused_name(file: Path, why: str) -> Path:
     """Return an unused name beside the file, with the time in it."""
     stamp, count = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), 0
     base = file.with_name(f"{file.name}.{why}-{stamp}")
-    while any(present(one) for one in (base, *(beside(base, suffix) for suffix in ALL))):
+    while any(present(path) for path in (base, *(beside(base, suffix) for suffix in ALL))):
         count += 1
         base = file.with_name(f"{file.name}.{why}-{stamp}-{count}")
     return base
@@ -202,7 +202,7 @@ def orphans(file: Path) -> list[Path]:
     """
     log, journal = beside(file, LOG_SUFFIX), beside(file, JOURNAL_SUFFIX)
     if present(file) is None:
-        return [one for one in (beside(file, suffix) for suffix in ALL) if present(one)]
+        return [path for path in (beside(file, suffix) for suffix in ALL) if present(path)]
     if not (_has_contents(log) or _has_contents(journal)):
         return []
     found = header_of(file)
@@ -213,7 +213,7 @@ def orphans(file: Path) -> list[Path]:
     is_orphan = marks is not None and (
         found is None or (bool(marks.marks or marks.has_contents) and not marks.belong_to(found))
     )
-    foreign = [one for one in (log, beside(file, INDEX_SUFFIX)) if is_orphan and present(one)]
+    foreign = [path for path in (log, beside(file, INDEX_SUFFIX)) if is_orphan and present(path)]
     # A file in log mode never has a rollback journal.
     if _has_contents(journal) and (found is None or found.has_log):
         foreign.append(journal)

@@ -45,7 +45,7 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> Placement
     mapping, read_at = mapping_reader(), {}
     children: dict[ProviderUuid | None, list[Provider]] = {}
     for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:
-        one = Provider(
+        provider = Provider(
             uuid,
             name,
             generation,
@@ -54,7 +54,7 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> Placement
             names_of(traits),
             names_of(aggregates),
         )
-        children.setdefault(parent, []).append(one)
+        children.setdefault(parent, []).append(provider)
         if at is not None:
             read_at[uuid] = at
     consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
@@ -71,9 +71,9 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> Placement
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:
     tree, ready = ProviderTree(), list(children.get(None, ()))
-    for one in ready:
-        tree.insert(one)
-        ready.extend(children.get(one.uuid, ()))
+    for provider in ready:
+        tree.insert(provider)
+        ready.extend(children.get(provider.uuid, ()))
     if len(ready) != sum(map(len, children.values())):
         raise ValueError("some providers of a saved tree have no parent in it")
     return tree.freeze()
@@ -111,7 +111,7 @@ def save(
     elif _header(old) != _header(new):
         connection.execute(update(MIRROR).where(*here).values(_header(new)))
     ordinals = _renumbered(new.tree, stored)
-    written = {one.uuid for one in _changed(old, new)} | {
+    written = {provider.uuid for provider in _changed(old, new)} | {
         uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal
     }
     _replace(
@@ -131,10 +131,10 @@ def _replace(
     connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]
 ) -> None:
     if gone:
-        one = delete(MIRROR_PROVIDER).where(
+        statement = delete(MIRROR_PROVIDER).where(
             MIRROR_PROVIDER.c.mirror == mirror, MIRROR_PROVIDER.c.uuid == bindparam("gone")
         )
-        connection.execute(one, [{"gone": uuid} for uuid in gone])
+        connection.execute(statement, [{"gone": uuid} for uuid in gone])
     if rows:
         connection.execute(insert(MIRROR_PROVIDER), rows)
 
@@ -155,28 +155,35 @@ def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]
     numbers: dict[ProviderUuid, int] = {}
     last: dict[ProviderUuid | None, int] = {}
     following = max(stored.values(), default=-1) + 1
-    for one in tree.providers():
-        number = stored.get(one.uuid, -1)
-        if number <= last.get(one.parent_uuid, -1):
+    for provider in tree.providers():
+        number = stored.get(provider.uuid, -1)
+        if number <= last.get(provider.parent_uuid, -1):
             number, following = following, following + 1
-        numbers[one.uuid] = last[one.parent_uuid] = number
+        numbers[provider.uuid] = last[provider.parent_uuid] = number
     return numbers
 
 
 def _changed(old: PlacementView, new: PlacementView) -> Iterator[Provider]:
-    for one in new.tree.providers():
-        if not old.tree.exists(one.uuid):
-            yield one
+    for provider in new.tree.providers():
+        if not old.tree.exists(provider.uuid):
+            yield provider
             continue
-        before = old.tree.provider(one.uuid)
-        if old.read_at.get(one.uuid) != new.read_at.get(one.uuid) or (
-            before is not one and _contents(before) != _contents(one)
+        before = old.tree.provider(provider.uuid)
+        if old.read_at.get(provider.uuid) != new.read_at.get(provider.uuid) or (
+            before is not provider and _contents(before) != _contents(provider)
         ):
-            yield one
+            yield provider
 
 
-def _contents(one: Provider) -> tuple[object, ...]:
-    return one.name, one.parent_uuid, one.generation, one.inventory, one.traits, one.aggregates
+def _contents(provider: Provider) -> tuple[object, ...]:
+    return (
+        provider.name,
+        provider.parent_uuid,
+        provider.generation,
+        provider.inventory,
+        provider.traits,
+        provider.aggregates,
+    )
 
 
 def _header(view: PlacementView) -> dict[str, Any]:
@@ -186,14 +193,14 @@ def _header(view: PlacementView) -> dict[str, Any]:
     }
 
 
-def _row(view: PlacementView, one: Provider) -> dict[str, Any]:
+def _row(view: PlacementView, provider: Provider) -> dict[str, Any]:
     return {
-        "uuid": one.uuid,
-        "name": one.name,
-        "parent": one.parent_uuid,
-        "generation": one.generation,
-        "inventory": mapping_text(one.inventory),
-        "traits": names_text(one.traits),
-        "aggregates": names_text(one.aggregates),
-        "read_at": view.read_at.get(one.uuid),
+        "uuid": provider.uuid,
+        "name": provider.name,
+        "parent": provider.parent_uuid,
+        "generation": provider.generation,
+        "inventory": mapping_text(provider.inventory),
+        "traits": names_text(provider.traits),
+        "aggregates": names_text(provider.aggregates),
+        "read_at": view.read_at.get(provider.uuid),
     }

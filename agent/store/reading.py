@@ -176,15 +176,15 @@ class RecordReader:
             self._some(INSTANCES, queries.SOME_INSTANCES, uuids),
             self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids),
         )
-        damaged = [one.key for one in migrations.damaged]
-        unreadable = {*damaged, *(one.key for one in instances.damaged)}
+        damaged = [record.key for record in migrations.damaged]
+        unreadable = {*damaged, *(record.key for record in instances.damaged)}
         for some in _chunks(damaged):
             unreadable.update(
                 self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars()
             )
         return RecordedConsumers(
-            {one.uuid: one for one in instances.records},
-            {one.uuid: one for one in migrations.records},
+            {instance.uuid: instance for instance in instances.records},
+            {migration.uuid: migration for migration in migrations.records},
             frozenset(map(ConsumerUuid, unreadable)),
         )
 
@@ -254,8 +254,8 @@ class RecordReader:
     ) -> VersionedRow[Record]:
         found = [self._read(table, statement, {"some": some}) for some in _chunks(keys)]
         return VersionedRow(
-            tuple(one for part in found for one in part.records),
-            tuple(one for part in found for one in part.damaged),
+            tuple(record for part in found for record in part.records),
+            tuple(record for part in found for record in part.damaged),
         )
 
     def _one(
@@ -264,8 +264,8 @@ class RecordReader:
         return next(iter(self._sound(self._read(table, statement, values))), None)
 
     def _sound(self, found: VersionedRow[Record]) -> tuple[Record, ...]:
-        for one in found.damaged:
-            raise damaged_record(self._location, one)
+        for record in found.damaged:
+            raise damaged_record(self._location, record)
         return found.records
 
 

@@ -119,7 +119,7 @@ class Records:
         :raises StoreError: the store cannot be written.
         """
         with self._store.writing() as connection:
-            connection.execute(CLEARED, [{"uuid_": one} for one in sorted(migrations)])
+            connection.execute(CLEARED, [{"uuid_": uuid} for uuid in sorted(migrations)])
 
     def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
         """Record for these evacuations the generation of the consumer with which they are being
@@ -131,8 +131,8 @@ class Records:
             connection.execute(
                 CLEARING,
                 [
-                    {"uuid_": one, "clearing_": generation}
-                    for one, generation in sorted(clearing.items())
+                    {"uuid_": uuid, "clearing_": generation}
+                    for uuid, generation in sorted(clearing.items())
                 ],
             )
 

@@ -98,7 +98,7 @@ def _backup(file: Path, how: str, into: sqlite3.Connection) -> None:
 
 def _state(file: Path) -> list[tuple[int, int, int] | None]:
     """Return a value that differs if one of the files was created, deleted or changed."""
-    found = [present(one) for one in (file, *(beside(file, suffix) for suffix in ALL))]
+    found = [present(path) for path in (file, *(beside(file, suffix) for suffix in ALL))]
     return [_stamp(status) if status else None for status in found]
 
 

@@ -16,7 +16,7 @@ from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, Outcome
-from agent.pci.matching import PresentDevices, matched
+from agent.pci.matching import PresentDevices, match_devices
 from agent.pci.settings import PciSettings
 from agent.placement.client import PlacementClient
 from agent.placement.merge import ADOPT, Target
@@ -133,7 +133,7 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
     if settings.report and facts.complete("pci"):
         left = [
             str(one.device.address)
-            for one in matched(PresentDevices.of(facts.pci or ()), settings.specs)
+            for one in match_devices(PresentDevices.of(facts.pci or ()), settings.specs)
             if one.spec.physical_network
         ]
         if left:
@@ -281,7 +281,9 @@ class NodeDevices:
         if not facts.complete("pci"):
             return all_kept(reported)
         present = PresentDevices.of(facts.pci or ())
-        part = device_providers_of(matched(present, self.settings.specs), self.uses.uses, reported)
+        part = device_providers_of(
+            match_devices(present, self.settings.specs), self.uses.uses, reported
+        )
         asked = {
             *shrinking(part, reported),
             *(() if place.can_move else misplaced(tree, part, place)),

@@ -12,7 +12,7 @@ from jsonschema.validators import extend
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     # In ECMA 262 $ matches the end only; in Python it also matches before a final newline.
     return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
 
@@ -20,7 +20,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _pattern(
     _validator: Any, pattern: str, instance: Any, _schema: Any
 ) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _compiled(pattern).search(instance):
+    if isinstance(instance, str) and not _compile(pattern).search(instance):
         yield ValidationError(f"does not match {pattern}")
 
 

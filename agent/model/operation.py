@@ -233,15 +233,15 @@ class Reshape(Operation):
     @property
     def before(self) -> Mapping[str, Any]:
         """Inventories and allocations now."""
-        return _reshaped(self.old_inventories, self.old_allocations)
+        return _reshape_body(self.old_inventories, self.old_allocations)
 
     @property
     def after(self) -> Mapping[str, Any]:
         """Inventories and allocations afterwards."""
-        return _reshaped(self.inventories, self.allocations)
+        return _reshape_body(self.inventories, self.allocations)
 
 
-def _reshaped(
+def _reshape_body(
     inventories: Mapping[ProviderUuid, Inventories], allocations: Mapping[ConsumerUuid, Allocation]
 ) -> Mapping[str, Any]:
     return {

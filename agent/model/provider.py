@@ -158,7 +158,7 @@ class ProviderForest:
 
         :raises ValueError: the name or the uuid is taken.
         """
-        return self._add(Provider(self._spelled(uuid), name, generation))
+        return self._add(Provider(self._normal_spelling(uuid), name, generation))
 
     def new_child(
         self, name: str, parent: str, uuid: str | None = None, generation: int | None = None
@@ -173,7 +173,7 @@ class ProviderForest:
         """
         above = self._find(parent)
         if uuid:
-            return self._add(Provider(self._spelled(uuid), name, generation, above.uuid))
+            return self._add(Provider(self._normal_spelling(uuid), name, generation, above.uuid))
         chosen = self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
         if chosen in self._providers and name not in self._uuids:
             self.reparent(chosen, above.uuid)
@@ -182,7 +182,7 @@ class ProviderForest:
         return self._add(Provider(chosen, name, generation, above.uuid))
 
     @staticmethod
-    def _spelled(uuid: str) -> ProviderUuid:
+    def _normal_spelling(uuid: str) -> ProviderUuid:
         return normal_uuid(uuid) if is_uuid(uuid) else ProviderUuid(uuid)
 
     def _add(self, new: Provider) -> ProviderUuid:

@@ -170,9 +170,11 @@ class ProviderTree(ProviderForest):
         :raises ValueError: a parent is neither present nor among the rows, a cycle, a taken name;
             nothing is changed.
         """
-        pending = {self._spelled(row["uuid"]): row for row in rows}
+        pending = {self._normal_spelling(row["uuid"]): row for row in rows}
         parents = {
-            uuid: self._spelled(above) if (above := row.get("parent_provider_uuid")) else None
+            uuid: self._normal_spelling(above)
+            if (above := row.get("parent_provider_uuid"))
+            else None
             for uuid, row in pending.items()
         }
         if not pending:

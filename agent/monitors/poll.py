@@ -28,7 +28,7 @@ def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
     errors: list[ConfigError] = []
     for name in conf.compute.monitors:
         try:
-            monitors[name] = _made(name, installed)
+            monitors[name] = _load_monitor(name, installed)
         except ConfigError as error:
             errors.append(error)
     errors += _rivals(conf.compute.monitors, monitors)
@@ -37,7 +37,7 @@ def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
     return monitors
 
 
-def _made(name: str, installed: Mapping[str, EntryPoint]) -> Monitor:
+def _load_monitor(name: str, installed: Mapping[str, EntryPoint]) -> Monitor:
     """Load and construct one monitor."""
     option = f"[compute] monitors: {printable(name)}"
     if name not in installed:

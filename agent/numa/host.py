@@ -126,7 +126,7 @@ class HostCell:
                 "two records claim the same CPUs",
                 cpus=taken,
             )
-        return replace(self._changed(placed, 1), pinned=self.pinned | cpus)
+        return replace(self._with_change(placed, 1), pinned=self.pinned | cpus)
 
     def without_guest(self, placed: PlacedCell) -> Self:
         """Return the cell without a guest cell that was added before. No sum falls below 0; if one
@@ -140,9 +140,9 @@ class HostCell:
                 "the record was removed before",
                 cpus=free,
             )
-        return replace(self._changed(placed, -1), pinned=self.pinned - placed.pinned_cpus)
+        return replace(self._with_change(placed, -1), pinned=self.pinned - placed.pinned_cpus)
 
-    def _changed(self, placed: PlacedCell, sign: int) -> Self:
+    def _with_change(self, placed: PlacedCell, sign: int) -> Self:
         guest = placed.cell
         size = self.smallest_page_kib if placed.page_size_kib is None else placed.page_size_kib
         memory, cpus = (

@@ -222,7 +222,7 @@ def host_cells(
     return tuple(host_cell(cell) for cell in topology.cells)
 
 
-def counted(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
+def count_guests(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
     """Return the cells with all of ``placed``; the order of these does not matter.
 
     :raises CellUsageError: two of them have the same CPU, or one is on a cell that the host does

@@ -51,12 +51,12 @@ def _shares(
         return None if smt else _in_order(cores, need)
     if policy == "require":
         return _siblings([core for core in cores if len(core) > 1], need)
-    return _grouped(cores, need, 1) or _in_order(cores, need)
+    return _group_cores(cores, need, 1) or _in_order(cores, need)
 
 
 def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
     """Return shares of two or more threads of each core, as far as ``need`` can be divided so."""
-    shares = _grouped(cores, need, 2)
+    shares = _group_cores(cores, need, 2)
     if shares is None and sum(len(core) for core in cores) >= need:
         widest_first = sorted(cores, key=len, reverse=True)
         shares = _in_order(widest_first, need)
@@ -67,7 +67,7 @@ def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
     )
 
 
-def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
+def _group_cores(cores: Sequence[Core], need: int, least: int) -> Shares | None:
     """Return shares with the same number of threads of each core, as many as possible; None if not
     even ``least`` threads are possible.
     """

@@ -116,7 +116,7 @@ def cheapest(
         bounds = waiting.pop()
         steps.take(len(entries))
         attempts += 1
-        flows = _filled(
+        flows = _fill(
             needed, [(entry.offer.slots, _count(entry, choices, bounds)) for entry in entries]
         )
         if flows is None:
@@ -126,7 +126,7 @@ def cheapest(
         )
         if best is not None and price >= best.price:
             continue
-        given = _given(price, entries, flows, offers, choices, len(needed))
+        given = _collect_given(price, entries, flows, offers, choices, len(needed))
         torn = (
             None
             if aim == "least"
@@ -165,7 +165,7 @@ def _torn(choice: Choice, head: Flow, functions: Sequence[Flow]) -> bool:
     return any(sum(flow) > left[heads] for flow, left in zip(functions, choice.left, strict=True))
 
 
-def _given(
+def _collect_given(
     price: int,
     entries: Sequence[_QueueEntry],
     flows: Sequence[Flow],
@@ -187,7 +187,7 @@ def _given(
     return Given(price, of_offers, heads, functions)
 
 
-def _filled(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[list[int]] | None:
+def _fill(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[list[int]] | None:
     """Return how many devices each slot gets of each source (slots as bits, count), of earlier
     sources as many as possible; None if some slot is not filled.
 

@@ -140,7 +140,7 @@ class FreeDevices:
         return [
             demand
             for bits in together
-            for demand in (self._required(bits), self._desirable(bits))
+            for demand in (self._required_demand(bits), self._preferred_demand(bits))
             if demand is not None
         ]
 
@@ -182,7 +182,7 @@ class FreeDevices:
                 if self._enough_near(cells) or self._only_near
                 else self._places(cells)
             )
-        found = self._given(places, "cheapest")
+        found = self._assign(places, "cheapest")
         if found is None:
             return self._shortage(places, floating=cells is None)
         table, given = found
@@ -252,11 +252,11 @@ class FreeDevices:
         places = self._places(cells)
         key = aim, *places.items()
         if key not in self._found:
-            found = self._given(places, aim)
+            found = self._assign(places, aim)
             self._found[key] = None if found is None else found[0].cost(found[1])
         return self._found[key]
 
-    def _given(self, places: Places, aim: Aim) -> tuple[OfferTable, Given] | None:
+    def _assign(self, places: Places, aim: Aim) -> tuple[OfferTable, Given] | None:
         table = offer_table(self._lots, places)
         if table.choices and not self._possible(places):
             return None
@@ -275,7 +275,7 @@ class FreeDevices:
 
     # --- what is missing --------------------------------------------------------------------------
 
-    def _required(self, together: Bits) -> DeviceDemand | None:
+    def _required_demand(self, together: Bits) -> DeviceDemand | None:
         """Return what the guest's cells must have for these slots; None if devices of any other
         cell will do for one of the slots.
         """
@@ -298,7 +298,7 @@ class FreeDevices:
         unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
         return self._demand(together, unknown, near, required=True)
 
-    def _desirable(self, together: Bits) -> DeviceDemand | None:
+    def _preferred_demand(self, together: Bits) -> DeviceDemand | None:
         """Return what the guest's cells should have for these slots, because each device that they
         lack is far; None if no device can be far.
         """

@@ -117,7 +117,7 @@ class Matched:
         return self.spec.traits | {name for name, said in more.items() if said}
 
 
-def matched(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Matched, ...]:
+def match_devices(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Matched, ...]:
     """Return every device that some object offers, by address. The first object that matches
     counts.
     """

@@ -86,9 +86,12 @@ def offer_table(lots: Lots, places: Places) -> OfferTable:
     offers: list[tuple[Offer, PlacedDevices]] = []
     groups: dict[Hashable, tuple[PlacedKind, list[PlacedKind], list[LotCard]]] = {}
     for lot in lots.lots:
-        offers += _offers(_placed((lot.node, lot.slots), places), lot.harm, lot.devices)
+        offers += _offers(_place_kind((lot.node, lot.slots), places), lot.harm, lot.devices)
     for number, cards in enumerate(lots.cards):
-        head, kinds = _placed(cards.head, places), [_placed(kind, places) for kind in cards.kinds]
+        head, kinds = (
+            _place_kind(cards.head, places),
+            [_place_kind(kind, places) for kind in cards.kinds],
+        )
         if head[1] and any(bits for _, bits in kinds):
             key = head, *kinds, None if len(kinds) == 1 else number
             groups.setdefault(key, (head, kinds, []))[2].extend(cards.cards)
@@ -124,7 +127,7 @@ def offered_count(lots: Lots, slots: Bits, places: Places) -> int:
     )
 
 
-def _placed(kind: Kind, places: Places) -> PlacedKind:
+def _place_kind(kind: Kind, places: Places) -> PlacedKind:
     place = places.get(kind[0], NOWHERE)
     return place, kind[1] & place.allowed
 

@@ -26,7 +26,7 @@ def class_of(text: str) -> str:
     :raises ValueError: its name would be too long.
     """
     name = text.strip().upper()
-    return _checked(name if name in orc.STANDARDS or is_custom(name) else _custom(name))
+    return _check_name(name if name in orc.STANDARDS or is_custom(name) else _custom(name))
 
 
 def class_of_ids(vendor_id: str, product_id: str) -> str:
@@ -53,7 +53,7 @@ def _trait(text: str) -> str:
     :raises ValueError: the text cannot be the name of a trait.
     """
     name = text.upper()
-    return _checked(
+    return _check_name(
         name if name in _standard_traits() or name.startswith("CUSTOM_") else _custom(name)
     )
 
@@ -67,7 +67,7 @@ def _custom(name: str) -> str:
     return "CUSTOM_" + _FOREIGN.sub("_", name)
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     if is_token(name):
         return name
     if _FOREIGN.search(name):
@@ -177,7 +177,7 @@ def read_items(
     items: list[Item] = []
     errors: list[ConfigError] = []
     for number, value in enumerate(values, 1):
-        for place, element in _parsed(option, f"#{number}", value, lists, errors):
+        for place, element in _parse_value(option, f"#{number}", value, lists, errors):
             if isinstance(element, dict):
                 items.append(Item(option, place, element))
             else:
@@ -222,7 +222,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _parsed(
+def _parse_value(
     option: str, place: str, text: str, lists: bool, errors: list[ConfigError]
 ) -> Iterator[tuple[str, Any]]:
     """Yield the values in the JSON ``text``, each with its place. If it cannot be read, add an

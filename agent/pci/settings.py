@@ -15,7 +15,7 @@ from agent.model.names import ProviderUuid, printable
 from agent.pci.alias import OPTION as ALIAS
 from agent.pci.alias import Aliases, aliases
 from agent.pci.device_spec import OPTION, DeviceSpec, device_specs
-from agent.pci.matching import Matched, PresentDevices, matched, meant
+from agent.pci.matching import Matched, PresentDevices, match_devices, meant
 from agent.pci.option_value import empty_keys
 
 
@@ -102,7 +102,7 @@ def device_rows(
     All functions of the same card get a record too, so that a function is not given away while
     another one of its card is in use.
     """
-    offered = {match.device.address: match for match in matched(present, specs)}
+    offered = {match.device.address: match for match in match_devices(present, specs)}
     return tuple(_rows(node, present, offered))
 
 
@@ -204,7 +204,7 @@ class PciSettings:
             return None
         return any(
             match.spec.remote_managed
-            for match in matched(PresentDevices.of(facts.pci or ()), self.specs)
+            for match in match_devices(PresentDevices.of(facts.pci or ()), self.specs)
         )
 
     def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:

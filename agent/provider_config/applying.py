@@ -106,7 +106,7 @@ def apply(config: ProviderConfig, node: ConfiguredNode, owner_trait: str) -> App
         wrong = list(_conflicts(entries, uuid, node))
         problems += wrong
         additions[uuid] = (
-            _kept(uuid, node)
+            _keep(uuid, node)
             if wrong
             else Addition(entries[0].inventories, entries[0].traits | {owner_trait})
         )
@@ -148,7 +148,7 @@ def _conflicts(
             )
 
 
-def _kept(uuid: ProviderUuid, node: ConfiguredNode) -> Addition:
+def _keep(uuid: ProviderUuid, node: ConfiguredNode) -> Addition:
     """Return what the files have given the provider so far, without the classes that are the node's
     own now.
     """

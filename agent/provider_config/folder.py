@@ -19,7 +19,7 @@ MAX_ENTRIES = 10_000
 READABLE = "check the permissions: the agent has to read the folder and its files"
 
 
-def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
+def load_provider_config(conf: cfg.ConfigOpts) -> ProviderConfig:
     """Read the files of ``[compute] provider_config_location`` and log their warnings.
 
     :raises ConfigErrors: any file has errors; all of them are listed.
@@ -78,7 +78,7 @@ def read_folder(folder: Path) -> ProviderConfig:
                 "name fewer providers",
             )
         )
-    errors += _repeated(entries)
+    errors += _repeated_entries(entries)
     if errors:
         raise ConfigErrors(errors)
     used = tuple(entry for entry in entries if entry.inventories or entry.traits)
@@ -113,7 +113,7 @@ def _unread(path: Path) -> ConfigError:
     )
 
 
-def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
+def _repeated_entries(entries: Sequence[Entry]) -> Iterator[ConfigError]:
     """Yield an error for each further entry of the same provider."""
     first: dict[Key, Entry] = {}
     for entry in entries:

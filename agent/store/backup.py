@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.errors import StoreError
 from agent.model.names import printable
-from agent.store.failure import damaged, translated
+from agent.store.failure import damaged_store, translate_errors
 from agent.store.folder import present, sync_file, sync_folder
 from agent.store.leftovers import ALL, beside, new_mark, set_aside_orphans, unused_name
 from agent.store.location import Location, in_file
@@ -39,7 +39,7 @@ def back_up(folder: Path, location: Location, target: Path) -> None:
     except OSError as error:
         raise _no_target(target, error) from error
     try:
-        with translated(location, "backed up"):
+        with translate_errors(location, "backed up"):
             _copy(folder, location, Path(name))
         _place(Path(name), target)
     finally:
@@ -60,7 +60,7 @@ def _copy(folder: Path, location: Location, into: Path) -> None:
         # A new mark, because later log files of the store do not belong to the copy.
         copied.execute(f"PRAGMA user_version = {new_mark()}")
     if found != "ok":
-        raise damaged(location, str(found))
+        raise damaged_store(location, str(found))
 
 
 def _place(finished: Path, target: Path) -> None:
@@ -109,7 +109,7 @@ def restore(
         made = Path(room) / location.file.name
         # Errors name the given file, not its copy.
         backup = replace(in_file(made, "FILE"), file=source)
-        with translated(backup, "read"):
+        with translate_errors(backup, "read"):
             copied = snapshot(None, backup, partial(sqlite3.connect, made, isolation_level=None))
             if copied is None:
                 raise StoreError(
@@ -123,7 +123,7 @@ def restore(
             with closing(sqlite3.connect(made, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.execute(f"PRAGMA user_version = {new_mark()}")
-        with translated(location, "restored"):
+        with translate_errors(location, "restored"):
             return None if dry_run else _put_in_place(made, location.file)
 
 

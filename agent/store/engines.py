@@ -22,7 +22,7 @@ def on_disk(location: Location) -> Engine:
         event.listen(engine, "connect", _connected_to_server)
         return engine
     engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})
-    return _prepared(engine)
+    return _prepare(engine)
 
 
 def reader(engine: Engine) -> Engine:
@@ -43,7 +43,7 @@ def writer(engine: Engine) -> Engine:
 
 def in_memory(connection: sqlite3.Connection) -> Engine:
     """Return an engine for one open connection, which threads use in turn."""
-    return _prepared(
+    return _prepare(
         create_engine(
             "sqlite://",
             creator=lambda: connection,
@@ -67,13 +67,13 @@ def _connected_to_server(raw: Any, _record: object) -> None:
     raw.commit()
 
 
-def _prepared(engine: Engine) -> Engine:
-    event.listen(engine, "connect", _connected)
+def _prepare(engine: Engine) -> Engine:
+    event.listen(engine, "connect", _set_up_connection)
     event.listen(engine, "begin", _begun)
     return engine
 
 
-def _connected(raw: Any, _record: object) -> None:
+def _set_up_connection(raw: Any, _record: object) -> None:
     # Without this, the sqlite3 module begins transactions by itself, later than needed and not
     # around DDL.
     raw.isolation_level = None

@@ -66,7 +66,7 @@ START_EMPTY = (
 
 
 @contextmanager
-def translated(location: Location, doing: str) -> Iterator[None]:
+def translate_errors(location: Location, doing: str) -> Iterator[None]:
     """Raise every error of the database or its files as :class:`StoreError`.
 
     An error that only means that somebody else wrote first is raised as :class:`RecordConflict`.
@@ -89,16 +89,16 @@ def code_of(error: BaseException) -> object:
 
 
 def _reason(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) else _said(error)
+    said = error.strerror if isinstance(error, OSError) else _primary_message(error)
     return printable(" ".join((said or type(error).__name__).split()))[:MAX_REASON]
 
 
-def _said(error: BaseException) -> str:
+def _primary_message(error: BaseException) -> str:
     # Only the primary message of PostgreSQL, because the rest quotes values.
     return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
 
 
-def damaged(location: Location, reason: str) -> StoreError:
+def damaged_store(location: Location, reason: str) -> StoreError:
     """Return the error for a store with invalid contents."""
     return StoreError(
         f"{location.option}: the store {location} is damaged: {printable(reason)}",

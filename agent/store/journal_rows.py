@@ -87,7 +87,7 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
             ).rowcount
             != 1
         ):
-            raise changed_meanwhile(root)
+            raise journal_conflict(root)
     before, after = _members(old), _members(new)
     changed = [
         uuid
@@ -106,7 +106,7 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
         connection.execute(insert(JOURNAL_PROVIDER), rows)
 
 
-def changed_meanwhile(root: ProviderUuid) -> RecordConflict:
+def journal_conflict(root: ProviderUuid) -> RecordConflict:
     """Return the error for a journal that another agent wrote since it was read."""
     return RecordConflict(
         f"the journal of node {root} was changed by somebody else meanwhile",

@@ -51,7 +51,7 @@ class Location:
         )
 
 
-def located(folder: Path, connection: str | None) -> Location:
+def locate(folder: Path, connection: str | None) -> Location:
     """Return the location of the store in ``folder``, or at the URL ``connection``.
 
     :raises StoreError: the URL is malformed, is for an unsupported database, or names a database
@@ -65,7 +65,7 @@ def located(folder: Path, connection: str | None) -> Location:
         # The URL is not quoted, because it may hold a password.
         raise StoreError("[store] connection is not a database URL", EXAMPLES) from error
     if url.drivername in POSTGRESQL:
-        return Location(_served(url), "[store] connection", None)
+        return Location(_server_url(url), "[store] connection", None)
     if url.drivername not in SQLITE:
         raise StoreError(
             (
@@ -81,7 +81,7 @@ def located(folder: Path, connection: str | None) -> Location:
     return in_file(Path(url.database), "[store] connection")
 
 
-def _served(url: URL) -> URL:
+def _server_url(url: URL) -> URL:
     missing = {name: value for name, value in CONNECTIONS.items() if name not in url.query}
     return url.set(drivername="postgresql+psycopg").update_query_dict(missing)
 

@@ -47,13 +47,13 @@ class RunLock:
 
     def _take(self, file: Path) -> None:
         if _HELD.get(file) == os.getpid():
-            raise _locked(self._folder, os.getpid())
+            raise _locked_error(self._folder, os.getpid())
         try:
-            self._descriptor = _opened(file, os.O_RDWR | os.O_CREAT)
+            self._descriptor = _open_file(file, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise _locked(self._folder, holder(self._folder)) from error
+                raise _locked_error(self._folder, holder(self._folder)) from error
             _HELD[file] = os.getpid()
             # Through the lock's own descriptor, because closing another one would release the lock.
             os.ftruncate(self._descriptor, 0)
@@ -94,7 +94,7 @@ def holder(folder: Path) -> int | None:
     if _HELD.get(file) == os.getpid():
         return os.getpid()
     try:
-        with os.fdopen(_opened(file, os.O_RDONLY), "rb") as opened:
+        with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as opened:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_GETLK, asked))
             written = opened.read(32).strip()
@@ -108,7 +108,7 @@ def holder(folder: Path) -> int | None:
     return int(pid) if pid > 0 else int(written) if written.isdigit() else 0
 
 
-def _opened(file: Path, how: int) -> int:
+def _open_file(file: Path, how: int) -> int:
     """Open the lock's file, following no link, because a user with write access to the folder could
     redirect it to another file, which would then be emptied.
 
@@ -140,7 +140,7 @@ def _file(folder: Path) -> Path:
     return folder.resolve() / FILE_NAME
 
 
-def _locked(folder: Path, pid: int | None) -> StoreLocked:
+def _locked_error(folder: Path, pid: int | None) -> StoreLocked:
     return StoreLocked(
         f"[store] path {folder} is in use by another run of the agent, pid {pid or 'unknown'}",
         f"ask it with agent status, or wait until it is done or stop it (kill {pid})"

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, insert, inspect, text
 
 from agent.errors import StoreError
 from agent.store.engines import BUSY_SECONDS, writer
-from agent.store.failure import damaged
+from agent.store.failure import damaged_store
 from agent.store.location import Location
 from agent.store.metadata import METADATA
 from agent.store.schema import APPLICATION_ID, VERSION, VERSION_TABLE, VERSIONS
@@ -42,13 +42,13 @@ def _version(connection: Connection, location: Location) -> str | None:
         raise _not_ours(location)
     found = _versions(connection)
     if found is None and location.file is not None:
-        raise damaged(location, "it has no schema version")
+        raise damaged_store(location, "it has no schema version")
     if found is None and inspect(connection).get_table_names():
         raise _not_ours(location)
     if not found:
         return None
     if len(found) > 1 or not re.fullmatch(r"\d{4}", found[0]):
-        raise damaged(location, f"its schema version is {', '.join(map(repr, found))}")
+        raise damaged_store(location, f"its schema version is {', '.join(map(repr, found))}")
     if found[0] > VERSION:
         raise StoreError(
             (
@@ -77,7 +77,7 @@ def check_sound(engine: Engine, location: Location) -> None:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
         if found != "ok":
-            raise damaged(location, str(found))
+            raise damaged_store(location, str(found))
 
 
 def _versions(connection: Connection) -> list[str] | None:

@@ -87,7 +87,7 @@ def differs(old: PlacementView, new: PlacementView) -> bool:
             old.tree is not new.tree
             and old.tree.get_provider_uuids() != new.tree.get_provider_uuids()
         )
-        or any(True for _ in _changed(old, new))
+        or any(True for _ in _changed_providers(old, new))
         or consumer_rows.differ(old, new)
     )
 
@@ -110,8 +110,8 @@ def save(
         old, stored = PlacementView(), {}
     elif _header(old) != _header(new):
         connection.execute(update(MIRROR).where(*here).values(_header(new)))
-    ordinals = _renumbered(new.tree, stored)
-    written = {provider.uuid for provider in _changed(old, new)} | {
+    ordinals = _renumber(new.tree, stored)
+    written = {provider.uuid for provider in _changed_providers(old, new)} | {
         uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal
     }
     _replace(
@@ -148,7 +148,7 @@ def _ordinals(connection: Connection, mirror: int | None) -> Ordinals:
     return {ProviderUuid(uuid): ordinal for uuid, ordinal in rows}
 
 
-def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]:
+def _renumber(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]:
     """Return an ordinal for each provider, increasing among siblings; most keep theirs, so that
     their rows need not be written.
     """
@@ -163,7 +163,7 @@ def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]
     return numbers
 
 
-def _changed(old: PlacementView, new: PlacementView) -> Iterator[Provider]:
+def _changed_providers(old: PlacementView, new: PlacementView) -> Iterator[Provider]:
     for provider in new.tree.providers():
         if not old.tree.exists(provider.uuid):
             yield provider

@@ -83,15 +83,15 @@ class OpenFile:
         _checkpoint(held)
         # First the following mark, so that the log continues the file even before the new mark is
         # in the file.
-        _marked(held, following)
-        self._first = _marked(held, lambda _: new_mark())
+        _write_mark(held, following)
+        self._first = _write_mark(held, lambda _: new_mark())
         _checkpoint(held)
         if self._mark() != self._first:
             # Another process still reads the earlier contents, or opens the file too: the log must
             # have the following mark to belong to the file.
-            self._first = _marked(held, lambda _: following(self._mark() or 0))
+            self._first = _write_mark(held, lambda _: following(self._mark() or 0))
         # A mark in the log too, so that the log always has one.
-        self._last, self._seen = _marked(held, following), self._mark() or 0
+        self._last, self._seen = _write_mark(held, following), self._mark() or 0
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX):
             if (status := present(beside(self._file, suffix))) is not None:
                 self._beside[beside(self._file, suffix)] = _place(status)
@@ -221,7 +221,7 @@ def _current(connection: sqlite3.Connection) -> int:
     return mark
 
 
-def _marked(connection: sqlite3.Connection, next_mark: Callable[[int], int]) -> int:
+def _write_mark(connection: sqlite3.Connection, next_mark: Callable[[int], int]) -> int:
     """Write the mark computed from the current one, in a transaction of its own. Return it."""
     # The lock is taken before reading, because another process may open the store at the same time.
     connection.execute("BEGIN IMMEDIATE")

@@ -21,7 +21,7 @@ from agent.store.failure import damaged_record
 from agent.store.location import Location
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
-from agent.store.versioned import Record, VersionedRow, VersionedTable
+from agent.store.versioned import Record, RecordBatch, VersionedTable
 
 Key = TypeVar("Key", bound=str)
 Nodes = Collection[ProviderUuid] | None
@@ -93,7 +93,7 @@ class RecordReader:
         """Return the node of that name on that host; a deleted one if there is no other."""
         return self._one(NODES, queries.NODE_BY_NAME, host=host, name=name)
 
-    def nodes(self, host: str | None = None) -> VersionedRow[ComputeNode]:
+    def nodes(self, host: str | None = None) -> RecordBatch[ComputeNode]:
         """Return all nodes that are not deleted, or those of one host."""
         return self._read(
             NODES,
@@ -152,7 +152,9 @@ class RecordReader:
 
         :raises StoreError: one of them is invalid.
         """
-        return self._sound(self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance}))
+        return self._refuse_damaged(
+            self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance})
+        )
 
     def held_by(
         self, claims: Collection[str]
@@ -161,8 +163,8 @@ class RecordReader:
 
         :raises StoreError: one of them is invalid.
         """
-        devices = self._sound(self._some(DEVICES, queries.DEVICES_HELD, claims))
-        return devices, self._sound(self._some(UNITS, queries.UNITS_HELD, claims))
+        devices = self._refuse_damaged(self._some(DEVICES, queries.DEVICES_HELD, claims))
+        return devices, self._refuse_damaged(self._some(UNITS, queries.UNITS_HELD, claims))
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -206,7 +208,7 @@ class RecordReader:
 
     def instances(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
-    ) -> VersionedRow[Instance]:
+    ) -> RecordBatch[Instance]:
         """Return at most ``limit`` instances after ``marker`` in the order of their uuids: all, or
         those of some nodes, including deleted ones.
         """
@@ -214,7 +216,7 @@ class RecordReader:
 
     def migrations(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
-    ) -> VersionedRow[Migration]:
+    ) -> RecordBatch[Migration]:
         """Return at most ``limit`` migrations after ``marker`` in the order of their uuids: all, or
         those from or to some nodes, including ended ones.
         """
@@ -227,7 +229,7 @@ class RecordReader:
 
     def claims(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False
-    ) -> VersionedRow[Claim]:
+    ) -> RecordBatch[Claim]:
         """Return at most ``limit`` open claims after ``marker`` in the order of their ids: all, or
         those on some nodes; with ``released`` also released ones.
         """
@@ -236,7 +238,7 @@ class RecordReader:
 
     def devices(
         self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
-    ) -> VersionedRow[DeviceRecord]:
+    ) -> RecordBatch[DeviceRecord]:
         """Return at most ``limit`` devices after ``marker`` in the order of nodes and addresses:
         all, or those of some nodes.
         """
@@ -246,14 +248,14 @@ class RecordReader:
 
     def _read(
         self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]
-    ) -> VersionedRow[Record]:
+    ) -> RecordBatch[Record]:
         return table.read(self._connection, statement, values)
 
     def _some(
         self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]
-    ) -> VersionedRow[Record]:
+    ) -> RecordBatch[Record]:
         found = [self._read(table, statement, {"some": some}) for some in _chunks(keys)]
-        return VersionedRow(
+        return RecordBatch(
             tuple(record for part in found for record in part.records),
             tuple(record for part in found for record in part.damaged),
         )
@@ -261,15 +263,15 @@ class RecordReader:
     def _one(
         self, table: VersionedTable[Record], statement: Executable, **values: str
     ) -> Record | None:
-        return next(iter(self._sound(self._read(table, statement, values))), None)
+        return next(iter(self._refuse_damaged(self._read(table, statement, values))), None)
 
-    def _sound(self, found: VersionedRow[Record]) -> tuple[Record, ...]:
+    def _refuse_damaged(self, found: RecordBatch[Record]) -> tuple[Record, ...]:
         for record in found.damaged:
             raise damaged_record(self._location, record)
         return found.records
 
 
-def every(page: Callable[[str], VersionedRow[Record]]) -> Iterator[Record]:
+def every(page: Callable[[str], RecordBatch[Record]]) -> Iterator[Record]:
     """Yield all records of a list; ``page`` returns the page after a marker."""
     found = page("")
     yield from found.records

@@ -31,12 +31,12 @@ from agent.model.migration import ENDED, STATUSES, TYPES
 from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
 
-def _quoted(words: Iterable[str]) -> str:
+def _quote(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
 
-def _closed(column: str, words: Iterable[str]) -> CheckConstraint:
-    return CheckConstraint(f"{column} IN ({_quoted(words)})", name=column)
+def _allow_only(column: str, words: Iterable[str]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({_quote(words)})", name=column)
 
 
 def _not_negative(*columns: str) -> list[CheckConstraint]:
@@ -47,7 +47,7 @@ def _not_negative(*columns: str) -> list[CheckConstraint]:
 # its condition.
 NOT_DELETED = text("NOT deleted")
 OPEN = text("state <> 'released'")
-NOT_ENDED = text(f"status NOT IN ({_quoted(ENDED)})")
+NOT_ENDED = text(f"status NOT IN ({_quote(ENDED)})")
 NOT_CLEARED = text("type = 'evacuation' AND status = 'done' AND NOT cleared")
 
 COMPUTE_NODE = Table(
@@ -105,8 +105,8 @@ INSTANCE = Table(
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
-    _closed("vm_state", VM_STATES),
-    _closed("task_state", TASK_STATES),
+    _allow_only("vm_state", VM_STATES),
+    _allow_only("task_state", TASK_STATES),
 )
 Index("ix_instance_node", INSTANCE.c.node, sqlite_where=NOT_DELETED, postgresql_where=NOT_DELETED)
 
@@ -131,8 +131,8 @@ MIGRATION = Table(
     Column("version", BigInteger, nullable=False),
     Column("cleared", Boolean, nullable=False, server_default=false()),
     Column("clearing", BigInteger),
-    _closed("type", TYPES),
-    _closed("status", STATUSES),
+    _allow_only("type", TYPES),
+    _allow_only("status", STATUSES),
 )
 Index("ix_migration_instance", MIGRATION.c.instance)
 Index(
@@ -175,9 +175,9 @@ CLAIM = Table(
     Column("updated_at", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("mdevs", Text, nullable=False, server_default="[]"),
-    _closed("purpose", PURPOSES),
-    _closed("half", HALVES),
-    _closed("state", CLAIM_STATES),
+    _allow_only("purpose", PURPOSES),
+    _allow_only("half", HALVES),
+    _allow_only("state", CLAIM_STATES),
     *_not_negative("memory_mb", "vcpus", "disk_mb"),
 )
 Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
@@ -211,9 +211,9 @@ DEVICE = Table(
     Column("reserved", BigInteger, nullable=False, server_default=text("0")),
     Column("reserved_at", BigInteger, nullable=False, server_default=text("0")),
     Column("reservation_due", Boolean, nullable=False, server_default=false()),
-    _closed("type", DEVICE_TYPES),
-    _closed("serves", SERVES),
-    _closed("state", DEVICE_STATES),
+    _allow_only("type", DEVICE_TYPES),
+    _allow_only("serves", SERVES),
+    _allow_only("state", DEVICE_STATES),
     CheckConstraint("(holder IS NULL) = (state = 'available')", name="holder"),
 )
 Index("ix_device_holder", DEVICE.c.holder)

@@ -29,9 +29,9 @@ class ServerConnection(psycopg.Connection[Any]):
         :raises psycopg.OperationalError: none came within the thread's deadline, or for
             ``SILENCE_SECONDS``.
         """
-        return super().wait(self._bounded(gen), *args, **options)
+        return super().wait(self._bound_waits(gen), *args, **options)
 
-    def _bounded(self, waits: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    def _bound_waits(self, waits: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Forward the waits, and end them when one takes too long."""
         seconds = left(SILENCE_SECONDS)
         until = time.monotonic() + seconds

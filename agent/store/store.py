@@ -18,8 +18,8 @@ from agent.model.journal import Journal
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.store import capability_rows, engines, folder, journal_rows, leftovers, mirror_rows
-from agent.store.failure import damaged, translated
-from agent.store.location import Location, located
+from agent.store.failure import damaged_store, translate_errors
+from agent.store.location import Location, locate
 from agent.store.migration import check_sound, upgrade, version
 from agent.store.open_file import OpenFile
 from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
@@ -54,7 +54,7 @@ class Store:
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """Return the saved capabilities of a server, ``None`` if it was never asked."""
-        found = self._loaded(lambda connection: capability_rows.load(connection, endpoint))
+        found = self._load(lambda connection: capability_rows.load(connection, endpoint))
         if found is not None:
             self._capabilities[endpoint] = found
         return found
@@ -69,11 +69,11 @@ class Store:
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """Return the saved view of a node, ``None`` if there is none."""
-        return self._loaded(lambda connection: mirror_rows.load(connection, endpoint, root))
+        return self._load(lambda connection: mirror_rows.load(connection, endpoint, root))
 
     def views(self) -> list[tuple[str, ProviderUuid]]:
         """Return the server's endpoint and the node's root of every saved view."""
-        return self._loaded(mirror_rows.saved)
+        return self._load(mirror_rows.saved)
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
@@ -86,7 +86,7 @@ class Store:
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
-        self._journals[root] = found = self._loaded(
+        self._journals[root] = found = self._load(
             lambda connection: journal_rows.load(connection, root)
         )
         return found
@@ -95,7 +95,7 @@ class Store:
         """Return the nodes whose journal is not empty, without those that are recorded as another
         host's.
         """
-        return self._loaded(lambda connection: journal_rows.roots(connection, host))
+        return self._load(lambda connection: journal_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
         """Save a journal, writing only what differs from the saved one. Return it as saved.
@@ -108,7 +108,7 @@ class Store:
         if old == journal:
             return old
         if old.version != journal.version:
-            raise journal_rows.changed_meanwhile(root)
+            raise journal_rows.journal_conflict(root)
         # Not cached until the end, because a commit that failed may have been applied.
         self._journals.pop(root, None)
         with self.writing() as connection:
@@ -120,7 +120,7 @@ class Store:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if
         there is none yet.
         """
-        return self._loaded(lambda connection: _identity(connection, host))
+        return self._load(lambda connection: _identity(connection, host))
 
     def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
         """Save the identity of a host unless it has one. Return the saved one."""
@@ -130,7 +130,7 @@ class Store:
 
     def close(self) -> None:
         """Close the database."""
-        with translated(self.location, "closed"):
+        with translate_errors(self.location, "closed"):
             self._engine.dispose()
             if self._file is not None:
                 self._file.close()
@@ -149,12 +149,12 @@ class Store:
     def __str__(self) -> str:
         return str(self.location)
 
-    def _loaded(self, load: Callable[[Connection], Loaded]) -> Loaded:
+    def _load(self, load: Callable[[Connection], Loaded]) -> Loaded:
         try:
             with self.reading() as connection:
                 return load(connection)
         except (ValueError, TypeError) as error:
-            raise damaged(self.location, str(error)) from error
+            raise damaged_store(self.location, str(error)) from error
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -162,7 +162,7 @@ class Store:
 
         :raises StoreError: the store cannot be read.
         """
-        with translated(self.location, "read"):
+        with translate_errors(self.location, "read"):
             self._check_file()
             with self._reader.connect() as connection:
                 yield connection
@@ -182,7 +182,7 @@ class Store:
                 f"the store {self} is open to be read only",
                 "run without --dry-run and --offline to write",
             )
-        with translated(self.location, "written"), self._turn():
+        with translate_errors(self.location, "written"), self._turn():
             self._check_file()
             with self._writer.begin() as connection:
                 yield connection
@@ -197,7 +197,7 @@ class Store:
 
         :raises StoreError: it cannot.
         """
-        with translated(self.location, "written"):
+        with translate_errors(self.location, "written"):
             if self._file is not None:
                 self._file.check_room()
         with self.writing() as connection:
@@ -227,15 +227,15 @@ def open_store(path: Path, connection: str | None = None) -> Store:
     :raises StoreError: the store cannot be opened, belongs to somebody else, is damaged, or was
         made by a newer agent; it is left unchanged.
     """
-    location = located(path, connection)
+    location = locate(path, connection)
     folder.prepare(path)
-    with translated(location, "opened"):
+    with translate_errors(location, "opened"):
         if location.file is None:
             return Store(usable(location), location)
         leftovers.set_aside_orphans(location.file)
         if folder.present(location.file) is None:
             _create(location, location.file)
-        return _opened(location)
+        return _open(location)
 
 
 def open_read_only(path: Path, connection: str | None = None) -> Store:
@@ -244,8 +244,8 @@ def open_read_only(path: Path, connection: str | None = None) -> Store:
 
     :raises StoreError: as for :func:`open_store`; and on a database server, for an older schema.
     """
-    location = located(path, connection)
-    with translated(location, "read"):
+    location = locate(path, connection)
+    with translate_errors(location, "read"):
         if location.file is None:
             return _served_read_only(location)
         copied = snapshot(path, location)
@@ -254,7 +254,7 @@ def open_read_only(path: Path, connection: str | None = None) -> Store:
         return Store(_usable(engines.in_memory(copied), location), location, read_only=True)
 
 
-def _opened(location: Location) -> Store:
+def _open(location: Location) -> Store:
     """Open the store in an existing file."""
     opened = OpenFile(location)
     try:

@@ -36,7 +36,7 @@ Values = Mapping[str, Any]
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
 
 
-class VersionedRow(NamedTuple, Generic[Record]):
+class RecordBatch(NamedTuple, Generic[Record]):
     """The valid and the invalid records that a statement found."""
 
     records: tuple[Record, ...]
@@ -81,7 +81,7 @@ class VersionedTable(Generic[Record]):
 
     def read(
         self, connection: Connection, statement: Executable, values: Values | None = None
-    ) -> VersionedRow[Record]:
+    ) -> RecordBatch[Record]:
         """Return the records that a statement based on :attr:`all` finds."""
         records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
@@ -93,13 +93,13 @@ class VersionedTable(Generic[Record]):
                         self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"
                     )
                 )
-        return VersionedRow(
+        return RecordBatch(
             tuple(records), tuple(damaged), "" if row is None else self._key_text(row)
         )
 
     def page(
         self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]
-    ) -> VersionedRow[Record]:
+    ) -> RecordBatch[Record]:
         """Return at most ``limit`` records that meet the conditions, in the order of their keys,
         after the key ``marker``.
         """
@@ -121,7 +121,9 @@ class VersionedTable(Generic[Record]):
         if new:
             connection.execute(self._insert, new)
         if old:
-            self._guarded(connection, self._update, old, [self._changed(record) for record in old])
+            self._execute_guarded(
+                connection, self._update, old, [self._update_values(record) for record in old]
+            )
 
     def delete(self, connection: Connection, records: Sequence[Record]) -> None:
         """Delete records.
@@ -130,11 +132,14 @@ class VersionedTable(Generic[Record]):
         """
         if records:
             ordered = sorted(records, key=self._to_key)
-            self._guarded(
-                connection, self._delete, ordered, [self._which(record) for record in ordered]
+            self._execute_guarded(
+                connection,
+                self._delete,
+                ordered,
+                [self._guard_values(record) for record in ordered],
             )
 
-    def _guarded(
+    def _execute_guarded(
         self,
         connection: Connection,
         statement: Executable,
@@ -151,12 +156,12 @@ class VersionedTable(Generic[Record]):
             # found have other versions now.
             attempt.rollback()
             raise self._conflict(
-                next(record for record in records if not self._unchanged(connection, record))
+                next(record for record in records if not self._is_unchanged(connection, record))
             )
         attempt.commit()
 
-    def _unchanged(self, connection: Connection, record: Record) -> bool:
-        return connection.execute(self._same, self._which(record)).first() is not None
+    def _is_unchanged(self, connection: Connection, record: Record) -> bool:
+        return connection.execute(self._same, self._guard_values(record)).first() is not None
 
     def _conflict(self, record: Record) -> RecordConflict:
         name = "/".join(printable(part) for part in self._to_key(record))
@@ -166,17 +171,17 @@ class VersionedTable(Generic[Record]):
             key=name,
         )
 
-    def _which(self, record: Record) -> dict[str, Any]:
+    def _guard_values(self, record: Record) -> dict[str, Any]:
         return {
             **dict(zip(self._parameters, self._to_key(record), strict=True)),
             "expected": record.version,
         }
 
-    def _changed(self, record: Record) -> dict[str, Any]:
+    def _update_values(self, record: Record) -> dict[str, Any]:
         row = self._to_row(record)
         for column in self._keys:
             del row[column.name]
-        return {**row, **self._which(record), "version": record.version + 1}
+        return {**row, **self._guard_values(record), "version": record.version + 1}
 
     def _key_text(self, row: Row[Any]) -> str:
         return "/".join(str(row._mapping[column]) for column in self._keys)

@@ -17,7 +17,7 @@ from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.report import Drift, Usage
 from agent.model.unit_record import UnitRecord
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import counted
+from agent.numa.host_cells import count_guests
 from agent.tracker.host_capacity import HostCapacity
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
@@ -264,7 +264,7 @@ def _sums(
     for claim in sorted(claims, key=attrgetter("created_at", "id")):
         used += claim.amounts
         try:
-            cells = counted(cells, claim.cells) if claim.cells else cells
+            cells = count_guests(cells, claim.cells) if claim.cells else cells
         except CellUsageError as error:
             uncounted[claim.id] = f"instance {claim.instance}: {error.message}"
     return used, cells, uncounted

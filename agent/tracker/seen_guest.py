@@ -18,7 +18,7 @@ from agent.model.instance import Instance, VmState
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import counted
+from agent.numa.host_cells import count_guests
 from agent.numa.host_policy import HostPolicy
 from agent.numa.present_guests import check_present_guests
 from agent.pci.choice import free_devices
@@ -251,7 +251,7 @@ def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
 
 def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     try:
-        counted(state.cells, guest.cells)
+        count_guests(state.cells, guest.cells)
     except CellUsageError as error:
         owners = sorted(
             {

@@ -49,11 +49,11 @@ class DocumentSchema:
         """Return all errors of the document's structure, by the path of the wrong value."""
         errors: dict[Where, list[ConfigError]] = {}
         for found in self._validator.iter_errors(document.data):
-            for where, what, remedy in self._told(found):
+            for where, what, remedy in self._describe(found):
                 errors.setdefault(where, []).append(document.error(where, what, remedy))
         return errors
 
-    def _told(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+    def _describe(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
         where: Where = tuple(error.absolute_path)
         expected = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
         remedy = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from agent.store import engines
-from agent.store.location import located
+from agent.store.location import locate
 from agent.store.store import Store, open_read_only, open_store
 
 
@@ -29,7 +29,7 @@ class Place:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        made = engines.on_disk(located(self.folder, self.url))
+        made = engines.on_disk(locate(self.folder, self.url))
         yield made
         made.dispose()
 

@@ -11,7 +11,7 @@ from agent.conf.default import host_name
 from agent.model.names import printable
 from agent.store import identity
 from agent.store.backup import back_up, restore
-from agent.store.location import located
+from agent.store.location import locate
 from agent.store.lock import RunLock
 from agent.store.schema import VERSION
 from agent.store.store import Store, open_store
@@ -53,7 +53,7 @@ def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError: a run holds the store, or the file is not a store of this node.
     """
     folder, source = Path(conf.store.path), Path(options.arguments["file"])
-    location = located(folder, conf.store.connection)
+    location = locate(folder, conf.store.connection)
 
     def of_this_node(store: Store) -> None:
         identity.find(folder, Path(conf.state_path), host_name(conf), store)
@@ -87,7 +87,7 @@ def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError: there is no store, it cannot be read, or the file cannot be written.
     """
     folder, target = Path(conf.store.path), Path(options.arguments["file"])
-    location = located(folder, conf.store.connection)
+    location = locate(folder, conf.store.connection)
     back_up(folder, location, target)
     if options.as_document:
         write_document(

@@ -22,7 +22,7 @@ from agent.model.devices import PciAddress
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import DONE, FAILED, PARTLY
-from agent.pci.matching import PresentDevices, matched
+from agent.pci.matching import PresentDevices, match_devices
 from agent.pci.settings import PciSettings
 from agent.render.json_report import error_rows, problems_of
 from agent.render.look import Look, look_of
@@ -142,5 +142,5 @@ def _wrong(facts: HostFacts, settings: PciSettings) -> Iterator[ConfigError]:
     """Yield the errors because of which an agent would not start on this node."""
     yield from settings.misfits(facts)
     if settings.report:
-        for card in cards(matched(PresentDevices.of(facts.pci or ()), settings.specs)):
+        for card in cards(match_devices(PresentDevices.of(facts.pci or ()), settings.specs)):
             yield from problems(card, facts.name)

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.guest import PlacedCell
 from agent.numa.fit import fit
-from agent.numa.host_cells import counted
+from agent.numa.host_cells import count_guests
 from agent.numa.present_guests import RebuildRefused, check_rebuild
 from tests.unit.numa.cells import dedicated, h2, h2s, ht1, pages, shared
 
@@ -14,7 +14,7 @@ from tests.unit.numa.cells import dedicated, h2, h2s, ht1, pages, shared
 def occupied(host, guest):
     """The guest placed, and the host with it."""
     placed = fit(host, guest).cells
-    return counted(host, placed), placed
+    return count_guests(host, placed), placed
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_61_the_same_request_stays(guest):
 def test_61_the_second_cell_of_the_host_is_as_good_as_the_first():
     _, placed = occupied(h2(), dedicated((2, 1024)))
     there = [replace(placed[0], host_cell=1, pins={0: 8, 1: 9})]
-    check_rebuild(counted(h2(), there), there, dedicated((2, 1024)))
+    check_rebuild(count_guests(h2(), there), there, dedicated((2, 1024)))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_61_another_topology_is_refused(guest):
 def test_61_cells_that_change_places_are_other_cells():
     placed = [PlacedCell(dedicated((3, 1024), (2, 1024)).cells[0], 0, pins={0: 0, 1: 1, 2: 2})]
     placed.append(PlacedCell(dedicated((3, 1024), (2, 1024)).cells[1], 1, pins={3: 8, 4: 9}))
-    host = counted(h2(), placed)
+    host = count_guests(h2(), placed)
     check_rebuild(host, placed, dedicated((3, 1024), (2, 1024)))
     with pytest.raises(RebuildRefused, match="would have other cells"):
         check_rebuild(host, placed, dedicated((2, 1024), (3, 1024)))
@@ -87,7 +87,7 @@ def test_a_rebuild_keeps_its_pins_so_that_these_have_to_be_as_the_new_image_want
     apart = [replace(placed[0], pins={0: 4, 1: 6})]
     with pytest.raises(RebuildRefused, match="does not fit where the old one is"):
         check_rebuild(
-            counted([ht1(1, 3)], apart), apart, dedicated((2, 1024), thread_policy="require")
+            count_guests([ht1(1, 3)], apart), apart, dedicated((2, 1024), thread_policy="require")
         )
 
 

@@ -11,7 +11,7 @@ from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.fit import NoFit, fit
 from agent.numa.host import CellUsageError, HostCell, Pages
-from agent.numa.host_cells import NetworkAffinity, counted, host_cells
+from agent.numa.host_cells import NetworkAffinity, count_guests, host_cells
 from agent.numa.host_policy import HostPolicy
 from tests.unit.numa.cells import (
     NOTHING,
@@ -86,9 +86,9 @@ def test_59_usage_does_not_depend_on_the_order_of_guests():
     assert both.pinned == cpus(0, 5)
     assert both.memory_used_mib == 1536
     assert [pool.used for pool in both.pages] == [131072, 512]
-    assert counted(
+    assert count_guests(
         h2(), [replace(second, host_cell=1, pins={0: 8, 1: 9}, reserved=frozenset({10})), first]
-    ) == counted(
+    ) == count_guests(
         h2(), [first, replace(second, host_cell=1, pins={0: 8, 1: 9}, reserved=frozenset({10}))]
     )
 
@@ -148,11 +148,13 @@ def test_62_after_a_restart_the_usage_is_as_before(seed):
         except NoFit:
             continue
         guests.append(placed_cells)
-        cells = counted(cells, placed_cells)
+        cells = count_guests(cells, placed_cells)
     chance.shuffle(guests)
     assert guests
     assert (
-        counted(policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest])
+        count_guests(
+            policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest]
+        )
         == cells
     )
 
@@ -160,7 +162,7 @@ def test_62_after_a_restart_the_usage_is_as_before(seed):
 def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
     everything = cpus(0, 16)
     guest = PlacedCell(dedicated((2, 1024)).cells[0], 0, pins={0: 4, 1: 5})
-    (cell, other) = counted(
+    (cell, other) = count_guests(
         host_cells(topology(), everything - {5}, NOTHING, NOTHING, everything, {}, NO_NETWORKS),
         [guest],
     )
@@ -234,4 +236,4 @@ def test_ordinary_pages_are_the_rest_of_the_memory_unless_they_are_told():
 
 def test_a_guest_on_a_cell_that_is_gone_is_named():
     with pytest.raises(CellUsageError, match="cell 7, which the host does not have"):
-        counted(h2(), [PlacedCell(dedicated((1, 64)).cells[0], 7)])
+        count_guests(h2(), [PlacedCell(dedicated((1, 64)).cells[0], 7)])

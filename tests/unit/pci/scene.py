@@ -10,7 +10,7 @@ from typing import Any
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
 from agent.pci.device_spec import DeviceSpec, device_specs
-from agent.pci.matching import Matched, PresentDevices, matched
+from agent.pci.matching import Matched, PresentDevices, match_devices
 
 NAMES = {
     "P0": "0000:81:00.0",
@@ -100,4 +100,4 @@ def offered(
     *values: Any, on: PresentDevices | None = None, report: bool = True
 ) -> Mapping[str, Matched]:
     """The devices that the values offer, by their names in the scenarios."""
-    return by_name(matched(on or present(), specs(*values, report=report)))
+    return by_name(match_devices(on or present(), specs(*values, report=report)))

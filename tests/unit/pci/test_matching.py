@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.devices import PciDevice
-from agent.pci.matching import PresentDevices, matched
+from agent.pci.matching import PresentDevices, match_devices
 from tests.unit.pci.scene import (
     by_name,
     errors,
@@ -235,8 +235,10 @@ def test_device_that_becomes_a_physical_function_is_noticed():
     spec = specs({"product_id": "154c", **PF2})
     plain_card = replace(host()["F2"], max_virtual_functions=0, virtual_functions=())
     before = PresentDevices.of([plain_card, host()["V20"]])
-    assert by_name(matched(before, spec)) == {}
-    assert set(by_name(matched(PresentDevices.of([host()["F2"], host()["V20"]]), spec))) == {"V20"}
+    assert by_name(match_devices(before, spec)) == {}
+    assert set(by_name(match_devices(PresentDevices.of([host()["F2"], host()["V20"]]), spec))) == {
+        "V20"
+    }
 
 
 def test_virtual_function_alone_is_its_own_address_only():

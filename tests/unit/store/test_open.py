@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store import engines
-from agent.store.location import located
+from agent.store.location import locate
 from agent.store.store import Store, open_read_only, open_store
 from tests.unit.store.ordinary_user import as_ordinary_user
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view
@@ -45,7 +45,7 @@ def test_a_new_folder_is_its_owners_only(folder: Path) -> None:
 def test_the_database_is_durable_and_keeps_its_references(folder: Path, file_store: Store) -> None:
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         assert outside.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    engine = engines.on_disk(located(folder, None))
+    engine = engines.on_disk(locate(folder, None))
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1

@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
-from agent.store.location import located
+from agent.store.location import locate
 from agent.store.lock import RunLock
 from agent.store.open_file import OpenFile
 from agent.store.store import open_read_only, open_store
@@ -83,7 +83,7 @@ def test_a_log_is_not_taken_into_a_new_file(folder: Path, count: int) -> None:
     (folder / "moved").rename(folder / log.removesuffix("-wal"))
     with RunLock(folder):
         restore(
-            located(folder, None),
+            locate(folder, None),
             folder / log.removesuffix("-wal"),
             lambda _store: None,
             dry_run=False,
@@ -116,7 +116,7 @@ def test_a_log_is_not_taken_into_a_backup_of_the_running_agent_that_wrote_it(
 ) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
-        back_up(folder, located(folder, None), tmp_path / "backup")
+        back_up(folder, locate(folder, None), tmp_path / "backup")
         store.save_view(
             ENDPOINT, ROOT, node_view(cells=5, generation=1), node_view(cells=6, generation=2)
         )
@@ -190,7 +190,7 @@ def test_nothing_is_read_or_written_once_the_file_is_another(
     file, log = folder / "store.sqlite", folder / "store.sqlite-wal"
     store = open_store(folder)
     store.save_view(ENDPOINT, ROOT, None, first)
-    back_up(folder, located(folder, None), tmp_path / "backup")
+    back_up(folder, locate(folder, None), tmp_path / "backup")
     store.save_view(ENDPOINT, ROOT, first, second)
     harms: dict[str, Callable[[], object]] = {
         "moved": lambda: file.rename(tmp_path / "moved"),
@@ -272,7 +272,7 @@ def test_a_disk_on_which_only_the_log_has_room_is_full(small_disk: Path) -> None
         filler.unlink()
         store.check_writable()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    file = OpenFile(located(small_disk, None))
+    file = OpenFile(locate(small_disk, None))
     with pytest.raises(OSError, match="Read-only file system"):
         file.check_room()
     file.close()

@@ -12,9 +12,9 @@ from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
 
 # Built once, because building a statement costs more than executing it.
-HELD = select(*(column for column in MIRROR_CONSUMERS.c if column.name != "mirror")).where(
-    MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror")
-)
+HELD = select(
+    MIRROR_CONSUMERS.c.provider, MIRROR_CONSUMERS.c.consumers, MIRROR_CONSUMERS.c.asked_at
+).where(MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror"))
 UNKNOWN = select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(
     MIRROR_UNKNOWN.c.mirror == bindparam("the_mirror")
 )

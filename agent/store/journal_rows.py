@@ -16,9 +16,17 @@ from agent.store.texts import names_of, names_text, one_of
 HEADER = select(JOURNAL.c.adopted, JOURNAL.c.version, JOURNAL.c.tombstones).where(
     JOURNAL.c.root == bindparam("the_root")
 )
-COLUMNS = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
 PROVIDERS = (
-    select(*COLUMNS)
+    select(
+        JOURNAL_PROVIDER.c.provider,
+        JOURNAL_PROVIDER.c.classes,
+        JOURNAL_PROVIDER.c.traits,
+        JOURNAL_PROVIDER.c.aggregates,
+        JOURNAL_PROVIDER.c.held,
+        JOURNAL_PROVIDER.c.configured_classes,
+        JOURNAL_PROVIDER.c.configured_traits,
+        JOURNAL_PROVIDER.c.name,
+    )
     .where(JOURNAL_PROVIDER.c.root == bindparam("the_root"))
     .order_by(JOURNAL_PROVIDER.c.provider)
 )
@@ -31,26 +39,34 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     """
     here = {"the_root": root}
     header = connection.execute(HEADER, here).one_or_none()
-    adopted, version, tombstones = header if header is not None else (False, 0, None)
     rows = connection.execute(PROVIDERS, here)
     providers, held = dict[ProviderUuid, Ownership](), dict[ProviderUuid, frozenset[str]]()
-    for provider, classes, traits, aggregates, kept, *configured, name in rows:
-        if classes is not None:
-            parts = [
-                names_of(text) if text is not None else frozenset[str]() for text in configured
-            ]
-            providers[provider] = Ownership(
-                names_of(classes),
-                names_of(traits),
-                names_of(aggregates),
-                Configured(*parts),
-                name or "",
+    for row in rows:
+        if row.classes is not None:
+            providers[row.provider] = Ownership(
+                names_of(row.classes),
+                names_of(row.traits),
+                names_of(row.aggregates),
+                Configured(
+                    _names_or_none(row.configured_classes), _names_or_none(row.configured_traits)
+                ),
+                row.name or "",
             )
-        if kept is not None:
-            held[provider] = names_of(kept)
+        if row.held is not None:
+            held[row.provider] = names_of(row.held)
+    if header is None:
+        return Journal(providers, held=held)
     return Journal(
-        providers, adopted, held, version, _tombstones(tombstones) if tombstones is not None else {}
+        providers,
+        header.adopted,
+        held,
+        header.version,
+        _tombstones(header.tombstones) if header.tombstones is not None else {},
     )
+
+
+def _names_or_none(text: str | None) -> frozenset[str]:
+    return names_of(text) if text is not None else frozenset()
 
 
 def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:

@@ -1,25 +1,34 @@
-"""The rows of the mirror: loading and saving a view of one node's tree."""
+"""The rows of the mirror: views of the trees of nodes, and the capabilities of servers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from agent.model.mirror import PlacementView
+from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.store import consumer_rows
-from agent.store.schema import MIRROR, MIRROR_PROVIDER
+from agent.store.schema import ENDPOINT, MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
+from agent.store.upsert import insert_or_update
 
 # Built once, because building a statement costs more than executing it.
 VIEW = select(MIRROR).where(
     MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root")
 )
-COLUMNS = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
 PROVIDERS = (
-    select(*COLUMNS)
+    select(
+        MIRROR_PROVIDER.c.uuid,
+        MIRROR_PROVIDER.c.name,
+        MIRROR_PROVIDER.c.parent,
+        MIRROR_PROVIDER.c.generation,
+        MIRROR_PROVIDER.c.inventory,
+        MIRROR_PROVIDER.c.traits,
+        MIRROR_PROVIDER.c.aggregates,
+        MIRROR_PROVIDER.c.read_at,
+    )
     .where(MIRROR_PROVIDER.c.mirror == bindparam("the_mirror"))
     .order_by(MIRROR_PROVIDER.c.ordinal)
 )
@@ -27,13 +36,13 @@ PROVIDERS = (
 Ordinals = Mapping[ProviderUuid, int]
 
 
-def saved(connection: Connection) -> list[tuple[str, ProviderUuid]]:
+def list_views(connection: Connection) -> list[tuple[str, ProviderUuid]]:
     """Return endpoint and root of every view, in the order in which they were first saved."""
     rows = connection.execute(select(MIRROR.c.endpoint, MIRROR.c.root).order_by(MIRROR.c.id))
     return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
 
 
-def load(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
+def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
     """Return the saved view, ``None`` if there is none.
 
     :raises ValueError: the rows do not form a tree.
@@ -44,28 +53,28 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> Placement
     rows = connection.execute(PROVIDERS, {"the_mirror": found.id})
     mapping, read_at = mapping_reader(), {}
     children: dict[ProviderUuid | None, list[Provider]] = {}
-    for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:
+    for row in rows:
         provider = Provider(
-            uuid,
-            name,
-            generation,
-            parent,
-            mapping(inventory),
-            names_of(traits),
-            names_of(aggregates),
+            uuid=row.uuid,
+            name=row.name,
+            generation=row.generation,
+            parent_uuid=row.parent,
+            inventory=mapping(row.inventory),
+            traits=names_of(row.traits),
+            aggregates=names_of(row.aggregates),
         )
-        children.setdefault(parent, []).append(provider)
-        if at is not None:
-            read_at[uuid] = at
+        children.setdefault(row.parent, []).append(provider)
+        if row.read_at is not None:
+            read_at[row.uuid] = row.read_at
     consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
     return PlacementView(
-        _tree(children),
-        read_at,
-        found.sharing_read_at,
-        names_of(found.sharing_aggregates),
-        consumers,
-        consumers_at,
-        unknown_since,
+        tree=_tree(children),
+        read_at=read_at,
+        sharing_read_at=found.sharing_read_at,
+        sharing_aggregates=names_of(found.sharing_aggregates),
+        consumers=consumers,
+        consumers_at=consumers_at,
+        unknown_since=unknown_since,
     )
 
 
@@ -79,7 +88,7 @@ def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTre
     return tree.freeze()
 
 
-def differs(old: PlacementView, new: PlacementView) -> bool:
+def view_differs(old: PlacementView, new: PlacementView) -> bool:
     """Return whether a save would write anything."""
     return (
         _header(old) != _header(new)
@@ -92,7 +101,7 @@ def differs(old: PlacementView, new: PlacementView) -> bool:
     )
 
 
-def save(
+def save_view(
     connection: Connection,
     endpoint: str,
     root: ProviderUuid,
@@ -204,3 +213,39 @@ def _row(view: PlacementView, provider: Provider) -> dict[str, Any]:
         "aggregates": names_text(provider.aggregates),
         "read_at": view.read_at.get(provider.uuid),
     }
+
+
+# --- capabilities of servers ----------------------------------------------------------------------
+
+
+def load_capabilities(connection: Connection, endpoint: str) -> ServerCapabilities | None:
+    """Return the capabilities of a server, ``None`` if there are none.
+
+    :raises ValueError: the row is invalid.
+    """
+    found = connection.execute(
+        select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)
+    ).one_or_none()
+    if found is None:
+        return None
+    return ServerCapabilities(
+        endpoint=found.endpoint,
+        max_version=found.max_version,
+        traits=names_of(found.traits),
+        classes=names_of(found.classes),
+        unknown_traits=mapping_reader()(found.unknown_traits),
+        can_reshape=found.can_reshape,
+    )
+
+
+def save_capabilities(connection: Connection, capabilities: ServerCapabilities) -> None:
+    """Write the row of a server."""
+    row = {
+        "endpoint": capabilities.endpoint,
+        "max_version": capabilities.max_version,
+        "can_reshape": capabilities.can_reshape,
+        "traits": names_text(capabilities.traits),
+        "classes": names_text(capabilities.classes),
+        "unknown_traits": mapping_text(capabilities.unknown_traits),
+    }
+    connection.execute(insert_or_update(connection, ENDPOINT), row)

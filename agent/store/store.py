@@ -17,7 +17,7 @@ from agent.errors import StoreError
 from agent.model.journal import Journal
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.store import capability_rows, engines, folder, journal_rows, leftovers, mirror_rows
+from agent.store import engines, folder, journal_rows, leftovers, mirror_rows
 from agent.store.failure import damaged_store, translate_errors
 from agent.store.location import Location, locate
 from agent.store.migration import check_sound, upgrade, version
@@ -54,7 +54,7 @@ class Store:
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """Return the saved capabilities of a server, ``None`` if it was never asked."""
-        found = self._load(lambda connection: capability_rows.load(connection, endpoint))
+        found = self._load(lambda connection: mirror_rows.load_capabilities(connection, endpoint))
         if found is not None:
             self._capabilities[endpoint] = found
         return found
@@ -64,25 +64,25 @@ class Store:
         if self._capabilities.get(capabilities.endpoint) == capabilities:
             return
         with self.writing() as connection:
-            capability_rows.save(connection, capabilities)
+            mirror_rows.save_capabilities(connection, capabilities)
         self._capabilities[capabilities.endpoint] = capabilities
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """Return the saved view of a node, ``None`` if there is none."""
-        return self._load(lambda connection: mirror_rows.load(connection, endpoint, root))
+        return self._load(lambda connection: mirror_rows.load_view(connection, endpoint, root))
 
     def views(self) -> list[tuple[str, ProviderUuid]]:
         """Return the server's endpoint and the node's root of every saved view."""
-        return self._load(mirror_rows.saved)
+        return self._load(mirror_rows.list_views)
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
         """Save a view; only what differs from ``old``, the view saved before, is written."""
-        if old is not None and not mirror_rows.differs(old, new):
+        if old is not None and not mirror_rows.view_differs(old, new):
             return
         with self.writing() as connection:
-            mirror_rows.save(connection, endpoint, root, old, new)
+            mirror_rows.save_view(connection, endpoint, root, old, new)
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""

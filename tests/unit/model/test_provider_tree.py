@@ -1,4 +1,4 @@
-"""The operations that drivers written for nova use (placement.md 2.2)."""
+"""The operations that drivers written for nova use."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Scenario S93: monitors that measure, have nothing to measure, fail or hang."""
+"""Monitors that measure, have nothing to measure, fail or hang."""
 
 import logging
 import threading
@@ -66,7 +66,7 @@ def test_nobody_has_to_be_asked():
     assert polled() == {}
 
 
-def test_s_93_a_monitor_that_raises_is_shown_failed_with_time_and_hides_no_other():
+def test_a_monitor_that_raises_is_shown_failed_with_time_and_hides_no_other():
     begun = time.time()
     found = polled(first=Measures(), broken=Fails(), exits=Exits(), last=Measures())
     assert [one.status for one in found.values()] == ["ok", "failed", "failed", "ok"]
@@ -76,7 +76,7 @@ def test_s_93_a_monitor_that_raises_is_shown_failed_with_time_and_hides_no_other
     assert all(begun <= one.taken_at <= time.time() for one in found.values())
 
 
-def test_s_93_a_monitor_that_hangs_is_shown_failed_and_not_asked_again_before_it_is_back(hangs):
+def test_a_monitor_that_hangs_is_shown_failed_and_not_asked_again_before_it_is_back(hangs):
     monitors = Monitors({"hangs": hangs, "measures": Measures()}, 0.05, threading.Event())
     first, second = ({one.monitor: one for one in monitors.poll()} for _ in range(2))
     assert first["measures"].status == second["measures"].status == "ok"

@@ -1,4 +1,4 @@
-"""The hosts and guests of the scenarios."""
+"""The hosts and guests of the tests of cells."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scenarios 47 to 50: networks. Those of devices, 51 to 55, are in
+"""Affinity to networks. That to devices is in
 tests/functional/devices/test_placing_guests.py, with real ones.
 """
 
@@ -23,7 +23,7 @@ def host(*physnets: str, tunnel: bool = False):
     return changed(cells, 0, tunneled=tunnel)
 
 
-def test_47_a_network_that_is_local_somewhere_has_to_be_near():
+def test_a_network_that_is_local_somewhere_has_to_be_near():
     assert placed_on(host("p0", "p1"), ONE, networks=wants("p1")) == [1]
     reason = refused(full(host("p0", "p1"), 1), ONE, networks=wants("p1"))
     assert reason.failed == "networks"
@@ -31,11 +31,11 @@ def test_47_a_network_that_is_local_somewhere_has_to_be_near():
     assert reason.misfits[0, 1].available == 0
 
 
-def test_48_a_network_that_is_local_nowhere_is_everywhere():
+def test_a_network_that_is_local_nowhere_is_everywhere():
     assert placed_on(host("p0", "p1"), ONE, networks=wants("p9")) == [0]
 
 
-def test_49_two_networks_on_two_cells_need_two_cells():
+def test_two_networks_on_two_cells_need_two_cells():
     assert (
         refused(host("p0", "p1"), ONE, networks=wants("p0", "p1")).message
         == "no cells with room are local to physnet p0 and physnet p1"
@@ -43,7 +43,7 @@ def test_49_two_networks_on_two_cells_need_two_cells():
     assert placed_on(host("p0", "p1"), TWO, networks=wants("p0", "p1")) == [0, 1]
 
 
-def test_50_tunnels_are_a_network_too():
+def test_tunnels_are_a_network_too():
     first, second = host("p0", "p1", tunnel=True)
     assert placed_on((second, first), ONE, networks=wants(tunneled=True)) == [0]
     assert placed_on(

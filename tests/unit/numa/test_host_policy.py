@@ -1,4 +1,4 @@
-"""What the options say about the cells of a host (numa.md 1.1 to 1.3), and where they contradict
+"""What the options say about the cells of a host, and where they contradict
 the host.
 """
 

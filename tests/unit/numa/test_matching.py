@@ -1,4 +1,4 @@
-"""Scenarios 39 to 46: who sits where, and how many sets of cells are tested for that."""
+"""Which guest cell goes to which host cell, and how many sets of cells are tested for that."""
 
 from dataclasses import replace
 
@@ -41,11 +41,11 @@ def each_with_its_physnet(count: int):
     )
 
 
-def test_39_the_first_guest_cell_leaves_the_only_cell_of_the_second():
+def test_the_first_guest_cell_leaves_the_only_cell_of_the_second():
     assert placed_on(cells_of(8, 4), dedicated((4, 1024), (8, 1024))) == [1, 0]
 
 
-def test_40_a_unique_matching_is_found_and_a_missing_one_refused():
+def test_a_unique_matching_is_found_and_a_missing_one_refused():
     assert placed_on(cells_of(8, 6, 4), dedicated((4, 512), (6, 512), (8, 512))) == [2, 1, 0]
     reason = refused(cells_of(8, 6, 4), dedicated((5, 512), (5, 512), (8, 512)))
     assert (reason.failed, reason.set_tests) == ("matching", 0)
@@ -59,11 +59,11 @@ def test_40_a_unique_matching_is_found_and_a_missing_one_refused():
     }
 
 
-def test_41_a_full_cell_is_left_out():
+def test_a_full_cell_is_left_out():
     assert placed_on(full(h4(), 2), dedicated((2, 1024), (2, 1024), (2, 1024))) == [0, 1, 3]
 
 
-def test_42_the_only_cell_with_large_pages_goes_to_who_wants_them():
+def test_the_only_cell_with_large_pages_goes_to_who_wants_them():
     first = host_cell(0, cpus(0, 8), shared=True, pages=pages(k4=1048576, k2048=512))
     second = host_cell(1, cpus(8, 8), shared=True, pages=pages(k4=262144))
     # The pages of a guest are one request, so that only the memory tells its cells apart.
@@ -71,7 +71,7 @@ def test_42_the_only_cell_with_large_pages_goes_to_who_wants_them():
     assert refused((first, second), shared((1, 1024), (1, 1024), pages=2048)).failed == "matching"
 
 
-def test_43_a_guest_cell_larger_than_every_host_cell_is_refused():
+def test_a_guest_cell_larger_than_every_host_cell_is_refused():
     reason = refused(cells_of(8, 8, 8), dedicated((4, 512), (4, 512), (64, 512)))
     assert reason.failed == "pair"
     assert reason.message == "guest cell 2 fits no host cell"
@@ -80,7 +80,7 @@ def test_43_a_guest_cell_larger_than_every_host_cell_is_refused():
     ] == [((2, cell), 2, 64, 8) for cell in range(3)]
 
 
-def test_44_eight_cells_on_eight_are_one_set_to_test():
+def test_eight_cells_on_eight_are_one_set_to_test():
     host = cells_of(*[8] * 8)
     devices = LocalDevices(host, [3], 2)
     reason = refused(host, dedicated(*[(4, 1024)] * 8), devices=devices)
@@ -88,7 +88,7 @@ def test_44_eight_cells_on_eight_are_one_set_to_test():
     assert fit(host, dedicated(*[(4, 1024)] * 8), devices=LocalDevices(host, [3], 1)).set_tests == 1
 
 
-def test_45_networks_leave_one_set_to_test():
+def test_networks_leave_one_set_to_test():
     host, guest = each_with_its_physnet(8), dedicated(*[(2, 1024)] * 4)
     found = fit(host, guest, networks=networks(4, 5, 6, 7))
     assert ([cell.host_cell for cell in found.cells], found.set_tests) == ([4, 5, 6, 7], 1)
@@ -97,7 +97,7 @@ def test_45_networks_leave_one_set_to_test():
     assert devices.tests == 0
 
 
-def test_46_a_guest_cell_that_fits_nowhere_is_refused_before_any_set_is_tested():
+def test_a_guest_cell_that_fits_nowhere_is_refused_before_any_set_is_tested():
     host = cells_of(*[4] * 8)
     devices = LocalDevices(host, [0], 1)
     reason = refused(host, dedicated((2, 1024), (6, 1024)), devices=devices)

@@ -1,4 +1,4 @@
-"""Scenarios 11 to 26: memory, shared CPUs, pages."""
+"""Memory, shared CPUs and pages of guest cells."""
 
 import logging
 from dataclasses import replace
@@ -36,46 +36,46 @@ def rules(reason) -> list[tuple[int, object, object]]:
 # --- memory and shared CPUs -----------------------------------------------------------------------
 
 
-def test_11_without_limits_the_first_of_equal_cells_is_taken():
+def test_without_limits_the_first_of_equal_cells_is_taken():
     assert placed_on(h2s(), shared((4, 8192))) == [0]
 
 
-def test_12_no_ratio_lets_a_guest_overcommit_against_itself():
+def test_no_ratio_lets_a_guest_overcommit_against_itself():
     assert rules(refused(h2s(), shared((9, 1024)), limits=GENEROUS)) == [(2, 9, 8)] * 2
 
 
-def test_13_shared_cpus_up_to_the_ratio_fit():
+def test_shared_cpus_up_to_the_ratio_fit():
     host, limits = h2s(shared_used=12), CellLimits(2.0, 1.0)
     assert placed_on(host, shared((4, 1024)), limits=limits) == [0]
     assert rules(refused(host, shared((5, 1024)), limits=limits)) == [(4, 17, 16.0)] * 2
 
 
-def test_14_memory_up_to_the_ratio_fits():
+def test_memory_up_to_the_ratio_fits():
     host, limits = h2s(memory_used_mib=16384), CellLimits(16.0, 1.5)
     assert placed_on(host, shared((1, 8192)), limits=limits) == [0]
     assert rules(refused(host, shared((1, 8193)), limits=limits)) == [(4, 24577, 24576.0)] * 2
 
 
-def test_15_no_ratio_makes_a_guest_larger_than_its_cell():
+def test_no_ratio_makes_a_guest_larger_than_its_cell():
     assert (
         rules(refused(h2s(), shared((1, 16385)), limits=CellLimits(16.0, 2.0)))
         == [(1, 16385, 16384)] * 2
     )
 
 
-def test_16_dedicated_guests_get_only_free_memory():
+def test_dedicated_guests_get_only_free_memory():
     host = h2(memory_used_mib=12288)
     assert placed_on(host, dedicated((2, 4096)), limits=GENEROUS) == [0]
     assert rules(refused(host, dedicated((2, 4097)), limits=GENEROUS)) == [(1, 4097, 4096)] * 2
 
 
-def test_17_two_guest_cells_need_two_host_cells():
+def test_two_guest_cells_need_two_host_cells():
     reason = refused(h2s()[:1], shared((2, 1024), (2, 1024)))
     assert reason.failed == "count"
     assert reason.message == "2 guest cells on 1 host cell"
 
 
-def test_18_guest_cells_go_where_they_fit_in_either_order():
+def test_guest_cells_go_where_they_fit_in_either_order():
     host = changed(h2s(), 1, memory_mib=4096)
     assert placed_on(host, shared((2, 8192), (2, 2048))) == [0, 1]
     assert placed_on(host, shared((2, 2048), (2, 8192))) == [1, 0]
@@ -84,7 +84,7 @@ def test_18_guest_cells_go_where_they_fit_in_either_order():
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def test_19_large_pages_are_taken_until_none_is_left():
+def test_large_pages_are_taken_until_none_is_left():
     cell = paged(k4=4194304, k2048=512)
     first = placed(cell, shared((2, 1024), pages="large"))
     assert first.page_size_kib == 2048
@@ -94,35 +94,35 @@ def test_19_large_pages_are_taken_until_none_is_left():
     assert placed(after, shared((1, 2), pages="any")).page_size_kib == 4
 
 
-def test_20_memory_is_whole_pages():
+def test_memory_is_whole_pages():
     cell = paged(k4=4194304, k2048=1024)
     assert refused(cell, shared((1, 1023), pages=2048)).failed == "pair"
     assert placed(cell, shared((1, 1023), pages="small")).page_size_kib == 4
 
 
-def test_21_the_largest_pages_that_will_do_are_taken():
+def test_the_largest_pages_that_will_do_are_taken():
     cell = paged(k4=4194304, k2048=512, k1048576=2)
     assert placed(cell, shared((1, 2048), pages="large")).page_size_kib == 1048576
     refused(cell, shared((1, 1536), pages="large"))
 
 
-def test_22_a_size_that_the_cell_does_not_have_is_no_fault_of_the_request():
+def test_a_size_that_the_cell_does_not_have_is_no_fault_of_the_request():
     assert refused(paged(k4=4194304, k2048=512), shared((1, 1024), pages=1048576)).failed == "pair"
 
 
-def test_23_reserved_pages_are_nobody_s():
+def test_reserved_pages_are_nobody_s():
     cell = replace(paged(), pages=(Pages(4, 4194304), Pages(2048, 512, reserved=64)))
     refused(cell, shared((1, 1024), pages="large"))
     assert placed(cell, shared((1, 896), pages="large")).page_size_kib == 2048
 
 
-def test_24_ordinary_pages_may_be_promised_twice_except_to_pinned_guests():
+def test_ordinary_pages_may_be_promised_twice_except_to_pinned_guests():
     used = (Pages(4, 4194304, used=4194304),)
     assert placed(h2s(pages=used), shared((1, 1024))).page_size_kib == 4
     refused(h2(pages=used), dedicated((1, 1024)))
 
 
-def test_25_a_page_size_chosen_on_one_cell_does_not_bind_the_next():
+def test_a_page_size_chosen_on_one_cell_does_not_bind_the_next():
     first = host_cell(0, cpus(0, 8), shared=True, pages=pages(k4=1048576, k1048576=4))
     second = host_cell(
         1, cpus(8, 8), shared=True, pages=pages(k4=1048576, k2048=512), physnets=frozenset({"p"})
@@ -132,7 +132,7 @@ def test_25_a_page_size_chosen_on_one_cell_does_not_bind_the_next():
         assert (cell.host_cell, cell.page_size_kib) == (1, 2048)
 
 
-def test_26_given_back_twice_is_an_accounting_fault(caplog):
+def test_given_back_twice_is_an_accounting_fault(caplog):
     cell = paged(k4=4194304, k2048=512)
     guest = placed(cell, shared((2, 1024), pages="large"))
     freed = cell.with_guest(guest).without_guest(guest)

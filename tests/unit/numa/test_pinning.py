@@ -1,4 +1,4 @@
-"""The table of pinning, and scenarios 27 to 38."""
+"""Which CPUs dedicated guest CPUs are pinned to."""
 
 import logging
 
@@ -49,32 +49,32 @@ def ht(**more) -> HostCell:
     )
 
 
-def test_27_a_free_cell_gives_whole_cores():
+def test_a_free_cell_gives_whole_cores():
     assert pinned_to(ht1(), dedicated((4, 1024))) == [0, 1, 2, 3]
 
 
-def test_28_single_threads_will_do_unless_siblings_are_required():
+def test_single_threads_will_do_unless_siblings_are_required():
     assert pinned_to(ht1(0, 2, 4, 6), dedicated((4, 1024))) == [1, 3, 5, 7]
     reason = refused(ht1(0, 2, 4, 6), dedicated((4, 1024), thread_policy="require"))
     assert reason.misfits[0, 0].available == [[1], [3], [5], [7]]
 
 
-def test_29_required_siblings_come_from_full_cores():
+def test_required_siblings_come_from_full_cores():
     assert pinned_to(ht1(0, 2), dedicated((4, 1024), thread_policy="require")) == [4, 5, 6, 7]
     refused(ht1(0, 2), dedicated((6, 1024), thread_policy="require"))
     assert pinned_to(ht1(0, 2), dedicated((6, 1024), thread_policy="prefer")) == [1, 3, 4, 5, 6, 7]
 
 
-def test_30_without_smt_nothing_is_required_and_all_is_isolated():
+def test_without_smt_nothing_is_required_and_all_is_isolated():
     refused(h2(), dedicated((2, 1024), thread_policy="require"))
     assert pinned_to(h2(), dedicated((2, 1024), thread_policy="isolate")) == [0, 1]
 
 
-def test_31_smt_isolates_nobody():
+def test_smt_isolates_nobody():
     refused(ht1(), dedicated((2, 1024), thread_policy="isolate"))
 
 
-def test_32_an_isolated_emulator_takes_a_cpu_of_its_own():
+def test_an_isolated_emulator_takes_a_cpu_of_its_own():
     assert placed_on(h2(), dedicated((8, 1024))) == [0]
     reason = refused(h2(), dedicated((8, 1024), emulator_policy="isolate"))
     assert (
@@ -87,7 +87,7 @@ def test_32_an_isolated_emulator_takes_a_cpu_of_its_own():
     assert cell.pinned_cpus == cpus(0, 8)
 
 
-def test_33_the_emulator_sits_with_guest_cell_0():
+def test_the_emulator_sits_with_guest_cell_0():
     refused(h2(), dedicated((8, 1024), (7, 1024), emulator_policy="isolate"))
     assert placed_on(h2(), dedicated((7, 1024), (8, 1024), emulator_policy="isolate")) == [0, 1]
 
@@ -96,31 +96,31 @@ def mixed(**more) -> Guest:
     return Guest((GuestCell(frozenset({0, 1}), frozenset({2, 3}), 1024),), "mixed", **more)
 
 
-def test_34_a_mixed_guest_has_both_kinds():
+def test_a_mixed_guest_has_both_kinds():
     cell = HostCell(0, cpus(0, 4), cpus(4, 4), 16384)
     guest = placed(cell, mixed())
     assert guest.pins == {2: 4, 3: 5}
     assert cell.with_guest(guest).shared_used == 2
 
 
-def test_35_a_mixed_guest_needs_both_kinds():
+def test_a_mixed_guest_needs_both_kinds():
     assert (
         refused(HostCell(0, NOTHING, cpus(4, 4), 16384), mixed()).misfits[0, 0].what
         == "shared CPUs"
     )
 
 
-def test_36_required_siblings_may_be_different_numbers_on_different_cores():
+def test_required_siblings_may_be_different_numbers_on_different_cores():
     cell = host_cell(0, cpus(0, 8), siblings=(cpus(0, 4), cpus(4, 4)), pinned=frozenset({6, 7}))
     assert pinned_to(cell, dedicated((6, 1024), thread_policy="require")) == [0, 1, 2, 3, 4, 5]
 
 
-def test_37_the_best_fit_keeps_full_cores():
+def test_the_best_fit_keeps_full_cores():
     cell = host_cell(0, cpus(0, 3), siblings=(cpus(0, 2), cpus(2, 1)))
     assert pinned_to(cell, dedicated((1, 1024))) == [2]
 
 
-def test_38_pins_are_counted_once():
+def test_pins_are_counted_once():
     cell, guest = h2()[0], dedicated((1, 1024)).cells[0]
     with pytest.raises(CellUsageError, match=r"CPUs \[9\] are not offered"):
         cell.with_guest(PlacedCell(guest, 0, pins={0: 9}))

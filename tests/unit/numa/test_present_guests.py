@@ -1,4 +1,4 @@
-"""CPU sets against the guests that are there at the start (numa.md 1.1, scenario 64)."""
+"""CPU sets against the guests that are there at the start."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ def complaints(policy: HostPolicy, guests) -> list[str]:
     return [error.message for error in errors.value.errors]
 
 
-def test_64_a_set_may_not_shrink_under_a_pinned_guest():
+def test_a_set_may_not_shrink_under_a_pinned_guest():
     assert complaints(HostPolicy(cpus(0, 2), cpus(4, 4)), GUESTS) == [
         "[compute] cpu_dedicated_set lacks CPUs 2-3, to which guest pinned is pinned"
     ]
@@ -36,7 +36,7 @@ def test_pinned_guests_may_be_on_the_cpus_of_the_old_pin_set_and_on_no_others():
     ]
 
 
-def test_64_a_cpu_of_the_emulator_is_pinned_too():
+def test_a_cpu_of_the_emulator_is_pinned_too():
     guest = [
         ("a", [replace(PINNED, pins={0: 4, 1: 5}, reserved=frozenset({3}))]),
         ("b", [replace(PINNED, pins={0: 6, 1: 7})]),

@@ -1,5 +1,5 @@
-"""P1 to P5. Under soak the oracle decides NUMA_EXAMPLES cases, a hundred thousand unless told
-otherwise.
+"""Properties of the fit, against an oracle. Under soak the oracle decides NUMA_EXAMPLES cases, by
+default a hundred thousand.
 """
 
 import os
@@ -45,7 +45,7 @@ def fitted(
 
 @some
 @given(cases())
-def test_p1_a_fit_takes_only_what_is_free(case):
+def test_a_fit_takes_only_what_is_free(case):
     found = fitted(case)
     if isinstance(found, NoFit):
         return
@@ -76,7 +76,7 @@ def is_found_exactly_if_there_is_one(case: Case) -> None:
 @pytest.mark.long
 @many
 @given(cases())
-def test_p2_a_fit_is_found_exactly_if_there_is_one(case):
+def test_a_fit_is_found_exactly_if_there_is_one(case):
     is_found_exactly_if_there_is_one(case)
 
 
@@ -84,14 +84,14 @@ def test_p2_a_fit_is_found_exactly_if_there_is_one(case):
 @pytest.mark.timeout(3600)
 @soaked
 @given(cases())
-def test_p2_again_and_again(case):
+def test_again_and_again(case):
     is_found_exactly_if_there_is_one(case)
 
 
 @pytest.mark.long
 @some
 @given(cases(), st.randoms())
-def test_p3_no_order_of_cells_changes_whether_it_fits(case, chance):
+def test_no_order_of_cells_changes_whether_it_fits(case, chance):
     host, cells = list(case.host), list(case.guest.cells)
     chance.shuffle(host)
     if (
@@ -104,7 +104,7 @@ def test_p3_no_order_of_cells_changes_whether_it_fits(case, chance):
 
 @some
 @given(cases())
-def test_p4_nothing_given_is_changed(case):
+def test_nothing_given_is_changed(case):
     before = deepcopy((case.host, case.guest, case.limits, case.networks))
     fitted(case)
     assert (case.host, case.guest, case.limits, case.networks) == before
@@ -112,7 +112,7 @@ def test_p4_nothing_given_is_changed(case):
 
 @some
 @given(cases())
-def test_p5_what_is_added_and_given_back_leaves_no_trace(case):
+def test_what_is_added_and_given_back_leaves_no_trace(case):
     found = fitted(case)
     if isinstance(found, NoFit):
         return

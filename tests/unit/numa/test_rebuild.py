@@ -1,4 +1,4 @@
-"""Scenario 61: a rebuild in place keeps its cells, or is refused."""
+"""A rebuild in place keeps its cells, or is refused."""
 
 from dataclasses import replace
 
@@ -20,13 +20,13 @@ def occupied(host, guest):
 @pytest.mark.parametrize(
     "guest", [dedicated((2, 1024)), dedicated((2, 1024), (3, 512)), shared((4, 2048), (2, 512))]
 )
-def test_61_the_same_request_stays(guest):
+def test_the_same_request_stays(guest):
     host, placed = occupied(h2() if guest.pinned else h2s(), guest)
     check_rebuild(host, placed, guest)
     check_rebuild(host, placed, replace(guest, thread_policy="isolate") if guest.pinned else guest)
 
 
-def test_61_the_second_cell_of_the_host_is_as_good_as_the_first():
+def test_the_second_cell_of_the_host_is_as_good_as_the_first():
     _, placed = occupied(h2(), dedicated((2, 1024)))
     there = [replace(placed[0], host_cell=1, pins={0: 8, 1: 9})]
     check_rebuild(count_guests(h2(), there), there, dedicated((2, 1024)))
@@ -42,13 +42,13 @@ def test_61_the_second_cell_of_the_host_is_as_good_as_the_first():
         dedicated((2, 1024), pages="large"),
     ],
 )
-def test_61_another_topology_is_refused(guest):
+def test_another_topology_is_refused(guest):
     host, placed = occupied(h2(pages=pages(k4=2097152, k2048=1024)), dedicated((2, 1024)))
     with pytest.raises(RebuildRefused):
         check_rebuild(host, placed, guest)
 
 
-def test_61_cells_that_change_places_are_other_cells():
+def test_cells_that_change_places_are_other_cells():
     placed = [PlacedCell(dedicated((3, 1024), (2, 1024)).cells[0], 0, pins={0: 0, 1: 1, 2: 2})]
     placed.append(PlacedCell(dedicated((3, 1024), (2, 1024)).cells[1], 1, pins={3: 8, 4: 9}))
     host = count_guests(h2(), placed)

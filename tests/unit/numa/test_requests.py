@@ -1,4 +1,4 @@
-"""Scenarios 1 to 10, and every way in which a request can be wrong."""
+"""Requests for cells, and every way in which a request can be wrong."""
 
 from collections.abc import Mapping
 from typing import get_args
@@ -69,20 +69,20 @@ def given(**more: str) -> dict[str, str]:
 # --- scenarios ------------------------------------------------------------------------------------
 
 
-def test_1_two_nodes_share_evenly():
+def test_two_nodes_share_evenly():
     assert spread(asked({"numa_nodes": "2"})) == [({0, 1}, 2048), ({2, 3}, 2048)]
 
 
-def test_2_what_cannot_be_divided_is_asymmetric():
+def test_what_cannot_be_divided_is_asymmetric():
     assert "5 CPUs" in wrong("Asymmetric", {"numa_nodes": "2"}, cpus=5)
     assert "4097 MiB" in wrong("Asymmetric", {"numa_nodes": "2"}, memory=4097)
 
 
-def test_3_cells_are_as_given():
+def test_cells_are_as_given():
     assert spread(asked(given())) == [({0}, 1024), ({1, 2, 3}, 3072)]
 
 
-def test_4_cells_that_do_not_add_up_are_refused():
+def test_cells_that_do_not_add_up_are_refused():
     message = wrong("MemoryMismatch", given(numa_mem_1="2048"))
     assert "3072" in message
     assert "4096" in message
@@ -93,7 +93,7 @@ def test_4_cells_that_do_not_add_up_are_refused():
     assert "0 to 3" in message
 
 
-def test_5_some_cells_without_the_others_are_incomplete():
+def test_some_cells_without_the_others_are_incomplete():
     assert "hw:numa_cpus.1" in wrong("Incomplete", {"numa_nodes": "2", "numa_cpus.0": "0"})
     assert "hw:numa_mem.0" in wrong(
         "Incomplete", {"numa_nodes": "2", "numa_cpus.0": "0", "numa_cpus.1": "1-3"}
@@ -101,7 +101,7 @@ def test_5_some_cells_without_the_others_are_incomplete():
     assert "hw:numa_cpus.0" in wrong("Incomplete", {"numa_nodes": "1", "numa_mem.0": "4096"})
 
 
-def test_6_a_mixed_guest_says_which_cpus_are_dedicated():
+def test_a_mixed_guest_says_which_cpus_are_dedicated():
     mixed = {"cpu_policy": "mixed"}
     assert asked({**mixed, "cpu_dedicated_mask": "^0-1"}).cells == (
         GuestCell(frozenset({0, 1}), frozenset({2, 3}), 4096),
@@ -117,7 +117,7 @@ def test_6_a_mixed_guest_says_which_cpus_are_dedicated():
     assert "needs a mask" in wrong("MaskInvalid", mixed)
 
 
-def test_7_thread_and_emulator_policies_need_pinning():
+def test_thread_and_emulator_policies_need_pinning():
     assert "hw:cpu_thread_policy" in wrong(
         "ThreadPolicyNeedsPinning", {"cpu_policy": "shared", "cpu_thread_policy": "require"}
     )
@@ -126,7 +126,7 @@ def test_7_thread_and_emulator_policies_need_pinning():
     )
 
 
-def test_8_the_image_may_only_narrow_the_page_size():
+def test_the_image_may_only_narrow_the_page_size():
     size = "mem_page_size"
     assert "2048" in wrong("PageSizeForbidden", {size: "2048"}, {size: "4"})
     assert asked({size: "large"}, {size: "2MB"}).pages == 2048
@@ -135,7 +135,7 @@ def test_8_the_image_may_only_narrow_the_page_size():
     assert "2 apples" in wrong("PageSizeInvalid", {size: "2 apples"})
 
 
-def test_9_a_request_for_dedicated_resources_implies_the_policy():
+def test_a_request_for_dedicated_resources_implies_the_policy():
     pcpu, isolate = {"resources:PCPU": "4"}, {"emulator_threads_policy": "isolate"}
     assert asked(pcpu).cpu_policy == "dedicated"
     assert "5" in wrong("VcpuPcpuConflict", {**pcpu, **isolate})
@@ -145,7 +145,7 @@ def test_9_a_request_for_dedicated_resources_implies_the_policy():
     assert "hw_cpu_policy" in wrong("VcpuPcpuConflict", pcpu, {"cpu_policy": "shared"})
 
 
-def test_10_huge_pages_alone_make_one_cell_of_shared_cpus():
+def test_huge_pages_alone_make_one_cell_of_shared_cpus():
     guest = asked({"mem_page_size": "large"}, memory=2048)
     assert spread(guest) == [({0, 1, 2, 3}, 2048)]
     assert guest.cpu_policy == "shared"

@@ -1,4 +1,4 @@
-"""Scenarios 56 to 60, 62 and 63: which cells are preferred, what placed guests use, and the cells
+"""Which cells are preferred, what placed guests use, and the cells
 of a host.
 """
 
@@ -31,7 +31,7 @@ from tests.unit.numa.cells import (
 NO_NETWORKS = NetworkAffinity()
 
 
-def test_56_memory_is_spread_or_packed():
+def test_memory_is_spread_or_packed():
     host = tuple(replace(cell, memory_used_mib=1024 * cell.id) for cell in h4(shared=True))
     assert placed_on(host, shared((1, 512))) == [0]
     assert placed_on(host, shared((1, 512)), strategy="pack") == [3]
@@ -45,7 +45,7 @@ def test_56_memory_is_spread_or_packed():
     ) == [2]
 
 
-def test_57_dedicated_cpus_are_spread_or_packed():
+def test_dedicated_cpus_are_spread_or_packed():
     host = tuple(
         replace(cell, pinned=frozenset(sorted(cell.dedicated)[: cell.id])) for cell in h4()
     )
@@ -66,7 +66,7 @@ def test_shared_cpus_count_more_than_memory():
 
 
 @pytest.mark.parametrize("strategy", ["spread", "pack"])
-def test_58_a_guest_that_needs_all_cells_gets_them_in_their_order(strategy):
+def test_a_guest_that_needs_all_cells_gets_them_in_their_order(strategy):
     host = tuple(
         replace(cell, memory_used_mib=memory)
         for cell, memory in zip(h4(), (64, 0, 128, 32), strict=True)
@@ -74,7 +74,7 @@ def test_58_a_guest_that_needs_all_cells_gets_them_in_their_order(strategy):
     assert placed_on(host, dedicated(*[(2, 512)] * 4), strategy=strategy) == [0, 1, 2, 3]
 
 
-def test_59_usage_does_not_depend_on_the_order_of_guests():
+def test_usage_does_not_depend_on_the_order_of_guests():
     cell = host_cell(0, cpus(0, 8), pages=pages(k4=2097152, k2048=1024))
     first = placed(cell, dedicated((2, 512)))
     second = placed(
@@ -93,7 +93,7 @@ def test_59_usage_does_not_depend_on_the_order_of_guests():
     )
 
 
-def test_60_a_resize_on_the_same_cell_needs_room_for_both():
+def test_a_resize_on_the_same_cell_needs_room_for_both():
     cell = host_cell(0, cpus(0, 8))
     old = placed(cell, dedicated((2, 1024)))
     crowded = cell.with_guest(old).with_guest(placed(cell.with_guest(old), dedicated((3, 1024))))
@@ -127,7 +127,7 @@ def topology() -> Topology:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_62_after_a_restart_the_usage_is_as_before(seed):
+def test_after_a_restart_the_usage_is_as_before(seed):
     policy, chance = HostPolicy(cpus(0, 4), cpus(4, 12), {(0, 2048): 64}), Random(seed)
     kinds = [
         dedicated((2, 512)),
@@ -159,7 +159,7 @@ def test_62_after_a_restart_the_usage_is_as_before(seed):
     )
 
 
-def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
+def test_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
     everything = cpus(0, 16)
     guest = PlacedCell(dedicated((2, 1024)).cells[0], 0, pins={0: 4, 1: 5})
     (cell, other) = count_guests(

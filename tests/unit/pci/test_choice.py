@@ -408,7 +408,7 @@ def test_many_cards_alike_are_a_few_steps(
     assert devices.steps < 2_000
 
 
-# --- pci.md, section 14.D -------------------------------------------------------------------------
+# --- cards of which PF and functions are asked for -----------------------------------------------
 
 
 def nics(number: int, cell: int | None, functions: int) -> list[DeviceRecord]:
@@ -437,7 +437,7 @@ def vfs(count: int) -> DeviceRequest:
     return DeviceRequest("vf", count, {"product_id": "154c"})
 
 
-def test_49_required_takes_the_lowest_local_one_or_none() -> None:
+def test_required_takes_the_lowest_local_one_or_none() -> None:
     cards = by_address(
         [device(HERE, f"0000:81:0{slot}.0", product_id="1533", numa_node=0) for slot in range(2)]
     )
@@ -446,18 +446,18 @@ def test_49_required_takes_the_lowest_local_one_or_none() -> None:
     assert chosen(cards, wanted, {1}, "required") is None
 
 
-def test_50_required_takes_local_functions_only() -> None:
+def test_required_takes_local_functions_only() -> None:
     assert set(chosen(VFS, vfs(2), {1}, "required") or ()) <= {one.address for one in F3}
 
 
-def test_51_preferred_takes_all_local_ones_and_then_others() -> None:
+def test_preferred_takes_all_local_ones_and_then_others() -> None:
     found = set(chosen(VFS, vfs(5), {1}, "preferred") or ())
     assert found >= {one.address for one in F3[1:]}
     assert len(found & {one.address for one in F2}) == 1
 
 
 @pytest.mark.parametrize("policy", ["legacy", "required"])
-def test_52_too_few_near_enough(policy: PciPolicy) -> None:
+def test_too_few_near_enough(policy: PciPolicy) -> None:
     assert chosen(VFS, vfs(5), {1}, policy) is None
 
 
@@ -465,7 +465,7 @@ def test_52_too_few_near_enough(policy: PciPolicy) -> None:
     ("policy", "had"),
     [("legacy", True), ("required", False), ("socket", False), ("preferred", True)],
 )
-def test_53_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
+def test_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
     assert (chosen(by_address(gpus_on(None)), GPU, {0}, policy) is not None) is had
 
 
@@ -473,22 +473,22 @@ def test_53_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
     ("policy", "had"),
     [("socket", True), ("required", False), ("legacy", False), ("preferred", True)],
 )
-def test_54_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
+def test_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
     assert (chosen(by_address(gpus_on(1)), GPU, {0}, policy) is not None) is had
 
 
-def test_54_a_socket_that_is_not_known_makes_none_the_same() -> None:
+def test_a_socket_that_is_not_known_makes_none_the_same() -> None:
     unknown = Nearness({0: 0, 1: 0, 2: None})
     assert isinstance(
         FreeDevices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage
     )
 
 
-def test_55_only_local_ones_if_they_are_enough() -> None:
+def test_only_local_ones_if_they_are_enough() -> None:
     assert set(chosen(VFS, vfs(2), {0}, "preferred") or ()) == {one.address for one in F2[1:]}
 
 
-def test_56_a_pf_is_only_given_to_who_asks_for_one() -> None:
+def test_a_pf_is_only_given_to_who_asks_for_one() -> None:
     heads = by_address([F2[0], F3[0]])
     assert isinstance(
         choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572"})), Shortage
@@ -501,7 +501,7 @@ def test_56_a_pf_is_only_given_to_who_asks_for_one() -> None:
     )
 
 
-def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
+def test_as_many_from_each_provider_as_the_scheduler_took() -> None:
     one, other = ProviderUuid("a"), ProviderUuid("b")
     providers = {**{row.address: one for row in F2}, **{row.address: other for row in F3}}
     wanted = DeviceRequest("vf", 3, {"product_id": "154c"}, providers=(one, one, other))
@@ -516,7 +516,7 @@ def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
     assert isinstance(few, Shortage)
 
 
-def test_58_what_must_not_be_live_migratable_has_to_say_so() -> None:
+def test_what_must_not_be_live_migratable_has_to_say_so() -> None:
     wanted = DeviceRequest("a", 1, {"live_migratable": "false"})
     assert isinstance(choose(gpus(1), wanted), Shortage)
     assert not isinstance(
@@ -526,7 +526,7 @@ def test_58_what_must_not_be_live_migratable_has_to_say_so() -> None:
     assert not isinstance(choose(gpus(1), DeviceRequest("a", 1)), Shortage)
 
 
-def test_59_69_a_pf_together_with_its_own_functions_is_refused() -> None:
+def test_a_pf_together_with_its_own_functions_is_refused() -> None:
     pf = DeviceRequest("pf", 1, {"product_id": "1572", "type": "type-PF"})
     assert isinstance(choose(free_devices(by_address(F2)), pf, vfs(2)), Shortage)
     assert not isinstance(choose(free_devices(by_address([*F2, *F3])), pf, vfs(2)), Shortage)

@@ -49,7 +49,7 @@ def test_flavor_without_aliases_asks_for_nothing():
 @pytest.mark.parametrize(
     "text", ["a:0", "a:x", "a:-1", "a:", "a:1.5", "a:1025", "a:99999999999999999999", "a:+1", "a:٣"]
 )
-def test_s_61_counts_that_are_none(text):
+def test_counts_that_are_none(text):
     with pytest.raises(
         DeviceRequestError, match=f"^{EXTRA_SPEC} = .*: .* is no number of devices"
     ) as caught:
@@ -57,7 +57,7 @@ def test_s_61_counts_that_are_none(text):
     assert "count from 1 to 1024" in caught.value.remedy
 
 
-def test_s_61_alias_alone_asks_for_one_device():
+def test_alias_alone_asks_for_one_device():
     assert asked("a") == [("a", 1)]
 
 

@@ -1,6 +1,4 @@
-"""Which devices an operator's objects offer, and what Placement is told of them: the scenarios of
-matching.
-"""
+"""Which devices an operator's objects offer, and what Placement is told of them."""
 
 from dataclasses import replace
 
@@ -28,18 +26,18 @@ def classes(found):
     return {name: one.resource_class for name, one in found.items()}
 
 
-def test_s_01_without_a_spec_nothing_is_offered():
+def test_without_a_spec_nothing_is_offered():
     assert offered() == {}
 
 
-def test_s_02_ids_alone():
+def test_ids_alone():
     assert classes(offered({"vendor_id": "8086", "product_id": "1533"})) == {
         "P0": "CUSTOM_PCI_8086_1533",
         "P1": "CUSTOM_PCI_8086_1533",
     }
 
 
-def test_s_03_one_address_with_class_and_traits():
+def test_one_address_with_class_and_traits():
     found = offered(
         {"address": "0000:81:00.0", "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}
     )
@@ -47,32 +45,32 @@ def test_s_03_one_address_with_class_and_traits():
     assert found["P0"].traits == {"HW_GPU_API_VULKAN", "CUSTOM_PURPLE"}
 
 
-def test_s_04_physical_function_by_its_product():
+def test_physical_function_by_its_product():
     assert classes(offered({"product_id": "1572", **PF2})) == {"F2": "CUSTOM_PCI_8086_1572"}
 
 
-def test_s_05_virtual_functions_by_product_and_glob():
+def test_virtual_functions_by_product_and_glob():
     assert classes(offered({"product_id": "154c", "address": "0000:81:02.*"})) == {
         "V20": "CUSTOM_PCI_8086_154C",
         "V21": "CUSTOM_PCI_8086_154C",
     }
 
 
-def test_s_06_address_of_a_physical_function_means_its_virtual_ones_too():
+def test_address_of_a_physical_function_means_its_virtual_ones_too():
     assert set(offered(PF2)) == {"F2", "V20", "V21"}
 
 
-def test_s_07_address_of_a_physical_function_with_the_product_of_its_virtual_ones():
+def test_address_of_a_physical_function_with_the_product_of_its_virtual_ones():
     assert set(offered({"product_id": "154c", **PF2})) == {"V20", "V21"}
 
 
-def test_s_08_expressions():
+def test_expressions():
     assert set(
         offered({"product_id": "154c", "address": {"bus": "82", "slot": "03", "function": "[1-2]"}})
     ) == {"V30", "V31"}
 
 
-def test_s_09_first_match_counts_for_virtual_functions_of_one_card():
+def test_first_match_counts_for_virtual_functions_of_one_card():
     found = offered(
         [
             {"address": "0000:82:03.1", "resource_class": "x"},
@@ -91,7 +89,7 @@ def test_s_09_first_match_counts_for_virtual_functions_of_one_card():
     }
 
 
-def test_s_10_traits_of_virtual_functions_of_one_card():
+def test_traits_of_virtual_functions_of_one_card():
     found = offered(
         [
             {"address": "0000:82:03.1", "traits": "a"},
@@ -104,7 +102,7 @@ def test_s_10_traits_of_virtual_functions_of_one_card():
     }
 
 
-def test_s_11_live_migratable_is_a_trait():
+def test_live_migratable_is_a_trait():
     found = offered(
         [
             {"address": "0000:82:03.1", "live_migratable": "yes"},
@@ -119,7 +117,7 @@ def test_s_11_live_migratable_is_a_trait():
     }
 
 
-def test_s_12_first_of_two_objects_wins():
+def test_first_of_two_objects_wins():
     assert classes(
         offered(
             {"address": "0000:81:00.0", "resource_class": "a"},
@@ -128,26 +126,26 @@ def test_s_12_first_of_two_objects_wins():
     ) == {"P0": "CUSTOM_A"}
 
 
-def test_s_13_physical_network_is_a_tag():
+def test_physical_network_is_a_tag():
     found = offered({"product_id": "154c", "physical_network": "physnet1"})
     assert len(found) == 6
     assert all(one.spec.tags == {"physical_network": "physnet1"} for one in found.values())
 
 
 @pytest.mark.parametrize("network", [None, ""])
-def test_s_14_no_physical_network_is_none(network):
+def test_no_physical_network_is_none(network):
     found = offered({"product_id": "154c", "physical_network": network})
     assert len(found) == 6
     assert all(one.spec.tags == {} and one.spec.physical_network is None for one in found.values())
 
 
-def test_s_15_live_migratable_device():
+def test_live_migratable_device():
     assert offered({"address": "0000:81:00.0", "live_migratable": "Yes"})["P0"].traits == {
         "HW_PCI_LIVE_MIGRATABLE"
     }
 
 
-def test_s_16_one_time_use_needs_the_report_in_placement():
+def test_one_time_use_needs_the_report_in_placement():
     (error,) = errors({"address": "0000:81:00.0", "one_time_use": True}, report=False)
     assert error == "#1: one_time_use = true needs [pci] report_in_placement"
     assert offered({"address": "0000:81:00.0", "one_time_use": "true"})["P0"].traits == {
@@ -159,32 +157,32 @@ def test_s_16_one_time_use_needs_the_report_in_placement():
     )
 
 
-def test_s_17_one_time_use_of_a_virtual_function_is_known_as_said_and_gives_no_trait():
+def test_one_time_use_of_a_virtual_function_is_known_as_said_and_gives_no_trait():
     found = offered({"product_id": "154c", "one_time_use": False})
     assert {one.spec.one_time_use for one in found.values()} == {False}
     assert offered({"product_id": "154c", "one_time_use": True})["V20"].traits == set()
     assert offered({"product_id": "154c"})["V20"].spec.one_time_use is None
 
 
-def test_s_18_device_name_cannot_be_reported():
+def test_device_name_cannot_be_reported():
     (error,) = errors({"devname": "ens1f0"}, report=True)
     assert error == "#1: devname cannot be used with [pci] report_in_placement"
 
 
-def test_s_19_unknown_key():
+def test_unknown_key():
     assert errors({"adress": "0000:81:00.0"}) == ["#1: adress is an unknown key"]
 
 
-def test_s_20_number_in_place_of_an_id():
+def test_number_in_place_of_an_id():
     assert errors({"vendor_id": 8086}) == ["#1: vendor_id must be a string of hex digits, not 8086"]
 
 
-def test_s_21_upper_case_address():
+def test_upper_case_address():
     card = plain("0000:af:00.0")
     assert list(offered({"address": "0000:AF:00.0"}, on=present(card=card))) == ["0000:af:00.0"]
 
 
-def test_s_22_domain_of_more_than_16_bits_is_offered_like_any_other():
+def test_domain_of_more_than_16_bits_is_offered_like_any_other():
     wide = plain("10000:01:00.0")
     on = present(wide=wide)
     assert set(offered({"product_id": "1533"}, on=on)) == {"P0", "P1", "10000:01:00.0"}
@@ -192,7 +190,7 @@ def test_s_22_domain_of_more_than_16_bits_is_offered_like_any_other():
     assert list(offered({"address": {"domain": "1.{4}"}}, on=on)) == ["10000:01:00.0"]
 
 
-def test_s_23_remote_managed_needs_serial_numbers():
+def test_remote_managed_needs_serial_numbers():
     spec = {"product_id": "154c", "remote_managed": "true", **PF2}
     assert set(offered(spec, on=with_serial_numbers())) == {"V20", "V21"}
     assert offered(spec) == {}
@@ -217,7 +215,7 @@ def test_serial_number_of_the_function_itself_counts_as_well():
     assert set(offered({"remote_managed": True}, on=own)) == {"V20"}
 
 
-def test_s_24_parts_of_two_cards():
+def test_parts_of_two_cards():
     found = offered(
         [{"address": "0000:81:02.1"}, {"address": "0000:82:03.0", "product_id": "1572"}]
     )

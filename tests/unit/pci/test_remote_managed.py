@@ -39,7 +39,7 @@ def wrong(spec, on=None):
         ),
     ],
 )
-def test_s_23_address_of_a_physical_function(ids, told):
+def test_address_of_a_physical_function(ids, told):
     assert wrong({"address": PF2, **ids}) == told
 
 

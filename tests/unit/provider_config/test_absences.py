@@ -1,4 +1,4 @@
-"""Who is told to be absent, and when (provider-config.md 5, E12)."""
+"""Which entries are reported as absent, and when."""
 
 from agent.provider_config.entry import COMPUTE_NODE, Absences, Entry, Key, ProviderConfig
 from agent.yaml_files.document import TextPosition

@@ -293,7 +293,7 @@ class Fleet:
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
             names = {provider.name for node in nodes for provider in node.tree.providers()}
-            self.context.absences.tell(
+            self.context.absences.warn(
                 self.context.provider_config, frozenset().union(*known), names
             )
 

@@ -95,35 +95,35 @@ class Monitors:
 
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
         self._deadline = deadline
-        self._asked = {
+        self._pending = {
             name: _PendingMeasurement(monitor, DriverWorker(name, 1, cancelled, kind="monitor"))
             for name, monitor in monitors.items()
         }
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def poll(self) -> tuple[Measurement, ...]:
         """Return the measurement of each monitor as of now."""
-        return tuple(self._reading(name, pending) for name, pending in self._asked.items())
+        return tuple(self._measure(name, pending) for name, pending in self._pending.items())
 
-    def _reading(self, name: str, asked: _PendingMeasurement) -> Measurement:
+    def _measure(self, name: str, pending: _PendingMeasurement) -> Measurement:
         try:
-            found = asked.worker.call(metrics, asked.monitor, deadline=self._deadline)
+            found = pending.worker.call(metrics, pending.monitor, deadline=self._deadline)
         except AgentError as error:
             return self._without(name, "failed", error.message)
         if isinstance(found, str):
             return self._without(name, "skipped", found)
-        self._told.pop(name, None)
+        self._logged.pop(name, None)
         return Measurement(name, "ok", time.time(), found)
 
     def _without(self, name: str, status: Status, text: str) -> Measurement:
-        if self._told.get(name) != text:
+        if self._logged.get(name) != text:
             LOG.log(
                 logging.WARNING if status == "failed" else logging.DEBUG,
                 "monitor %s gives no metrics: %s",
                 printable(name),
                 text,
             )
-            self._told[name] = text
+            self._logged[name] = text
         return Measurement(name, status, time.time(), text=text)
 
 

@@ -54,10 +54,10 @@ class Alternative:
     @property
     def spec(self) -> Mapping[str, str]:
         """What the devices have to match, in the form of a request."""
-        said = {"vendor_id": self.vendor_id, "product_id": self.product_id, "type": self.type}
+        given = {"vendor_id": self.vendor_id, "product_id": self.product_id, "type": self.type}
         if self.live_migratable is not None:
-            said["live_migratable"] = str(self.live_migratable).lower()
-        return {name: value for name, value in said.items() if value is not None}
+            given["live_migratable"] = str(self.live_migratable).lower()
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def counted_by(self) -> str | None:

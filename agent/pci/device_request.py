@@ -12,7 +12,6 @@ from agent.pci.alias import Aliases
 from agent.pci.option_value import unknown_key
 
 # Names that a request may use beside the operator's tags, and those that only Placement uses.
-OWN_NAMES = ("address", "vendor_id", "product_id", "type")
 OF_PLACEMENT = frozenset({"resource_class", "traits"})
 FAR = 1_000_000
 
@@ -43,7 +42,13 @@ def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
     """Return whether the device is of a kind that the request names. PFs, vDPA devices and remote
     managed ones have to be named explicitly.
     """
-    has = {**device.tags, **{name: str(getattr(device, name)) for name in OWN_NAMES}}
+    has = {
+        **device.tags,
+        "address": device.address,
+        "vendor_id": device.vendor_id,
+        "product_id": device.product_id,
+        "type": device.type,
+    }
     fitting = [spec for spec in request.specs if _is_kind(has, spec)]
     asked = any(spec.get("type") == device.type or "address" in spec for spec in fitting)
     if not fitting or (device.type in ("type-PF", "vdpa") and not asked):

@@ -71,9 +71,9 @@ class Absences:
     """The absent providers that have been reported, so that each is reported once."""
 
     def __init__(self) -> None:
-        self._told: frozenset[Key] = frozenset()
+        self._reported: frozenset[Key] = frozenset()
 
-    def tell(self, config: ProviderConfig, found: Set[Key], names: Collection[str]) -> None:
+    def warn(self, config: ProviderConfig, found: Set[Key], names: Collection[str]) -> None:
         """Log a warning for each entry whose provider is absent and was not at the last call.
 
         :param found: the keys of the entries with a provider.
@@ -81,9 +81,9 @@ class Absences:
         """
         missing = absent(config, found)
         for entry in missing:
-            if entry.key not in self._told:
+            if entry.key not in self._reported:
                 LOG.warning("%s", absence(entry, names))
-        self._told = frozenset(entry.key for entry in missing)
+        self._reported = frozenset(entry.key for entry in missing)
 
 
 def absent(config: ProviderConfig, found: Set[Key]) -> list[Entry]:

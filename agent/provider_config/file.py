@@ -80,21 +80,21 @@ RESERVED_CLASSES = ("CUSTOM_PCI_", "CUSTOM_PMEM_NAMESPACE_")
 # The prefixes of traits by which an agent finds its nodes again.
 RESERVED_TRAITS = ("CUSTOM_COMPUTE_NODE_AGENT_",)
 
-Told = tuple[str, str]
+Fault = tuple[str, str]
 """A problem and its remedy."""
 
 
-def class_problems(names: Iterable[str]) -> Iterator[Told]:
+def class_problems(names: Iterable[str]) -> Iterator[Fault]:
     """Yield the problems of well-formed resource classes."""
     yield from _problems(sorted(set(names)), "resource classes", RESERVED_CLASSES)
 
 
-def trait_problems(names: Iterable[str]) -> Iterator[Told]:
+def trait_problems(names: Iterable[str]) -> Iterator[Fault]:
     """Yield the problems of well-formed traits."""
     yield from _problems(sorted(set(names)), "traits", RESERVED_TRAITS)
 
 
-def _problems(names: list[str], kind: str, reserved: tuple[str, ...]) -> Iterator[Told]:
+def _problems(names: list[str], kind: str, reserved: tuple[str, ...]) -> Iterator[Fault]:
     empty = "CUSTOM_"
     standard = [name for name in names if not is_custom(name) and name != empty]
     if standard:
@@ -341,8 +341,8 @@ class _Entries:
         self.check(trait_problems(names), where, key)
         return names
 
-    def check(self, told: Iterable[tuple[str, str]], where: Where, key: Key | None) -> None:
-        for what, remedy in told:
+    def check(self, faults: Iterable[tuple[str, str]], where: Where, key: Key | None) -> None:
+        for what, remedy in faults:
             self.wrong(where, f"{key}: {what}" if key else what, remedy)
 
 

@@ -1,4 +1,4 @@
-"""The host of the tests of PCI devices: two plain devices, two network cards, one with two and one with four
+"""The host of the tests of PCI devices: two plain devices, two network cards, one with two and one
 virtual functions.
 """
 

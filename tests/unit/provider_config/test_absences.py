@@ -23,7 +23,7 @@ def test_each_is_told_once_and_again_after_it_was_there(caplog):
     passes = [set(), set(), {GPU}, {GPU}, set(), {NIC}, set()]
     seen = []
     for found in passes:
-        absences.tell(CONFIG, found, ["c1"])
+        absences.warn(CONFIG, found, ["c1"])
         seen.append(lines(caplog))
     first, second = "name gpu-0 (a.yaml:1", f"uuid {NIC.value} (a.yaml:2"
     assert seen == [[first, second], [], [], [], [first], [], [second]]
@@ -31,7 +31,7 @@ def test_each_is_told_once_and_again_after_it_was_there(caplog):
 
 def test_names_that_may_be_meant_come_first_and_are_few(caplog):
     names = [f"c{number}" for number in range(100)] + ["gpu-1", "gpu", "x\ny"]
-    Absences().tell(ProviderConfig(entries=CONFIG.entries[:1]), set(), names)
+    Absences().warn(ProviderConfig(entries=CONFIG.entries[:1]), set(), names)
     (record,) = caplog.records
     known = record.getMessage().partition("Known here: ")[2].split(", ")
     assert known[:2] == ["gpu-1", "gpu"]
@@ -39,10 +39,10 @@ def test_names_that_may_be_meant_come_first_and_are_few(caplog):
 
 
 def test_without_any_provider_that_is_said(caplog):
-    Absences().tell(CONFIG, {NIC}, ())
+    Absences().warn(CONFIG, {NIC}, ())
     assert caplog.records[0].getMessage().endswith("Known here: none")
 
 
 def test_names_are_shown_escaped(caplog):
-    Absences().tell(CONFIG, {NIC}, ["x\nERROR"])
+    Absences().warn(CONFIG, {NIC}, ["x\nERROR"])
     assert "x\\nERROR" in caplog.text.splitlines()[0]

@@ -24,8 +24,8 @@ from agent.pci.settings import PciSettings
 from agent.placement.connect import connect_http, uses_embedded
 from agent.placement.transport import Transport
 from agent.provider_config.entry import ProviderConfig
-from agent.provider_config.folder import configured
-from agent.store.location import located
+from agent.provider_config.folder import load_provider_config
+from agent.store.location import locate
 from agent.tree.option_warnings import option_warnings
 from agent.tree.policy import Policy
 
@@ -93,7 +93,7 @@ def check_configuration(
     with _gather(errors):
         pci = PciSettings.from_options(conf)
     with _gather(errors):
-        provider_config = configured(conf)
+        provider_config = load_provider_config(conf)
     with _gather(errors):
         monitors = Monitors(load_monitors(conf), conf.compute.monitor_deadline, cancelled)
     with _gather(errors):
@@ -101,7 +101,7 @@ def check_configuration(
     with _gather(errors):
         _check_metrics_address(conf)
     with _gather(errors):
-        located(Path(conf.store.path), conf.store.connection)
+        locate(Path(conf.store.path), conf.store.connection)
     with _gather(errors):
         transport = None if uses_embedded(conf, daemon=daemon) else connect_http(conf, cancelled)
     with _gather(errors):

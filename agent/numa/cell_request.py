@@ -12,14 +12,14 @@ Spread = list[tuple[frozenset[int], int]]
 
 
 def guest_cells(
-    asked: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]
+    settings: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]
 ) -> tuple[GuestCell, ...]:
     """Return the cells, evenly spread or as flavor or image say.
 
     :raises GuestRequestError: the CPUs or the memory do not add up.
     """
-    nodes = _nodes(asked)
-    cpus, memory = _numbered(asked, "numa_cpus", nodes), _numbered(asked, "numa_mem", nodes)
+    nodes = _nodes(settings)
+    cpus, memory = _numbered(settings, "numa_cpus", nodes), _numbered(settings, "numa_mem", nodes)
     spread = (
         _as_given(cpus, memory, nodes, vcpus, memory_mib)
         if cpus or memory
@@ -31,15 +31,15 @@ def guest_cells(
     )
 
 
-def overlooked(asked: FlavorAndImage) -> list[str]:
+def overlooked(settings: FlavorAndImage) -> list[str]:
     """Return the keys of cells that are not read, because the guest does not have the cell or the
     key of a cell before is missing.
     """
-    nodes = _nodes(asked)
+    nodes = _nodes(settings)
     keys = []
     for name in ("numa_cpus", "numa_mem"):
-        read = {f"{name}.{index}" for index in range(len(_numbered(asked, name, nodes)))}
-        for start, given in (("hw:", asked.specs), ("hw_", asked.properties)):
+        read = {f"{name}.{index}" for index in range(len(_numbered(settings, name, nodes)))}
+        for start, given in (("hw:", settings.specs), ("hw_", settings.properties)):
             keys += [
                 key
                 for key in given
@@ -48,8 +48,8 @@ def overlooked(asked: FlavorAndImage) -> list[str]:
     return sorted(keys)
 
 
-def _nodes(asked: FlavorAndImage) -> int:
-    text = asked.only_one("numa_nodes", "TopologyForbidden")
+def _nodes(settings: FlavorAndImage) -> int:
+    text = settings.only_one("numa_nodes", "TopologyForbidden")
     nodes = number(text, "hw:numa_nodes", "InvalidNodes")
     if nodes == 0:
         raise GuestRequestError(
@@ -58,13 +58,13 @@ def _nodes(asked: FlavorAndImage) -> int:
     return nodes or 1
 
 
-def _numbered(asked: FlavorAndImage, name: str, nodes: int) -> Sequence[str]:
+def _numbered(settings: FlavorAndImage, name: str, nodes: int) -> Sequence[str]:
     """Return the values of ``name.0``, ``name.1``, ... from either flavor or image, up to the first
     gap.
     """
     flavor, image = (
         list(_up_to_gap(given, f"{start}{name}", nodes))
-        for start, given in (("hw:", asked.specs), ("hw_", asked.properties))
+        for start, given in (("hw:", settings.specs), ("hw_", settings.properties))
     )
     if flavor and image:
         raise GuestRequestError(

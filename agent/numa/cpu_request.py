@@ -34,16 +34,16 @@ class CpuRequest:
     """Guest CPUs."""
 
 
-def cpu_request(asked: FlavorAndImage, vcpus: int) -> CpuRequest:
+def cpu_request(settings: FlavorAndImage, vcpus: int) -> CpuRequest:
     """Return what flavor and image request for the ``vcpus`` CPUs of the guest.
 
     :raises GuestRequestError: they contradict each other, or ask for something impossible.
     """
     cpus = frozenset(range(vcpus))
-    emulator = asked.flavor_word(
+    emulator = settings.flavor_word(
         "emulator_threads_policy", EMULATOR_POLICIES, "InvalidEmulatorPolicy"
     )
-    policy = _policy_of_resources(asked, vcpus, emulator) or _policy(asked)
+    policy = _policy_of_resources(settings, vcpus, emulator) or _policy(settings)
     if emulator == "isolate" and policy == "shared":
         raise GuestRequestError(
             "EmulatorNeedsPinning",
@@ -52,8 +52,8 @@ def cpu_request(asked: FlavorAndImage, vcpus: int) -> CpuRequest:
             "the CPUs are not pinned",
             PINNED,
         )
-    threads = _threads(asked, policy)
-    if policy != "mixed" and (text := asked.flavor("cpu_dedicated_mask")) is not None:
+    threads = _threads(settings, policy)
+    if policy != "mixed" and (text := settings.flavor("cpu_dedicated_mask")) is not None:
         raise GuestRequestError(
             "MaskNeedsMixed",
             "hw:cpu_dedicated_mask",
@@ -62,18 +62,18 @@ def cpu_request(asked: FlavorAndImage, vcpus: int) -> CpuRequest:
             "with hw:cpu_policy mixed",
         )
     if policy == "mixed":
-        dedicated, realtime = _mixed(asked, cpus, emulator)
+        dedicated, realtime = _mixed(settings, cpus, emulator)
     else:
         dedicated, realtime = (
             cpus if policy == "dedicated" else frozenset(),
-            _realtime(asked, cpus, policy, emulator),
+            _realtime(settings, cpus, policy, emulator),
         )
     return CpuRequest(policy, threads, emulator, dedicated, realtime)
 
 
-def _policy(asked: FlavorAndImage) -> CpuPolicy:
-    flavor = asked.flavor_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
-    image = asked.image_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
+def _policy(settings: FlavorAndImage) -> CpuPolicy:
+    flavor = settings.flavor_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
+    image = settings.image_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
     if (flavor == "mixed" and image == "dedicated") or (
         flavor == "shared" and image not in (None, "shared")
     ):
@@ -84,13 +84,13 @@ def _policy(asked: FlavorAndImage) -> CpuPolicy:
 
 
 def _policy_of_resources(
-    asked: FlavorAndImage, vcpus: int, emulator: EmulatorPolicy | None
+    settings: FlavorAndImage, vcpus: int, emulator: EmulatorPolicy | None
 ) -> CpuPolicy | None:
     """Return the policy that ``resources:PCPU`` of all groups together implies. An amount of 0 of
     either class implies nothing: it only keeps the class out of the scheduler's request.
     """
     sized = {
-        name: [(key, amount) for key, found, amount in _sized(asked.specs) if found == name]
+        name: [(key, amount) for key, found, amount in _sized(settings.specs) if found == name]
         for name in ("PCPU", "VCPU")
     }
     dedicated, shared = (sum(amount or 0 for _, amount in sized[name]) for name in ("PCPU", "VCPU"))
@@ -106,8 +106,8 @@ def _policy_of_resources(
             "one of the two",
         )
     for other, policy in (
-        ("hw:cpu_policy", asked.flavor("cpu_policy")),
-        ("hw_cpu_policy", asked.image("cpu_policy")),
+        ("hw:cpu_policy", settings.flavor("cpu_policy")),
+        ("hw_cpu_policy", settings.image("cpu_policy")),
     ):
         if policy is not None:
             raise GuestRequestError(
@@ -133,9 +133,9 @@ def _sized(specs: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
             yield key, found[1], int(value) if AMOUNT.fullmatch(value) else None
 
 
-def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
-    flavor = asked.flavor_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
-    image = asked.image_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
+def _threads(settings: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
+    flavor = settings.flavor_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
+    image = settings.image_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     if flavor not in (None, "prefer") and image not in (None, flavor):
         raise GuestRequestError(
             "ThreadPolicyForbidden",
@@ -147,9 +147,9 @@ def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
     # Also for a flavor with prefer, because the scheduler did not ask for more because of it.
     chosen = flavor or image
     trait = next(
-        (value for key, value in asked.specs.items() if HYPERTHREADED.fullmatch(key)), None
+        (value for key, value in settings.specs.items() if HYPERTHREADED.fullmatch(key)), None
     )
-    if trait is None and asked.properties.get(HYPERTHREADING) == "required":
+    if trait is None and settings.properties.get(HYPERTHREADING) == "required":
         # A trait that the image forbids has no effect.
         trait = "required"
     implied: ThreadPolicy | None = (
@@ -176,11 +176,11 @@ def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
 
 
 def _mixed(
-    asked: FlavorAndImage, cpus: frozenset[int], emulator: EmulatorPolicy | None
+    settings: FlavorAndImage, cpus: frozenset[int], emulator: EmulatorPolicy | None
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return the dedicated and the realtime CPUs, which one mask names."""
     key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
-    text, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
+    text, realtime_mask = settings.flavor("cpu_dedicated_mask"), _realtime_mask(settings)
     if realtime_mask is not None and text is not None:
         raise GuestRequestError(
             "MaskInvalid",
@@ -189,10 +189,10 @@ def _mixed(
             f"{realtime_key} = {realtime_mask} is given too",
             "one of the two",
         )
-    if text is None and boolean(asked.flavor("cpu_realtime")):
+    if text is None and boolean(settings.flavor("cpu_realtime")):
         # All CPUs, if the emulator's threads have another place: such a guest is placed without
         # shared CPUs.
-        realtime = _realtime(asked, cpus, "mixed", emulator)
+        realtime = _realtime(settings, cpus, "mixed", emulator)
         return realtime, realtime
     if text is None:
         raise GuestRequestError(
@@ -211,20 +211,23 @@ def _mixed(
             "some CPU has to be dedicated, and some shared",
             "a part of the CPUs",
         )
-    return dedicated, dedicated if boolean(asked.flavor("cpu_realtime")) else frozenset()
+    return dedicated, dedicated if boolean(settings.flavor("cpu_realtime")) else frozenset()
 
 
 def _realtime(
-    asked: FlavorAndImage, cpus: frozenset[int], policy: CpuPolicy, emulator: EmulatorPolicy | None
+    settings: FlavorAndImage,
+    cpus: frozenset[int],
+    policy: CpuPolicy,
+    emulator: EmulatorPolicy | None,
 ) -> frozenset[int]:
     """Return the realtime CPUs of a guest."""
-    if not boolean(asked.flavor("cpu_realtime")):
+    if not boolean(settings.flavor("cpu_realtime")):
         return frozenset()
     if policy == "shared":
         raise GuestRequestError(
             "InvalidCpuPolicy", "hw:cpu_realtime", "true", "the CPUs are not pinned", PINNED
         )
-    text = _realtime_mask(asked)
+    text = _realtime_mask(settings)
     realtime = cpus if text is None else mask(text, "hw:cpu_realtime_mask", cpus)
     if not realtime or (realtime == cpus and emulator is None):
         why = "some CPU has to be realtime, and some has to stay for the emulator"
@@ -238,10 +241,10 @@ def _realtime(
     return realtime
 
 
-def _realtime_mask(asked: FlavorAndImage) -> str | None:
+def _realtime_mask(settings: FlavorAndImage) -> str | None:
     """Return the mask of a guest with realtime CPUs. The image's counts before the flavor's,
     because it knows the workload better.
     """
-    image = asked.image("cpu_realtime_mask")
-    mask_text = image if image is not None else asked.flavor("cpu_realtime_mask")
-    return mask_text if boolean(asked.flavor("cpu_realtime")) else None
+    image = settings.image("cpu_realtime_mask")
+    mask_text = image if image is not None else settings.flavor("cpu_realtime_mask")
+    return mask_text if boolean(settings.flavor("cpu_realtime")) else None

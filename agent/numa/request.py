@@ -20,13 +20,13 @@ def guest_of(
     :raises GuestRequestError: flavor and image contradict each other, or ask for something
         impossible.
     """
-    asked = FlavorAndImage(specs, properties)
-    cpus = cpu_request(asked, vcpus)
-    pages = _pages(asked)
-    pci: PciPolicy | None = asked.agreed(
+    settings = FlavorAndImage(specs, properties)
+    cpus = cpu_request(settings, vcpus)
+    pages = _pages(settings)
+    pci: PciPolicy | None = settings.agreed(
         "pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden"
     )
-    locked = asked.agreed(
+    locked = settings.agreed(
         "locked_memory",
         lambda text, _: None if text is None else boolean(text),
         "LockedNeedsPages",
@@ -40,13 +40,13 @@ def guest_of(
             "with hw:mem_page_size",
         )
     if not (
-        _has_nodes(asked)
+        _has_nodes(settings)
         or pages
-        or (asked.flavor("pmem") or "").strip(", ")
+        or (settings.flavor("pmem") or "").strip(", ")
         or cpus.policy != "shared"
     ):
         return None
-    cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
+    cells = cell_request.guest_cells(settings, vcpus, memory_mib, cpus.dedicated)
     return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, cpus.realtime)
 
 
@@ -63,19 +63,19 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
     ]
 
 
-def _has_nodes(asked: FlavorAndImage) -> bool:
-    return asked.flavor("numa_nodes") is not None or asked.image("numa_nodes") is not None
+def _has_nodes(settings: FlavorAndImage) -> bool:
+    return settings.flavor("numa_nodes") is not None or settings.image("numa_nodes") is not None
 
 
 def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
     return word(text, key, PCI_POLICIES, "InvalidPciPolicy")
 
 
-def _pages(asked: FlavorAndImage) -> PageRequest | None:
+def _pages(settings: FlavorAndImage) -> PageRequest | None:
     """Return the flavor's page request. The image may only narrow ``large`` or ``any``."""
     flavor, image = (
-        _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"),
-        asked.image("mem_page_size"),
+        _page_request(settings.flavor("mem_page_size"), "hw:mem_page_size"),
+        settings.image("mem_page_size"),
     )
     if image is None:
         return flavor

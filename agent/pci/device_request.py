@@ -50,8 +50,8 @@ def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
         "type": device.type,
     }
     fitting = [spec for spec in request.specs if _is_kind(has, spec)]
-    asked = any(spec.get("type") == device.type or "address" in spec for spec in fitting)
-    if not fitting or (device.type in ("type-PF", "vdpa") and not asked):
+    is_named = any(spec.get("type") == device.type or "address" in spec for spec in fitting)
+    if not fitting or (device.type in ("type-PF", "vdpa") and not is_named):
         return False
     if device.tags.get("remote_managed") == "true" and not any(
         "remote_managed" in spec for spec in fitting

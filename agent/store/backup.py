@@ -106,11 +106,11 @@ def restore(
     with tempfile.TemporaryDirectory(
         prefix=".restore-", dir=None if dry_run else location.file.parent
     ) as room:
-        made = Path(room) / location.file.name
+        copy = Path(room) / location.file.name
         # Errors name the given file, not its copy.
-        backup = replace(in_file(made, "FILE"), file=source)
+        backup = replace(in_file(copy, "FILE"), file=source)
         with translate_errors(backup, "read"):
-            copied = snapshot(None, backup, partial(sqlite3.connect, made, isolation_level=None))
+            copied = snapshot(None, backup, partial(sqlite3.connect, copy, isolation_level=None))
             if copied is None:
                 raise StoreError(
                     f"there is no file {printable(str(source))}",
@@ -120,11 +120,11 @@ def restore(
             copied.close()
             with Store(usable(backup), backup) as store:
                 check(store)
-            with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 connection.execute(f"PRAGMA user_version = {new_mark()}")
         with translate_errors(location, "restored"):
-            return None if dry_run else _put_in_place(made, location.file)
+            return None if dry_run else _put_in_place(copy, location.file)
 
 
 def _put_in_place(finished: Path, file: Path) -> Path | None:

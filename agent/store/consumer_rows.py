@@ -34,8 +34,8 @@ def load(
     here = {"the_mirror": mirror}
     held, unknown = connection.execute(HELD, here).all(), connection.execute(UNKNOWN, here)
     consumers = {ProviderUuid(provider): cast(Holders, mapping(text)) for provider, text, _ in held}
-    asked = {ProviderUuid(provider): at for provider, _, at in held if at is not None}
-    return consumers, asked, {ConsumerUuid(row.consumer): row.since for row in unknown}
+    read_at = {ProviderUuid(provider): at for provider, _, at in held if at is not None}
+    return consumers, read_at, {ConsumerUuid(row.consumer): row.since for row in unknown}
 
 
 def differ(old: PlacementView, new: PlacementView) -> bool:

@@ -95,8 +95,8 @@ def holder(folder: Path) -> int | None:
         return os.getpid()
     try:
         with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as opened:
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_GETLK, asked))
+            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_GETLK, query))
             written = opened.read(32).strip()
     except FileNotFoundError:
         return None

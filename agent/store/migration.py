@@ -132,13 +132,13 @@ def config(connection: Connection) -> "Config":
     """Return alembic's configuration for a connection with a begun transaction."""
     from alembic.config import Config
 
-    made = Config()
+    config = Config()
     # alembic would take a percent sign for the start of a variable.
-    made.set_main_option(
+    config.set_main_option(
         "script_location", str(Path(__file__).parent / "alembic").replace("%", "%%")
     )
-    made.attributes["connection"] = connection
-    return made
+    config.attributes["connection"] = connection
+    return config
 
 
 def _not_ours(location: Location) -> StoreError:

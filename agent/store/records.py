@@ -56,8 +56,8 @@ class Transaction(RecordReader):
         known already.
         """
         known = {uuid: self._locked[uuid] for uuid in nodes if uuid in self._locked}
-        asked = [uuid for uuid in nodes if uuid not in known]
-        return {**known, **super().node_versions(asked)} if asked else known
+        others = [uuid for uuid in nodes if uuid not in known]
+        return {**known, **super().node_versions(others)} if others else known
 
     def write(self, changes: RecordChanges) -> None:
         """Write all changes, and raise the versions of the touched nodes.

@@ -60,9 +60,9 @@ def connect(
     if seconds == 0:
         raise psycopg.OperationalError("there was no time left to connect")
     if seconds < math.inf:
-        asked = int(parameters.get("connect_timeout", seconds)) or seconds
+        chosen = int(parameters.get("connect_timeout", seconds)) or seconds
         parameters = {
             **parameters,
-            "connect_timeout": max(LEAST_CONNECT_SECONDS, int(min(asked, seconds))),
+            "connect_timeout": max(LEAST_CONNECT_SECONDS, int(min(chosen, seconds))),
         }
     return ServerConnection.connect(*arguments, **parameters)

@@ -135,11 +135,11 @@ def _cell_values(placed: PlacedCell) -> dict[str, Any]:
 
 
 def _cell(found: Any) -> PlacedCell:
-    asked = GuestCell(_cpus(found["shared"]), _cpus(found["dedicated"]), whole(found["memory_mib"]))
+    cell = GuestCell(_cpus(found["shared"]), _cpus(found["dedicated"]), whole(found["memory_mib"]))
     pins = {whole(guest): whole(host) for guest, host in found["pins"]}
     size = found["page_size_kib"]
     return PlacedCell(
-        asked,
+        cell,
         whole(found["host_cell"]),
         None if size is None else whole(size),
         pins,

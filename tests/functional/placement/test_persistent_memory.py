@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigErrors
-from drivers.libvirt.pmem import configured, read_units
+from drivers.libvirt.pmem import configured_namespaces, read_units
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME
 from tests.support.mdev_host import counted, host_of
@@ -43,17 +43,17 @@ def test_each_label_counts_its_namespaces(
     host: Host, placement: PlacementServer, ndctl: Path
 ) -> None:
     agent = host()
-    agent.driver.facts_of = host_of(units=read_units(configured(["a:ns0|ns1", "b:ns2"])))
+    agent.driver.facts_of = host_of(units=read_units(configured_namespaces(["a:ns0|ns1", "b:ns2"])))
     agent.once()
     assert counted(placement, A, B) == {NAME: {A: (2, 0, 2), B: (1, 0, 1)}}
-    agent.driver.facts_of = host_of(units=read_units(configured(["a:ns0"])))
+    agent.driver.facts_of = host_of(units=read_units(configured_namespaces(["a:ns0"])))
     agent.once()
     assert counted(placement, A, B) == {NAME: {A: (1, 0, 1)}}
 
 
 def test_a_namespace_is_given_once_and_there(ndctl: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
-        configured(["a:ns0|ns1", "b:ns0", "A:ns2", "c"])
+        configured_namespaces(["a:ns0|ns1", "b:ns0", "A:ns2", "c"])
     assert [one.message for one in caught.value.errors] == [
         "[libvirt] pmem_namespaces: 'c' is no label with its namespaces",
         "[libvirt] pmem_namespaces: the label A is given 2 times",
@@ -61,7 +61,7 @@ def test_a_namespace_is_given_once_and_there(ndctl: Path) -> None:
     ]
     ndctl.write_text(json.dumps(LISTED[:1]) + "\n")
     with pytest.raises(ConfigErrors) as caught:
-        read_units(configured(["a:ns0|ns1", "b:ns2"]))
+        read_units(configured_namespaces(["a:ns0|ns1", "b:ns2"]))
     assert [(one.message, one.remedy) for one in caught.value.errors] == [
         (
             f"[libvirt] pmem_namespaces: this host has no namespace {name}",

@@ -9,7 +9,7 @@ from agent.model.devices import DeviceRecord, PciAddress, PciDevice
 from agent.model.names import ProviderUuid, number_of
 from agent.pci.alias import Alias, Aliases, device_groups
 from agent.pci.device_spec import DeviceSpec
-from agent.pci.matching import Matched, PresentDevices, matched
+from agent.pci.matching import Matched, PresentDevices, match_devices
 from agent.pci.settings import PciSettings, device_rows
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, to_string, wrap_line
@@ -112,7 +112,7 @@ def devices_document(
     offers.
     """
     present = PresentDevices.of(devices)
-    offered = {match.device.address: match for match in matched(present, settings.specs)}
+    offered = {match.device.address: match for match in match_devices(present, settings.specs)}
     rows = {row.address: row for row in device_rows(node, present, settings.specs)}
     return {
         "specs": [_spec_document(spec, offered) for spec in settings.specs],

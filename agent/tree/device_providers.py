@@ -14,7 +14,8 @@ from agent.model.devices import PciAddress
 from agent.model.journal import Journal
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.matching import Matched

@@ -13,7 +13,8 @@ from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import StoreError
 from agent.model.names import choose_nodes
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import tree_document
 from agent.render.look import look_of
 from agent.render.own_tree import StoredTree

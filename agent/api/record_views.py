@@ -15,7 +15,7 @@ from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.store.reading import RecordReader
 from agent.store.records import Records
-from agent.store.versioned import VersionedRow
+from agent.store.versioned import RecordBatch
 from agent.tracker.errors import UnknownClaim, UnknownInstance
 from agent.tracker.stored_state import is_departure
 
@@ -111,7 +111,7 @@ class RecordViews:
                 some = [claim for claim in held if claim.node in nodes and claim.id > marker][
                     :limit
                 ]
-                found = VersionedRow(tuple(some), last=some[-1].id if some else "")
+                found = RecordBatch(tuple(some), last=some[-1].id if some else "")
             else:
                 found = reading.claims(nodes, marker, limit)
             return _page("claims", found, limit, lambda some: _claim_documents(reading, some))
@@ -175,7 +175,7 @@ def _marker_and_limit(query: Query) -> tuple[str, int]:
 
 def _page(
     name: str,
-    found: VersionedRow[Any],
+    found: RecordBatch[Any],
     limit: int,
     documents: Callable[[Sequence[Any]], Sequence[JsonObject]],
 ) -> JsonObject:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from agent.model.inventory import changed
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 
 
 @dataclass(frozen=True, slots=True)

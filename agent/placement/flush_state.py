@@ -28,7 +28,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider_tree import Provider
+from agent.model.provider import Provider
 from agent.model.report import Outcome
 from agent.placement import codes
 from agent.placement.consumers import follow

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import ProviderNameConflict
 from agent.model.names import ProviderUuid, child_uuid, printable
-from agent.model.provider_tree import Provider
+from agent.model.provider import Provider
 from agent.model.report import Drift
 
 ADOPT = "agent --once --adopt takes the tree over"

@@ -9,7 +9,8 @@ from agent.model.inventory import Inventories
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 
 # The standard classes that are the node's own in its tree, written by nova or by the agent; other
 # services write their own classes on providers of the tree.

@@ -5,7 +5,7 @@ until they are free.
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.journal import Ownership
 from agent.model.names import ProviderUuid, printable
-from agent.model.provider_tree import Provider
+from agent.model.provider import Provider
 from agent.placement.merge_findings import MergeFindings, Usages
 from agent.placement.merge_inputs import NODES_OWN, MergeInputs, foreign_inventory
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from agent.model.journal import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid, child_uuid
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.placement.merge_inputs import STATUS_DISABLED
 
 # In seconds. Older backups are hardly ever restored.

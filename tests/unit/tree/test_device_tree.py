@@ -15,7 +15,7 @@ from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.model.tree_difference import compare_trees
-from agent.pci.matching import PresentDevices, matched
+from agent.pci.matching import PresentDevices, match_devices
 from agent.placement.merge import Merge, foreign_share
 from agent.placement.merge_inputs import MergeInputs
 from agent.tree.cell_tree import cell_name
@@ -68,7 +68,7 @@ class World:
         )
         reported = Reported.of(self.tree, ROOT, desired, base, self.journal)
         part = device_providers_of(
-            matched(PresentDevices.of(present), scene.specs(*values)), uses, reported
+            match_devices(PresentDevices.of(present), scene.specs(*values)), uses, reported
         )
         put_devices(desired, base, part, place)
         by = MergeInputs.of(PlacementView(self.tree), self.journal, base, desired, ROOT)
@@ -149,7 +149,7 @@ def test_whatever_was_before_the_tree_is_as_a_fresh_one(
     base = foreign_share(PlacementView(fresh.tree), fresh.journal, ROOT, NODE)
     reported = Reported.of(fresh.tree, ROOT, base.copy(), base, fresh.journal)
     part = device_providers_of(
-        matched(PresentDevices.of(there), scene.specs(*values)), (), reported
+        match_devices(PresentDevices.of(there), scene.specs(*values)), (), reported
     )
     assert shrinking(part, reported) == []
     left = {one for one in shape(world.tree) if one[1] not in part.kept}

@@ -101,10 +101,10 @@ class _OptionAction(argparse.Action):
     """Passes the value, or for a switch its constant, to a function."""
 
     def __init__(
-        self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any
+        self, option_strings: Sequence[str], dest: str, take: Callable[[Any], None], **settings: Any
     ) -> None:
         super().__init__(option_strings, dest, **settings)
-        self.hand = hand
+        self.take = take
 
     def __call__(
         self,
@@ -113,7 +113,7 @@ class _OptionAction(argparse.Action):
         values: Any,
         _option: str | None = None,
     ) -> None:
-        self.hand(self.const if self.nargs == 0 else values)
+        self.take(self.const if self.nargs == 0 else values)
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -283,7 +283,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     flag(
         "--node",
         action=_OptionAction,
-        hand=given.nodes.append,
+        take=given.nodes.append,
         metavar="NAME",
         help="only this node; may be repeated",
     )
@@ -334,14 +334,14 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     flag(
         "--config-file",
         action=_OptionAction,
-        hand=lambda path: source(Source(Path(path))),
+        take=lambda path: source(Source(Path(path))),
         metavar="FILE",
         help="read this file; may be repeated, later ones win",
     )
     flag(
         "--config-dir",
         action=_OptionAction,
-        hand=lambda path: source(Source(Path(path), True)),
+        take=lambda path: source(Source(Path(path), True)),
         metavar="DIR",
         help="read every *.conf of this folder",
     )
@@ -370,7 +370,7 @@ def _add_configuration(parser: _ArgumentParser, given: _CommandLine, argv: Seque
 def _add_option(
     parser: _ArgumentParser, given: _CommandLine, group: str | None, option: cfg.Opt
 ) -> None:
-    def hand(value: Any) -> None:
+    def take(value: Any) -> None:
         given.override(group, option, value)
 
     prefix = f"--{group}-" if group not in (None, "DEFAULT") else "--"
@@ -379,18 +379,18 @@ def _add_option(
     names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
     if isinstance(option, cfg.BoolOpt):
         parser.add_argument(
-            *names, action=_OptionAction, hand=hand, nargs=0, const=True, help=shown
+            *names, action=_OptionAction, take=take, nargs=0, const=True, help=shown
         )
         parser.add_argument(
             *_spellings(f"{prefix}no", option),
             action=_OptionAction,
-            hand=hand,
+            take=take,
             nargs=0,
             const=False,
             help=argparse.SUPPRESS,
         )
     else:
-        parser.add_argument(*names, action=_OptionAction, hand=hand, help=shown)
+        parser.add_argument(*names, action=_OptionAction, take=take, help=shown)
 
 
 def _spellings(prefix: str, option: cfg.Opt) -> list[str]:

@@ -32,7 +32,7 @@ HOST_L: dict[str, Any] = {
         {"id": 1, "cpus": "4-7", "memory_mib": 15957},
     ],
 }
-"""The host L of the scenarios."""
+"""A host with two NUMA cells."""
 
 Inventories = dict[str, dict[str, Any]]
 

@@ -147,7 +147,7 @@ def test_host_on_which_nothing_is_offered(check) -> None:
     assert check({"memory_mib": 1}, [{}]).stdout == "node-a\n  #1  no devices\n"
 
 
-def test_s_18_s_19_s_20_all_errors_of_both_options_are_told_by_every_command(
+def test_all_errors_of_both_options_are_told_by_every_command(
     agent: AgentHere, http_placement
 ) -> None:
     specs = ['{"adress": "0000:81:00.0"}', '{"vendor_id": 8086, "devname": "ens1f0"}']
@@ -223,7 +223,7 @@ def test_keys_without_values_are_no_reason_to_refuse_the_configuration_and_are_t
     ]
 
 
-def test_s_16_devices_for_one_time_need_the_report_in_placement(
+def test_devices_for_one_time_need_the_report_in_placement(
     agent: AgentHere, check, http_placement
 ) -> None:
     result = check(
@@ -235,7 +235,7 @@ def test_s_16_devices_for_one_time_need_the_report_in_placement(
     assert message in result.stdout + result.stderr
 
 
-def test_s_06_s_09_s_10_s_11_s_17_what_no_provider_can_stand_for_is_told_as_by_a_start(
+def test_what_no_provider_can_stand_for_is_told_as_by_a_start(
     agent: AgentHere, check, http_placement
 ) -> None:
     second = {**CARD, "address": "0000:82:03.0", "netdev": "ens2f0"}

@@ -283,7 +283,7 @@ def test_hosts_come_into_aggregates_and_leave_them(agent: AgentHere, cloud: Http
 # --- decommission ---------------------------------------------------------------------------------
 
 
-def test_s_88_a_node_is_decommissioned_and_once_more_it_is_no_error(
+def test_a_node_is_decommissioned_and_once_more_it_is_no_error(
     agent: AgentHere, cloud: HttpPlacement
 ) -> None:
     document = done(agent, "decommission", "R x", "--evacuated", C, "--all-providers")
@@ -310,7 +310,7 @@ def test_s_88_a_node_is_decommissioned_and_once_more_it_is_no_error(
     assert "uuid of the root" in unknown.json["errors"][0]["remedy"]
 
 
-def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(
+def test_a_consumer_that_nobody_named_is_told_and_stays(
     agent: AgentHere, cloud: HttpPlacement
 ) -> None:
     document = done(agent, "decommission", "R x", "--all-providers", code=1)
@@ -329,16 +329,14 @@ def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(
     assert (partly["result"]["deleted"], list(partly["result"]["kept"])) == ([PF0], [R])
 
 
-def test_s_88_whom_the_records_know_need_not_be_named(
-    agent: AgentHere, cloud: HttpPlacement
-) -> None:
+def test_whom_the_records_know_need_not_be_named(agent: AgentHere, cloud: HttpPlacement) -> None:
     with open_store(agent.store) as store:
         write(Records(store), RecordChanges(instances=(instance(uuid=C, node=R, host="host-1"),)))
     document = done(agent, "decommission", "R x", "--all-providers")
     assert (document["result"]["released"], document["result"]["unknown_consumers"]) == ({C: 2}, {})
 
 
-def test_s_88_what_no_journal_knows_is_deleted_only_if_that_is_said(
+def test_what_no_journal_knows_is_deleted_only_if_that_is_said(
     agent: AgentHere, cloud: HttpPlacement
 ) -> None:
     cloud.other.release(C)
@@ -350,7 +348,7 @@ def test_s_88_what_no_journal_knows_is_deleted_only_if_that_is_said(
     assert document["writes"] == []
 
 
-def test_s_88_the_agents_own_node_goes_and_somebody_elses_child_stays(
+def test_the_agents_own_node_goes_and_somebody_elses_child_stays(
     agent: AgentHere, cloud: HttpPlacement
 ) -> None:
     assert agent.run("--once").code == 0

@@ -54,8 +54,7 @@ def test_the_nested_example_is_the_tree_it_draws():
     assert (facts.cpu, facts.memory_mib, facts.disk_gib) == (None, None, None)
     tree = shaped(driver, facts)
     assert {
-        provider.name: provider.parent_uuid and tree.name_of(provider.parent_uuid)
-        for provider in tree.providers()
+        one.name: one.parent_uuid and tree.name_of(one.parent_uuid) for one in tree.providers()
     } == {
         "cn1": None,
         "cn1_NUMA0": "cn1",
@@ -69,9 +68,9 @@ def test_the_nested_example_is_the_tree_it_draws():
         == tree.data("cn1_PF1").inventory
         == {"SRIOV_NET_VF": record(4)}
     )
-    assert {
-        provider.name: set(provider.traits) for provider in tree.providers() if provider.traits
-    } == {"cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}}
+    assert {one.name: set(one.traits) for one in tree.providers() if one.traits} == {
+        "cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}
+    }
 
 
 def test_the_example_with_cpus_on_the_cells_leaves_only_memory_on_the_root():
@@ -255,7 +254,7 @@ def test_guests_with_their_cells_devices_and_origin(host_file):
         (device,),
         Origin(flavor, "p", "u", True),
     )
-    assert [mdev.owner for mdev in facts.mdev[0].mdevs] == [
+    assert [one.owner for one in facts.mdev[0].mdevs] == [
         "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12",
         None,
     ]

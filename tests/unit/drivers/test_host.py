@@ -66,7 +66,7 @@ def test_mediated_devices_and_encryption_that_cannot_be_read_fully_are_named(tre
     tree.link("class/mdev_bus/mtty/subsystem", "../../../class/mtty")
     tree.write("module/kvm_amd/parameters/sev", "Y")
     facts = started(tree.root).facts(CONTEXT.name)
-    assert [parent.provider_name("cn1") for parent in facts.mdev] == ["cn1_mtty_mtty"]
+    assert [one.provider_name("cn1") for one in facts.mdev] == ["cn1_mtty_mtty"]
     assert (facts.encryption.contexts, facts.incomplete) == ({"sev": None}, {})
 
 

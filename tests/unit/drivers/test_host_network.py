@@ -21,7 +21,7 @@ def tree(tmp_path):
 def device(tree: RecordedSysfs, address: str) -> PciDevice:
     reading = pci.read_devices(Sysfs(tree.root))
     assert reading.faults == ()
-    return next(device for device in reading.value if device.address == PciAddress.parse(address))
+    return next(one for one in reading.value if one.address == PciAddress.parse(address))
 
 
 def interface(tree: RecordedSysfs, address: str, name: str, **files: str) -> None:

@@ -44,18 +44,16 @@ def test_devices_with_their_relations_by_address(tree):
 
 def test_virtual_functions_are_in_the_order_of_their_numbers(tree):
     tree.virtual_function("0000:3b:00.0", 10, "0000:3b:01.0")
-    device = next(
-        device for device in pci.read_devices(Sysfs(tree.root)).value if device.address == PF
-    )
+    device = next(one for one in pci.read_devices(Sysfs(tree.root)).value if one.address == PF)
     assert device.virtual_functions == (VF_0, VF_1, PciAddress.parse("0000:3b:01.0"))
 
 
 def test_function_that_could_have_none_is_no_physical_function(tree):
     tree.pci("0000:5e:00.0", vfs=0)
     device = next(
-        device
-        for device in pci.read_devices(Sysfs(tree.root)).value
-        if device.address == PciAddress.parse("0000:5e:00.0")
+        one
+        for one in pci.read_devices(Sysfs(tree.root)).value
+        if one.address == PciAddress.parse("0000:5e:00.0")
     )
     assert not device.is_physical_function
 

@@ -68,6 +68,6 @@ def with_storage(**record: int) -> ProviderTree:
 def contents(tree: ProviderTree) -> dict[str, dict[str, Any]]:
     """Inventories by provider name."""
     return {
-        provider.name: {name: dict(record) for name, record in provider.inventory.items()}
-        for provider in tree.providers()
+        one.name: {name: dict(record) for name, record in one.inventory.items()}
+        for one in tree.providers()
     }

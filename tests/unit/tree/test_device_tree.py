@@ -86,12 +86,12 @@ def used(names: Iterable[str]) -> list[DeviceUse]:
     there = scene.host()
     return [
         DeviceUse(
-            there[name].address,
-            there[name].physical_function or there[name].address,
-            ConsumerUuid(guest(name)),
-            there[name].numa_node,
+            there[one].address,
+            there[one].physical_function or there[one].address,
+            ConsumerUuid(guest(one)),
+            there[one].numa_node,
         )
-        for name in names
+        for one in names
     ]
 
 
@@ -99,13 +99,13 @@ def shape(tree: ProviderTree) -> set[tuple[Any, ...]]:
     """All that a tree says."""
     return {
         (
-            provider.uuid,
-            provider.name,
-            provider.parent_uuid,
-            str(sorted(provider.inventory.items())),
-            frozenset(provider.traits),
+            one.uuid,
+            one.name,
+            one.parent_uuid,
+            str(sorted(one.inventory.items())),
+            frozenset(one.traits),
         )
-        for provider in tree.providers()
+        for one in tree.providers()
     }
 
 
@@ -113,7 +113,7 @@ def shape(tree: ProviderTree) -> set[tuple[Any, ...]]:
 def test_the_same_once_more_changes_nothing(
     values: list[Any], present: list[str], taken: list[str], nested: bool
 ) -> None:
-    world, there = World(), [scene.host()[name] for name in present]
+    world, there = World(), [scene.host()[one] for one in present]
     world.apply(values, scene.host().values())
     for _ in range(2):
         world.apply(values, there, used(taken), nested=nested)
@@ -141,10 +141,10 @@ def test_whatever_was_before_the_tree_is_as_a_fresh_one(
     nested: bool,
 ) -> None:
     """Unless somebody uses something, or one card cannot be told: then the last one stays."""
-    there = [scene.host()[name] for name in now]
+    there = [scene.host()[one] for one in now]
     fresh, world = World(), World()
     fresh.apply(values, there, nested=nested)
-    world.apply(earlier, [scene.host()[name] for name in present], nested=was_nested)
+    world.apply(earlier, [scene.host()[one] for one in present], nested=was_nested)
     world.apply(values, there, nested=nested)
     base = foreign_share(PlacementView(fresh.tree), fresh.journal, ROOT, NODE)
     reported = Reported.of(fresh.tree, ROOT, base.copy(), base, fresh.journal)
@@ -156,12 +156,12 @@ def test_whatever_was_before_the_tree_is_as_a_fresh_one(
     assert left == shape(fresh.tree)
 
 
-@given(objects, devices.map(lambda names: [name for name in names if not name.startswith("F")]))
+@given(objects, devices.map(lambda names: [one for one in names if not one.startswith("F")]))
 def test_nobody_who_has_a_device_loses_its_card(values: list[Any], taken: list[str]) -> None:
     world = World()
     world.apply([{"product_id": "1533"}, {"product_id": "154c"}], scene.host().values())
     world.apply(values, scene.host().values(), used(taken))
-    for name, count in Counter(f"{NODE}_{str(use.card).upper()}" for use in used(taken)).items():
+    for name, count in Counter(f"{NODE}_{str(one.card).upper()}" for one in used(taken)).items():
         assert (
             sum(int(record["total"]) for record in world.tree.provider(name).inventory.values())
             >= count

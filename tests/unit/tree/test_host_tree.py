@@ -67,7 +67,7 @@ def test_which_cpus_are_offered(shared, dedicated, offered):
 def test_totals_of_cpus_in_both_layouts(shared, dedicated, vcpu, pcpu, layout):
     found = contents(shaped(policy=cpus(shared, dedicated, layout=layout)))
     assert found[NAME].get("VCPU", {}).get("total", 0) == vcpu
-    assert sum(inventory.get("PCPU", {}).get("total", 0) for inventory in found.values()) == pcpu
+    assert sum(one.get("PCPU", {}).get("total", 0) for one in found.values()) == pcpu
     assert ("PCPU" in found[NAME]) is (layout == "flat" and pcpu > 0)
 
 
@@ -247,8 +247,8 @@ def test_who_finds_a_flat_root_is_told_of_the_other_layout():
         "the root was found flat and stays flat; [compute] tree_layout = nested would give its 2 "
         "NUMA cells a provider each"
     )
-    one_cell = facts(numa=Topology(FACTS.numa.cells[:1]))
-    assert "its 1 NUMA cell a provider" in layout_hint(one_cell, Policy(), found_with(), ROOT)
+    one = facts(numa=Topology(FACTS.numa.cells[:1]))
+    assert "its 1 NUMA cell a provider" in layout_hint(one, Policy(), found_with(), ROOT)
 
 
 @pytest.mark.parametrize(

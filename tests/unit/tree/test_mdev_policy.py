@@ -54,7 +54,7 @@ def test_a_parent_has_the_type_that_names_it_and_others_the_one_that_names_none(
         MdevType("T2", resource_class="CUSTOM_B", max_per_guest=1),
     )
     assert found == MdevPolicy((first, second))
-    assert [found.type_of(parent) for parent in (GPU, "mtty", OTHER)] == [first, first, second]
+    assert [found.type_of(one) for one in (GPU, "mtty", OTHER)] == [first, first, second]
     assert found.classes == {"VGPU", "CUSTOM_B"}
 
 

@@ -66,9 +66,9 @@ class Host:
         self.removed(tree)
         for name, records in self.driver.items():
             kept = {
-                resource_class: record
-                for resource_class, record in tree.data(name).inventory.items()
-                if resource_class not in DRIVERS or record["total"] > MOST
+                one: record
+                for one, record in tree.data(name).inventory.items()
+                if one not in DRIVERS or record["total"] > MOST
             }
             tree.update_inventory(name, {**kept, **full(records)})
 
@@ -108,9 +108,7 @@ class Host:
         ).target()
         plan = make_plan(self.view, target, KNOWLEDGE, ROOT)
         self.view, self.journal = PlacementView(target.tree), target.journal
-        changes = [
-            operation for operation in plan.operations if not operation.op.startswith("ensure-")
-        ]
+        changes = [one for one in plan.operations if not one.op.startswith("ensure-")]
         return len(changes), len(applied.problems)
 
     def somebody_adds(self, name: str, trait: str) -> None:
@@ -190,7 +188,7 @@ def check(host: Host, misfits: int) -> None:
         {name: one for name, one in each.items() if name in host.driver}
         for each in (host.others, host.given)
     )
-    assert {provider.name for provider in tree.providers()} == {NODE, *host.driver}
+    assert {one.name for one in tree.providers()} == {NODE, *host.driver}
     conflicts = 0
     for name, own in host.driver.items():
         one, entries, theirs = (

@@ -34,11 +34,7 @@ def tree(root=None, **cells):
     for name, uuid in CELLS.items():
         made.new_child(name, ROOT, uuid)
         made.update_inventory(
-            name,
-            {
-                resource_class: amount(total)
-                for resource_class, total in cells.get(name.rsplit("_")[-1], {}).items()
-            },
+            name, {one: amount(total) for one, total in cells.get(name.rsplit("_")[-1], {}).items()}
         )
     return made
 
@@ -54,11 +50,10 @@ def holding(**consumers):
     return {
         globals()[name]: {
             "allocations": {
-                CELLS.get(place, place): {"resources": dict(held)}
-                for place, held in amounts.items()
+                CELLS.get(place, place): {"resources": dict(held)} for place, held in one.items()
             }
         }
-        for name, amounts in consumers.items()
+        for name, one in consumers.items()
     }
 
 
@@ -68,15 +63,15 @@ def held(allocations):
     return {
         consumer: {
             names[uuid]: entry["resources"]
-            for uuid, entry in allocation["allocations"].items()
+            for uuid, entry in one["allocations"].items()
             if entry["resources"]
         }
-        for consumer, allocation in allocations.items()
+        for consumer, one in allocations.items()
     }
 
 
 def reshape_context(policy=DEDICATED, start=True, sharing=None, facts=FACTS, **cells):
-    places = GuestPlaces({globals()[name]: placed_cells for name, placed_cells in cells.items()})
+    places = GuestPlaces({globals()[name]: one for name, one in cells.items()})
     return ReshapeContext(facts, policy, places, sharing or Sharing(), start)
 
 
@@ -129,13 +124,13 @@ def test_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu_wi
 
 def test_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
     before = tree({"VCPU": 8, "MEMORY_MB": 8192, "CUSTOM_MEMORY_PAGE_2048": 4096, "DISK_GB": 100})
-    of_cell = {"VCPU": 4, "MEMORY_MB": 4096, "CUSTOM_MEMORY_PAGE_2048": 2048}
+    each = {"VCPU": 4, "MEMORY_MB": 4096, "CUSTOM_MEMORY_PAGE_2048": 2048}
     known = reshape_context(
         A=(placed(0, shared=2, memory=2048, page=2048), placed(8, shared=1, memory=1024))
     )
     mine = {"VCPU": 3, "MEMORY_MB": 3072, "CUSTOM_MEMORY_PAGE_2048": 2048, "DISK_GB": 10}
     assert moved(
-        tree({"DISK_GB": 100}, NUMA0=of_cell, NUMA8=of_cell), before, known, holding(A={ROOT: mine})
+        tree({"DISK_GB": 100}, NUMA0=each, NUMA8=each), before, known, holding(A={ROOT: mine})
     ) == {
         A: {
             NAME: {"DISK_GB": 10},
@@ -146,13 +141,13 @@ def test_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
 
 
 def test_guests_of_which_nobody_knows_the_cells_are_all_named():
-    of_cell = {"VCPU": 4, "MEMORY_MB": 4096}
+    each = {"VCPU": 4, "MEMORY_MB": 4096}
     allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
     with pytest.raises(
         ReshapeFailed, match=rf"it is unknown which cells have what is used by {B}, {C} \("
     ) as refused:
         move_allocations(
-            NodeTrees(tree(NUMA0=of_cell, NUMA8=of_cell), tree({"VCPU": 8}), ROOT),
+            NodeTrees(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT),
             reshape_context(A=(placed(0, shared=1),), B=()),
             allocations,
         )
@@ -312,7 +307,7 @@ def test_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves_no
 @pytest.mark.parametrize(
     "bounds",
     [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}],
-    ids=lambda limits: next(iter(limits)),
+    ids=lambda one: next(iter(one)),
 )
 def test_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
     shared, before = with_storage(**bounds), with_storage(**bounds)

@@ -57,13 +57,7 @@ def test_the_root_counts_for_a_cell_that_has_no_provider():
 
 
 def test_where_a_unit_is_counted_is_told():
-    assert [provider_name(unit, with_cell(), ROOT) for unit in SEEN] == [
-        NAME,
-        NAME,
-        NAME,
-        CELL,
-        CARD,
-    ]
+    assert [provider_name(one, with_cell(), ROOT) for one in SEEN] == [NAME, NAME, NAME, CELL, CARD]
     assert provider_name(SEEN[3], root_only(), ROOT) == NAME
 
 

@@ -13,7 +13,7 @@ LOADER = (
 
 
 def secure(*values):
-    return LOADER.format("".join(f"<value>{value}</value>" for value in values))
+    return LOADER.format("".join(f"<value>{one}</value>" for one in values))
 
 
 def test_all_that_is_told_is_a_standard_trait():

@@ -334,7 +334,7 @@ def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, n
         FunctionAliases(),
         HOST,
     )
-    assert [found.name for found in read.value] == ["floating"]
+    assert [one.name for one in read.value] == ["floating"]
     assert len(read.faults) == 1
     assert read.faults[0].startswith("guest pinned: ")
     assert what in read.faults[0]
@@ -346,7 +346,7 @@ def test_guests_of_one_uuid_or_none_are_faults():
         FunctionAliases(),
         None,
     )
-    assert [found.name for found in read.value] == ["a"]
+    assert [one.name for one in read.value] == ["a"]
     assert read.faults == (
         "guest b: another has its uuid 7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e02",
         "guest c: 'c' is no uuid",

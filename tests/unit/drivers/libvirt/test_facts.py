@@ -47,16 +47,16 @@ def test_what_a_host_has():
 def test_devices_of_a_parent_name_their_guests():
     [parent] = facts(answers()).mdev
     assert parent.total("nvidia-35") == 16
-    assert {mdev.uuid: mdev.owner for mdev in parent.mdevs}[MDEV] == OWNER
+    assert {one.uuid: one.owner for one in parent.mdevs}[MDEV] == OWNER
 
 
 def test_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
     found = facts(
         answers(
             devices=tuple(
-                device
-                for device in DEVICES
-                if not device.name.startswith("mdev") and device.name != "pci_0000_06_00_0"
+                one
+                for one in DEVICES
+                if not one.name.startswith("mdev") and one.name != "pci_0000_06_00_0"
             )
         )
     )
@@ -100,7 +100,7 @@ def test_consumers_of_mediated_devices_are_known_by_parent():
             ),
         )
     )
-    assert {parent.name: [device.owner for device in parent.mdevs] for parent in found.mdev} == {
+    assert {one.name: [device.owner for device in one.mdevs] for one in found.mdev} == {
         GPU: [a, b],
         other: [b],
     }
@@ -275,7 +275,7 @@ def test_others_of_a_section_stay_when_one_is_set_aside():
         )
     )
     assert len(found.pci) == 6
-    assert [domain.name for domain in found.domains] == ["pinned_guest"]
+    assert [one.name for one in found.domains] == ["pinned_guest"]
     assert found.incomplete["pci"].startswith("device pci_0000_07_00_0: malformed XML")
     assert found.incomplete["domains"].startswith("guest bad: malformed XML")
 

@@ -101,7 +101,7 @@ def twisted(draw: st.DrawFn, text: str) -> str:
     """
     root = ElementTree.fromstring(text)
     for _ in range(draw(st.integers(1, 4))):
-        parents = [element for element in root.iter() if len(element)]
+        parents = [one for one in root.iter() if len(one)]
         if not parents:
             break
         parent = draw(st.sampled_from(parents))
@@ -116,7 +116,7 @@ def twisted(draw: st.DrawFn, text: str) -> str:
             case "double":
                 parent.append(child)
             case "rename":
-                child.tag = draw(st.sampled_from([element.tag for element in root.iter()]))
+                child.tag = draw(st.sampled_from([one.tag for one in root.iter()]))
             case "text":
                 child.text = draw(NASTY)
             case "attribute":

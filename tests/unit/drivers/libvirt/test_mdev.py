@@ -67,20 +67,17 @@ def test_older_libvirts_name_a_device_by_its_uuid_alone_and_newer_ones_write_it(
         xml=mdev(TWO, "T").xml.replace("<type", f"<uuid>{TWO.upper()}</uuid><type"),
     )
     [parent] = read(cuttable(GPU, T=1), old, new).value
-    assert {mdev.uuid for mdev in parent.mdevs} == {ONE, TWO}
+    assert {one.uuid for one in parent.mdevs} == {ONE, TWO}
 
 
 def test_parents_that_are_no_pci_functions_are_called_as_the_kernel_calls_them():
     reading = read(CSS, MATRIX)
     assert reading.faults == ()
-    assert [(parent.bus, parent.name, dict(parent.available)) for parent in reading.value] == [
+    assert [(one.bus, one.name, dict(one.available)) for one in reading.value] == [
         ("css", "0.0.fffe", {"vfio_ccw-io": 1}),
         ("ap", "matrix", {"vfio_ap-passthrough": 65536}),
     ]
-    assert [parent.provider_name("L") for parent in reading.value] == [
-        "L_css_0_0_fffe",
-        "L_ap_matrix",
-    ]
+    assert [one.provider_name("L") for one in reading.value] == ["L_css_0_0_fffe", "L_ap_matrix"]
 
 
 def test_devices_of_a_parent_that_no_bus_has_show_where_they_are():
@@ -106,7 +103,7 @@ def test_devices_of_a_parent_that_no_bus_has_show_where_they_are():
 )
 def test_device_whose_parent_should_be_listed_and_is_not_is_named(path):
     reading = read(cuttable(GPU, T=1), mdev(ONE, "T", path=path))
-    assert [parent.mdevs for parent in reading.value] == [()]
+    assert [one.mdevs for one in reading.value] == [()]
     assert reading.faults == (
         (
             f"device mdev_{ONE.replace('-', '_')}: its parent computer is not among the devices "

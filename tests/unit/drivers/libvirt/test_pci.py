@@ -88,7 +88,7 @@ def test_functions_with_their_relations_by_address():
         ),
         PciDevice(at(WIDE), "1af4", "1001", 0x010000, kernel_driver="virtio-pci"),
     )
-    assert [device.type for device in reading.value] == [
+    assert [one.type for one in reading.value] == [
         "type-PCI",
         "type-PCI",
         "type-PF",
@@ -208,7 +208,7 @@ def test_vital_product_data_that_end_the_capability_set_the_device_aside():
     reading = read(
         pci(PF, more="<capability type='vpd'><name></capability><</name></capability>"), pci(BRIDGE)
     )
-    assert [device.address for device in reading.value] == [at(BRIDGE)]
+    assert [one.address for one in reading.value] == [at(BRIDGE)]
     assert reading.faults[0].startswith("device pci_0000_3b_00_0: malformed XML")
 
 
@@ -244,7 +244,7 @@ def test_vital_product_data_that_end_the_capability_set_the_device_aside():
 )
 def test_function_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, new, what):
     reading = read(pci(BRIDGE), changed(physical(PF, 4, VF_0, cell=0), old, new), virtual(VF_0, PF))
-    assert [device.address for device in reading.value] == [at(BRIDGE), at(VF_0)]
+    assert [one.address for one in reading.value] == [at(BRIDGE), at(VF_0)]
     assert len(reading.faults) == 1
     assert reading.faults[0].startswith(f"device pci_0000_3b_00_0: {what}")
 
@@ -283,13 +283,13 @@ def test_two_thousand_functions_are_read_in_one_pass():
         for slot in range(32)
         for function in range(8)
     ]
-    interfaces = [net(f"eth{number}", function) for number, function in enumerate(functions)]
+    interfaces = [net(f"eth{number}", one) for number, one in enumerate(functions)]
     began = time.process_time()
     assert (
         len(
             read(
                 physical(PF, 2048, *functions[:256]),
-                *(virtual(function, PF, cell=0) for function in functions),
+                *(virtual(one, PF, cell=0) for one in functions),
                 *interfaces,
             ).value
         )

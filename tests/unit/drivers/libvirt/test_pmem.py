@@ -41,12 +41,12 @@ def ndctl(tmp_path, monkeypatch):
 def test_labels_become_resource_classes_with_a_unit_for_each_namespace(ndctl):
     ndctl(json.dumps(LISTED))
     units = read_units(configured_namespaces(["a:ns0|ns1", " b : namespace1.0 "]))
-    assert [(unit.resource_class, unit.identifier, unit.metadata["label"]) for unit in units] == [
+    assert [(one.resource_class, one.identifier, one.metadata["label"]) for one in units] == [
         ("CUSTOM_PMEM_NAMESPACE_A", "ns0", "a"),
         ("CUSTOM_PMEM_NAMESPACE_A", "ns1", "a"),
         ("CUSTOM_PMEM_NAMESPACE_B", "namespace1.0", "b"),
     ]
-    assert [(unit.metadata["size"], unit.metadata["device"]) for unit in units] == [
+    assert [(one.metadata["size"], one.metadata["device"]) for one in units] == [
         ("1073741824", "dax0.0"),
         ("2147483648", "dax0.1"),
         ("4294967296", "pmem1"),
@@ -63,9 +63,9 @@ def test_all_that_is_wrong_with_the_option_is_told_at_once():
         configured_namespaces(["a:ns0", "A:ns2", "ns1", "b:", "c d:ns3", "e:ns4|ns4", "f:n s"])
     told = [error.message for error in caught.value.errors]
     assert len(told) == 6
-    assert sum("is no label with its namespaces" in message for message in told) == 4
-    assert any("the label A is given 2 times" in message for message in told)
-    assert any("the namespace ns4 is given 2 times" in message for message in told)
+    assert sum("is no label with its namespaces" in one for one in told) == 4
+    assert any("the label A is given 2 times" in one for one in told)
+    assert any("the namespace ns4 is given 2 times" in one for one in told)
 
 
 def test_a_namespace_that_the_host_does_not_have_is_an_error_that_says_which_it_has(ndctl):

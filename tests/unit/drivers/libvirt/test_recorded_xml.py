@@ -38,11 +38,11 @@ def devices(name: str) -> list[DeviceAnswer]:
     root = ElementTree.fromstring(text(name))
     return [
         DeviceAnswer(
-            element.findtext("name"),
-            element.findtext("parent"),
-            ElementTree.tostring(element, encoding="unicode"),
+            one.findtext("name"),
+            one.findtext("parent"),
+            ElementTree.tostring(one, encoding="unicode"),
         )
-        for element in (root.findall("device") if root.tag == "devices" else [root])
+        for one in (root.findall("device") if root.tag == "devices" else [root])
     ]
 
 
@@ -82,14 +82,14 @@ def test_all_node_devices_of_a_host(name):
     reading = read_pci(read_node_devices(devices(name)))
     assert (reading.faults, len(reading.value)) == ((), told["pci"])
     physical = {
-        str(device.address): [device.max_virtual_functions, len(device.virtual_functions)]
-        for device in reading.value
-        if device.is_physical_function
+        str(one.address): [one.max_virtual_functions, len(one.virtual_functions)]
+        for one in reading.value
+        if one.is_physical_function
     }
     assert physical == told.get("pfs", {})
-    assert sum(device.is_virtual_function for device in reading.value) == told["vfs"]
-    assert sorted({device.numa_node for device in reading.value} - {None}) == told["numa_nodes"]
-    assert {f"0x{device.vendor_id}/0x{device.product_id}" for device in reading.value} == set(
+    assert sum(one.is_virtual_function for one in reading.value) == told["vfs"]
+    assert sorted({one.numa_node for one in reading.value} - {None}) == told["numa_nodes"]
+    assert {f"0x{one.vendor_id}/0x{one.product_id}" for one in reading.value} == set(
         told["by_product"]
     )
 
@@ -98,14 +98,14 @@ def test_all_node_devices_of_a_host(name):
 def test_one_node_device(name):
     told = FACTS[name]
     nodes = read_node_devices(devices(name))
-    assert [device.kind for device in nodes.by_name.values()] == told["caps"]
+    assert [one.kind for one in nodes.by_name.values()] == told["caps"]
     functions, parents = read_pci(nodes), read_mdevs(nodes, {})
     assert functions.faults == ()
-    assert [_told(function) for function in functions.value] == (
+    assert [_told(one) for one in functions.value] == (
         [_expected(told)] if "pci" in told["caps"] else []
     )
     assert {
-        key: count for parent in parents.value or () for key, count in parent.available.items()
+        key: count for one in parents.value or () for key, count in one.available.items()
     } == told.get("mdev_types", {})
 
 
@@ -118,7 +118,7 @@ def _told(device: PciDevice) -> tuple[Any, ...]:
         device.numa_node,
         device.is_physical_function,
         device.max_virtual_functions,
-        [str(address) for address in device.virtual_functions],
+        [str(one) for one in device.virtual_functions],
         None if device.physical_function is None else str(device.physical_function),
         device.serial_number,
     )

@@ -76,8 +76,8 @@ def test_everything_wrong_with_the_section_is_told_at_once():
                 "none", cpu_mode="custom", images_type="lvm", pmem_namespaces=["a:ns0", "b:ns0"]
             )
         )
-    told = [error.message for error in caught.value.errors]
+    told = [one.message for one in caught.value.errors]
     assert [
-        any(option in message for message in told)
+        any(option in one for one in told)
         for option in ("cpu_models", "images_volume_group", "pmem_namespaces")
     ] == [True] * 3

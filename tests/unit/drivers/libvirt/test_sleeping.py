@@ -36,13 +36,13 @@ def seen(*sleeping: int) -> Topology:
     return Topology(
         tuple(
             Cell(
-                cell.id,
-                cell.cpus - gone,
-                cell.memory_mib,
-                siblings=tuple(core - gone for core in cell.siblings if core - gone),
-                sockets=cell.sockets if cell.cpus - gone else frozenset(),
+                one.id,
+                one.cpus - gone,
+                one.memory_mib,
+                siblings=tuple(core - gone for core in one.siblings if core - gone),
+                sockets=one.sockets if one.cpus - gone else frozenset(),
             )
-            for cell in AWAKE.cells
+            for one in AWAKE.cells
         )
     )
 
@@ -99,7 +99,7 @@ def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
     assert read_topology(tmp_path) is None
     write_topology(tmp_path, AWAKE)
     assert has_same_cores(read_topology(tmp_path), AWAKE)
-    assert [file.name for file in tmp_path.iterdir()] == [FILE]
+    assert [one.name for one in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.mark.parametrize(

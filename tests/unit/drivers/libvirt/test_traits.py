@@ -208,6 +208,6 @@ def test_one_emulator_that_cannot_be_understood_is_set_aside():
     reading = read_emulators(
         {("x86_64", "pc"): "<domainCapabilities>", ("x86_64", "q35"): fixture("emulator.xml")}
     )
-    assert [emulator.architecture for emulator in reading.value] == ["x86_64"]
+    assert [one.architecture for one in reading.value] == ["x86_64"]
     assert len(reading.faults) == 1
     assert reading.faults[0].startswith("domain capabilities of x86_64 pc: malformed XML")

@@ -27,9 +27,7 @@ def capabilities(*guests, arch="x86_64", model="<model>Haswell</model>"):
 
 def guest(arch, machines=MACHINES, domains=("qemu", "kvm")):
     return GUEST.format(
-        arch=arch,
-        machines=machines,
-        domains="".join(f"<domain type='{kind}'/>" for kind in domains),
+        arch=arch, machines=machines, domains="".join(f"<domain type='{one}'/>" for one in domains)
     )
 
 
@@ -38,7 +36,7 @@ def settings(**changes):
 
 
 def models(found):
-    return [ElementTree.fromstring(cpu).findtext("model") for cpu in found.cpus]
+    return [ElementTree.fromstring(one).findtext("model") for one in found.cpus]
 
 
 def test_each_emulator_is_asked_for_its_default_and_the_canonical_machines():
@@ -60,7 +58,7 @@ def test_an_emulator_without_guests_of_the_type_is_not_asked():
         capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))),
         settings(),
     )
-    assert {machine.architecture for machine in found.machines} == {"x86_64"}
+    assert {one.architecture for one in found.machines} == {"x86_64"}
 
 
 def test_the_hosts_cpu_is_expanded_as_libvirt_describes_it():

@@ -50,7 +50,7 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Return the agent's own options as they are registered."""
     # A group hides an option without group that has its name. So ``host`` is registered in a group
     # DEFAULT, where it can be read beside the section [host].
-    ungrouped = [option for option in default.OPTIONS if option is not default.HOST]
+    ungrouped = [option for option in default.OPTIONS if option.dest != default.HOST.dest]
     return [
         (None, ungrouped),
         ("DEFAULT", [default.HOST]),

@@ -6,11 +6,12 @@ from oslo_config import cfg
 
 from agent.cli.options import Options
 from agent.cli.placement_work import finish, placement_work
-from agent.model.names import printable
+from agent.model.names import ProviderUuid, printable
 from agent.placement.allocations.aggregate_host import add_host, remove_host
 from agent.placement.allocations.checks import provider_uuid
 from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
+from agent.placement.client import PlacementClient
 
 
 def add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -28,7 +29,18 @@ def remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AllocationError: there is no such host, no host is in that aggregate, or it cannot be
         written.
     """
-    return _run(conf, options, "aggregate-remove-host", remove_host, ("not in", "taken out of"))
+    return _run(conf, options, "aggregate-remove-host", _remove, ("not in", "taken out of"))
+
+
+def _remove(client: PlacementClient, aggregate: str, *, provider: ProviderUuid) -> bool:
+    if remove_host(client, aggregate, provider=provider):
+        return True
+    if not client.members(aggregate):
+        raise ProviderNotFound(
+            f"no host is in aggregate {aggregate}",
+            "check its uuid: openstack aggregate show displays it",
+        )
+    return False
 
 
 def _run(
@@ -43,11 +55,6 @@ def _run(
     with placement_work(conf, options, name, writes=True) as work:
         host = provider_by(work.client, options.arguments["host"])
         changed = operation(work.client, aggregate, provider=host.uuid)
-        if not changed and operation is remove_host and not work.client.members(aggregate):
-            raise ProviderNotFound(
-                f"no host is in aggregate {aggregate}",
-                "check its uuid: openstack aggregate show displays it",
-            )
         how = f"{'would be' if options.dry_run else 'was'} {done}" if changed else f"is {already}"
         result = {
             "aggregate": aggregate,

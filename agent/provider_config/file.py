@@ -24,7 +24,7 @@ class UnknownKey:
     known: Collection[str]
 
 
-def pruned(document: Document, schema: Part, *, newer: bool) -> tuple[Document, list[UnknownKey]]:
+def prune(document: Document, schema: Part, *, newer: bool) -> tuple[Document, list[UnknownKey]]:
     """Return ``document`` with known keys only, and the keys that were removed.
 
     :param newer: whether the document is written for a newer version of the schema.
@@ -199,7 +199,7 @@ def read_file(content: bytes, file: str) -> ProviderFile:
     version = version_of(document)
     found = ProviderFile(errors=[*document.errors, *([version.error] if version.error else [])])
     if version.readable:
-        known, unknown = pruned(
+        known, unknown = prune(
             _with_providers(document, found), SCHEMA.content, newer=version.newer
         )
         found.warnings += _of_unknown(document, version, unknown)

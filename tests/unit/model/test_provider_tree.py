@@ -101,8 +101,14 @@ def test_enumerations_put_parents_before_their_children_and_children_in_the_orde
     assert tree.get_provider_uuids() == [ROOT, N0, PF0, N1, STORAGE]
     assert tree.get_provider_uuids("N0") == [N0, PF0]
     assert tree.get_provider_uuids_in_tree("PF0") == [ROOT, N0, PF0, N1]
-    assert [one.name for one in tree.providers()] == ["node-a", "N0", "PF0", "N1", "storage"]
-    assert [one.name for one in tree.roots] == ["node-a", "storage"]
+    assert [provider.name for provider in tree.providers()] == [
+        "node-a",
+        "N0",
+        "PF0",
+        "N1",
+        "storage",
+    ]
+    assert [root.name for root in tree.roots] == ["node-a", "storage"]
     assert tree.children("node-a") == [N0, N1]
     assert (tree.root_of("PF0"), tree.depth("PF0"), tree.depth(ROOT), tree.name_of(PF0)) == (
         ROOT,
@@ -295,7 +301,7 @@ def test_a_provider_cannot_move_below_itself(parent):
 def test_a_root_moves_below_another():
     tree = forest()
     tree.reparent("storage", "node-a")
-    assert [one.name for one in tree.roots] == ["node-a"]
+    assert [root.name for root in tree.roots] == ["node-a"]
     assert tree.root_of("storage") == ROOT
 
 
@@ -341,7 +347,7 @@ def test_rows_may_spell_uuids_as_they_like():
 
 def test_rows_add_below_what_is_there_and_leave_the_rest_alone():
     tree = forest()
-    before = {one.uuid: one for one in tree.providers()}
+    before = {provider.uuid: provider for provider in tree.providers()}
     tree.populate_from_iterable([row(FREE_UUID, "VF", PF0)])
     assert tree.data("VF").parent_uuid == PF0
     assert all(tree.provider(uuid) is one for uuid, one in before.items())

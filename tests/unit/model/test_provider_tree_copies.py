@@ -116,7 +116,7 @@ def test_a_subtree_has_one_tree_and_nothing_else():
     sub = tree.subtree("node-a")
     assert sub.get_provider_uuids() == [ROOT, N0, PF0, N1]
     assert not sub.has_sharing_provider("DISK_GB")
-    assert [one.name for one in sub.roots] == ["node-a"]
+    assert [root.name for root in sub.roots] == ["node-a"]
     assert sub.new_root("storage", STORAGE) == STORAGE
 
 

@@ -88,11 +88,11 @@ def sound(tree: ProviderTree) -> None:
         assert one.parent_uuid is None or one.parent_uuid in seen
         assert tree.provider(one.name) is one
         seen.add(uuid_)
-    names = [one.name for one in tree.providers()]
+    names = [provider.name for provider in tree.providers()]
     assert len(seen) == len(set(names)) == len(tree)
     assert not seen & set(names)
-    assert [one.uuid for one in tree.roots] == [
-        one.uuid for one in tree.providers() if one.parent_uuid is None
+    assert [root.uuid for root in tree.roots] == [
+        provider.uuid for provider in tree.providers() if provider.parent_uuid is None
     ]
 
 
@@ -116,20 +116,24 @@ def test_rows_make_the_same_tree_in_any_order(shape, random):
     tree = grown(shape)
     rows = [
         {
-            "uuid": one.uuid,
-            "name": one.name,
-            "generation": one.generation,
-            "parent_provider_uuid": one.parent_uuid,
+            "uuid": provider.uuid,
+            "name": provider.name,
+            "generation": provider.generation,
+            "parent_provider_uuid": provider.parent_uuid,
         }
-        for one in tree.providers()
+        for provider in tree.providers()
     ]
     random.shuffle(rows)
     built = ProviderTree()
     built.populate_from_iterable(rows)
     sound(built)
-    structure = {(one.uuid, one.name, one.generation, one.parent_uuid) for one in tree.providers()}
+    structure = {
+        (provider.uuid, provider.name, provider.generation, provider.parent_uuid)
+        for provider in tree.providers()
+    }
     assert {
-        (one.uuid, one.name, one.generation, one.parent_uuid) for one in built.providers()
+        (provider.uuid, provider.name, provider.generation, provider.parent_uuid)
+        for provider in built.providers()
     } == structure
 
 

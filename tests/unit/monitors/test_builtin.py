@@ -16,7 +16,7 @@ Times = namedtuple("Times", "user nice system idle iowait irq softirq steal gues
 
 
 def figures(monitor):
-    return {one.name: one.value for one in monitor.metrics()}
+    return {metric.name: metric.value for metric in monitor.metrics()}
 
 
 @pytest.mark.parametrize("monitor", [CpuMonitor(), MemoryMonitor()], ids=["cpu", "memory"])

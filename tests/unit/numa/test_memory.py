@@ -30,7 +30,7 @@ def paged(**pools: int) -> HostCell:
 
 def rules(reason) -> list[tuple[int, object, object]]:
     """The misfits of a refused guest: rule, needed, available."""
-    return [(one.rule, one.needed, one.available) for one in reason.misfits.values()]
+    return [(misfit.rule, misfit.needed, misfit.available) for misfit in reason.misfits.values()]
 
 
 # --- memory and shared CPUs -----------------------------------------------------------------------

@@ -125,13 +125,13 @@ def cases(draw: st.DrawFn) -> Case:
     distances = [
         [
             10
-            if one == other
-            else away[min(one, other)][max(one, other)]
+            if number == other
+            else away[min(number, other)][max(number, other)]
             if both
-            else away[one][other]
+            else away[number][other]
             for other in range(width)
         ]
-        for one in range(width)
+        for number in range(width)
     ]
     there = {cell: draw(st.sampled_from((0, 0, 1, 1, 2))) for cell in range(width)}
     return Case(
@@ -147,8 +147,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 def has_room(fits: list[list[bool]], columns: tuple[int, ...]) -> bool:
     return any(
-        all(line[column] for line, column in zip(fits, one, strict=True))
-        for one in permutations(columns)
+        all(line[column] for line, column in zip(fits, permutation, strict=True))
+        for permutation in permutations(columns)
     )
 
 
@@ -181,9 +181,9 @@ def test_cells_of_all_networks_are_found_exactly_if_there_are_some(table):
     fits, order, groups = table
     found = Hitting(fits, order, groups).columns()
     there = [
-        one
-        for one in combinations(order, len(fits))
-        if has_room(fits, one) and all(group & set(one) for group in groups)
+        combination
+        for combination in combinations(order, len(fits))
+        if has_room(fits, combination) and all(group & set(combination) for group in groups)
     ]
     assert (found is not None) == bool(there)
     if found is not None:
@@ -193,7 +193,7 @@ def test_cells_of_all_networks_are_found_exactly_if_there_are_some(table):
 
 
 def test_the_search_for_networks_ends_without_a_no():
-    groups = [frozenset({one, other}) for one in range(8) for other in range(one)]
+    groups = [frozenset({number, other}) for number in range(8) for other in range(number)]
     with pytest.raises(Undecided):
         Hitting([[True] * 8] * 6, range(8), groups, budget=2).columns()
     assert Hitting([[True] * 8] * 6, range(8), groups).columns() is None

@@ -79,7 +79,7 @@ def test_objects_of_one_name_are_alternatives():
     alias = one_of(
         {**NIC, "device_type": "type-PF"}, {**NIC, "product_id": "1572", "device_type": "type-PF"}
     )
-    assert [one.product_id for one in alias.alternatives] == ["154c", "1572"]
+    assert [alternative.product_id for alternative in alias.alternatives] == ["154c", "1572"]
 
 
 def test_where_placement_chooses_a_name_has_one_object():
@@ -179,5 +179,5 @@ def test_all_errors_of_all_values_in_their_order():
 )
 def test_no_json_crashes(values: list[dict[str, Any]], report: bool):
     found, errors = read(*values, report=report)
-    assert all(one.remedy and printable(one.message) == one.message for one in errors)
+    assert all(error.remedy and printable(error.message) == error.message for error in errors)
     assert all(alias.alternatives for alias in found.values())

@@ -86,9 +86,9 @@ def test_what_is_chosen_was_asked_for_and_excludes_nothing_of_itself(
     ]
     random.shuffle(rows)
     free = free_devices(by_address(rows))
-    taken = {one.address for one in rows if one.holder is not None}
+    taken = {row.address for row in rows if row.holder is not None}
     assert all(one.holder is None and one.parent not in taken for one in free)
-    assert {one.parent for one in rows if one.holder is not None} & {
+    assert {row.parent for row in rows if row.holder is not None} & {
         one.address for one in free
     } == set()
     chosen = choose(free, *requests)
@@ -136,7 +136,7 @@ def test_a_device_has_to_have_everything_that_is_asked() -> None:
 
 
 def test_a_device_that_is_gone_is_not_free() -> None:
-    assert free_devices(by_address([replace(one, present=False) for one in gpus(1)])) == []
+    assert free_devices(by_address([replace(gpu, present=False) for gpu in gpus(1)])) == []
 
 
 def test_a_shortage_names_what_was_wanted_and_how_many_there_are() -> None:
@@ -241,12 +241,12 @@ def hosts(draw: st.DrawFn) -> list[DeviceRecord]:
             ),
         ]
     rows += [
-        replace(one, numa_node=draw(st.sampled_from(NODES)))
-        for one in gpus(draw(st.integers(0, 2)))
+        replace(gpu, numa_node=draw(st.sampled_from(NODES)))
+        for gpu in gpus(draw(st.integers(0, 2)))
     ]
     return [
-        replace(one, holder="claim", state="claimed") if draw(st.integers(0, 5)) == 0 else one
-        for one in rows
+        replace(row, holder="claim", state="claimed") if draw(st.integers(0, 5)) == 0 else row
+        for row in rows
     ]
 
 
@@ -520,7 +520,7 @@ def test_what_must_not_be_live_migratable_has_to_say_so() -> None:
     wanted = DeviceRequest("a", 1, {"live_migratable": "false"})
     assert isinstance(choose(gpus(1), wanted), Shortage)
     assert not isinstance(
-        choose([replace(one, tags={"live_migratable": "false"}) for one in gpus(1)], wanted),
+        choose([replace(gpu, tags={"live_migratable": "false"}) for gpu in gpus(1)], wanted),
         Shortage,
     )
     assert not isinstance(choose(gpus(1), DeviceRequest("a", 1)), Shortage)

@@ -12,8 +12,8 @@ MANAGED = "COMPUTE_MANAGED_PCI_DEVICE"
 
 def test_every_device_has_a_group_of_its_own():
     groups = device_groups(ID, 3, Alternative(**IDS))
-    assert [one.suffix for one in groups] == [f"{ID}-0", f"{ID}-1", f"{ID}-2"]
-    assert all(one.resources == {"CUSTOM_PCI_8086_154C": 1} for one in groups)
+    assert [group.suffix for group in groups] == [f"{ID}-0", f"{ID}-1", f"{ID}-2"]
+    assert all(group.resources == {"CUSTOM_PCI_8086_154C": 1} for group in groups)
 
 
 def test_class_and_traits_of_the_alias():
@@ -55,8 +55,8 @@ def test_alias_that_names_no_class_asks_placement_for_nothing():
 
 def test_groups_make_a_query_that_placement_takes():
     groups = [
-        RequestGroup(one.suffix, one.resources, one.required, one.forbidden)
-        for one in device_groups(ID, 11, Alternative(**IDS, live_migratable=False))
+        RequestGroup(group.suffix, group.resources, group.required, group.forbidden)
+        for group in device_groups(ID, 11, Alternative(**IDS, live_migratable=False))
     ]
     query = CandidateQuery(groups, policy="none")
     assert list(query.problems()) == []

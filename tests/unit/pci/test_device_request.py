@@ -27,8 +27,8 @@ ALIASES, _ = aliases(
 
 def asked(text, policy=None, claim=CLAIM):
     return [
-        (one.alias, one.count)
-        for one in device_requests({EXTRA_SPEC: text}, ALIASES, policy, claim)
+        (request.alias, request.count)
+        for request in device_requests({EXTRA_SPEC: text}, ALIASES, policy, claim)
     ]
 
 
@@ -99,15 +99,18 @@ def test_request_has_all_alternatives_and_the_policy_of_its_alias():
 
 def test_policy_of_flavor_or_image_wins_for_all_requests():
     assert {
-        one.policy for one in device_requests({EXTRA_SPEC: "b,a"}, ALIASES, "socket", CLAIM)
+        request.policy for request in device_requests({EXTRA_SPEC: "b,a"}, ALIASES, "socket", CLAIM)
     } == {"socket"}
 
 
 def test_ids_are_uuids_and_the_same_for_the_same_claim_only():
-    ids = [one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)]
-    assert ids == [one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)]
+    ids = [request.id for request in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)]
+    assert ids == [
+        request.id for request in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)
+    ]
     others = [
-        one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM[:-1] + "2")
+        request.id
+        for request in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM[:-1] + "2")
     ]
     assert all(map(is_uuid, ids))
     assert len({*ids, *others}) == 4

@@ -5,7 +5,7 @@ from tests.unit.pci.scene import host, physical, plain, present, virtual
 
 
 def names(devices):
-    return [str(one.address)[5:] for one in devices]
+    return [str(device.address)[5:] for device in devices]
 
 
 def test_devices_come_by_address():

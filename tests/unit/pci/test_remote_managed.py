@@ -95,4 +95,4 @@ def test_every_misfit_is_told():
         {"remote_managed": True, "devname": "ens9"},
         report=False,
     )
-    assert [one.data["place"] for one in misfits(both, present())] == ["#1", "#2"]
+    assert [misfit.data["place"] for misfit in misfits(both, present())] == ["#1", "#2"]

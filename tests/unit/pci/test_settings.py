@@ -64,7 +64,7 @@ def test_errors_of_both_options_are_told_at_once(tmp_path):
         settings(
             tmp_path, device_spec=["{", "{}", '{"one_time_use": "yes"}'], alias=['{"name": "a"}']
         )
-    assert [(one.data["option"], one.data["place"]) for one in caught.value.errors] == [
+    assert [(error.data["option"], error.data["place"]) for error in caught.value.errors] == [
         ("[pci] device_spec", "#1"),
         ("[pci] device_spec", "#3"),
         ("[pci] alias", "#1"),

@@ -34,13 +34,15 @@ def refused(folder: Path, **files: str | bytes) -> tuple[ConfigError, ...]:
 def told(folder: Path, **files: str | bytes) -> list[str]:
     """The same as text, without the folder."""
     errors = refused(folder, **files)
-    assert all(one.remedy and "\n" not in one.message and "\n" not in one.remedy for one in errors)
-    return [str(one).replace(f"{folder}/", "") for one in errors]
+    assert all(
+        error.remedy and "\n" not in error.message and "\n" not in error.remedy for error in errors
+    )
+    return [str(error).replace(f"{folder}/", "") for error in errors]
 
 
 def warned(config: ProviderConfig) -> list[str]:
     """What it is warned of, without the folder."""
-    return [str(one).replace(f"{config.folder}/", "") for one in config.warnings]
+    return [str(warning).replace(f"{config.folder}/", "") for warning in config.warnings]
 
 
 def entry(identification: str, more: str = "traits: {additional: [CUSTOM_A]}") -> str:

@@ -13,7 +13,7 @@ CONFIG = ProviderConfig(
 
 
 def lines(caplog):
-    found = [one.getMessage().partition(":3)")[0] for one in caplog.records]
+    found = [record.getMessage().partition(":3)")[0] for record in caplog.records]
     caplog.clear()
     return found
 

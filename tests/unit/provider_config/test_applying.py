@@ -31,11 +31,11 @@ def entry(by, value, *traits, line=1, **records):
 def applied(*entries, tree=None, made=None, gone=frozenset(), last=None):
     tree = tree or tree_with()
     made = {ROOT: frozenset({"VCPU"}), CHILD: frozenset()} if made is None else made
-    before = {one.uuid: one for one in tree.providers()}
+    before = {provider.uuid: provider for provider in tree.providers()}
     found = apply(
         ProviderConfig(entries=entries), ConfiguredNode(tree, ROOT, made, gone, last or {}), OWNER
     )
-    assert {one.uuid: one for one in tree.providers()} == before, (
+    assert {provider.uuid: provider for provider in tree.providers()} == before, (
         "the tree that was given is left alone"
     )
     return found
@@ -101,7 +101,7 @@ def test_a_class_of_the_node_is_a_conflict_and_nothing_of_the_entry_is_applied()
     assert added(found, ROOT) == ({}, set())
     assert found.tree.provider(ROOT).inventory == {"VCPU": VCPU}
     assert added(found, CHILD) == ({}, {"CUSTOM_G", OWNER}), "another entry is applied all the same"
-    assert [one.message for one in found.problems] == [
+    assert [problem.message for problem in found.problems] == [
         (
             "name c1 (a.yaml:1:3): VCPU of provider c1 is what the node itself has, by its driver "
             "or its devices"
@@ -117,7 +117,7 @@ def test_all_conflicts_of_a_provider_are_told():
 def test_a_provider_of_somebody_else_gets_nothing():
     found = applied(entry("name", "gpu", "CUSTOM_A"), made={ROOT: frozenset()})
     assert added(found, CHILD) == ({}, set())
-    assert [one.data for one in found.problems] == [{"provider": CHILD}]
+    assert [problem.data for problem in found.problems] == [{"provider": CHILD}]
 
 
 def test_a_provider_that_is_gone_is_absent():

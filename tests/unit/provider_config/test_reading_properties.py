@@ -120,20 +120,20 @@ documents = often(
 
 
 def is_sound(config: ProviderConfig) -> None:
-    keys = [one.key for one in config.entries]
+    keys = [entry.key for entry in config.entries]
     assert len(set(keys)) == len(keys)
-    for one in config.entries:
-        assert one.inventories or one.traits
-        assert 1 <= len(one.key.value) <= 200
+    for entry in config.entries:
+        assert entry.inventories or entry.traits
+        assert 1 <= len(entry.key.value) <= 200
         assert (
-            one.key.by == "name"
-            or one.key.is_default
-            or (is_uuid(one.key.value) and one.key.value == one.key.value.lower())
+            entry.key.by == "name"
+            or entry.key.is_default
+            or (is_uuid(entry.key.value) and entry.key.value == entry.key.value.lower())
         )
-        for name, record in one.inventories.items():
+        for name, record in entry.inventories.items():
             assert is_custom(name)
             assert not list(problems(name, record))
-        assert all(map(is_custom, one.traits))
+        assert all(map(is_custom, entry.traits))
 
 
 def is_read_or_refused(*contents: bytes) -> None:
@@ -225,11 +225,11 @@ def test_what_is_right_comes_back_as_it_was_written(
     )
     assert (found.errors, found.warnings) == ([], [])
     read = {
-        one.key.value: (
-            {name: dict(record) for name, record in one.inventories.items()},
-            one.traits,
+        entry.key.value: (
+            {name: dict(record) for name, record in entry.inventories.items()},
+            entry.traits,
         )
-        for one in found.entries
+        for entry in found.entries
     }
     assert read == {
         name: ({one: {**DEFAULTS, **record} for one, record in inventories.items()}, traits)

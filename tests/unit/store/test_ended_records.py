@@ -35,10 +35,10 @@ def test_what_ended_long_ago_goes_and_what_is_open_or_recent_stays(records: Reco
 
 def test_no_row_that_goes_has_all_others_looked_through_for_what_refers_to_it() -> None:
     unpartial = {
-        one.columns[0]
+        index.columns[0]
         for table in METADATA.tables.values()
-        for one in table.indexes
-        if one.dialect_kwargs.get("sqlite_where") is None
+        for index in table.indexes
+        if index.dialect_kwargs.get("sqlite_where") is None
     }
     unindexed = [
         str(key.parent)

@@ -133,7 +133,7 @@ def test_roots_that_share_with_the_node_are_part_of_its_view(store: Store) -> No
     loaded = store.view(ENDPOINT, ROOT)
     assert contents(loaded) == contents(view)
     assert loaded is not None
-    assert [one.name for one in loaded.tree.roots] == ["root", "sharing"]
+    assert [root.name for root in loaded.tree.roots] == ["root", "sharing"]
 
 
 def test_local_resources_are_not_kept(store: Store) -> None:

@@ -103,14 +103,14 @@ def test_of_many_records_the_one_in_conflict_is_named(records: Records) -> None:
         with pytest.raises(RecordConflict, match=r"0000:00:11\.0 was changed by somebody else"):
             write(records, RecordChanges(**{part: tuple(map(grown, devices))}))
     with records.reading() as reading:
-        assert [one.version for one in reading.devices().records] == [
+        assert [record.version for record in reading.devices().records] == [
             2 if one is devices[17] else 1 for one in devices
         ]
 
 
 def test_a_second_holder_is_a_conflict(records: Records) -> None:
     here, guests = node(), [instance(), instance()]
-    claims = [claim(one, here) for one in guests]
+    claims = [claim(guest, here) for guest in guests]
     free, space = device(here), unit(here)
     write(
         records,

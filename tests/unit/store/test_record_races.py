@@ -127,7 +127,7 @@ def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Re
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(work, range(30)))
     with records.reading() as reading:
-        assert [one.failed_builds for one in reading.nodes().records] == [30, 30]
+        assert [record.failed_builds for record in reading.nodes().records] == [30, 30]
 
 
 def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(
@@ -288,7 +288,7 @@ def test_a_node_with_a_thousand_guests_is_loaded_with_as_many_statements_as_one_
     records, crowded, quiet = Records(store), node("n1"), node("n2")
     guests = [instance(host="h1", node=crowded.uuid) for _ in range(1000)]
     alone = instance(host="h1", node=quiet.uuid)
-    claims = *(claim(one, crowded) for one in guests), claim(alone, quiet)
+    claims = *(claim(guest, crowded) for guest in guests), claim(alone, quiet)
     write(records, RecordChanges(nodes=(crowded, quiet), instances=(*guests, alone), claims=claims))
 
     def load(uuid: ProviderUuid, expected: int) -> int:

@@ -29,7 +29,7 @@ from tests.unit.store.record_samples import (
 
 
 def _everything(changes: RecordChanges) -> Sequence[Any]:
-    return [record for one in fields(changes) for record in getattr(changes, one.name)]
+    return [record for field in fields(changes) for record in getattr(changes, field.name)]
 
 
 def _read_back(reading: RecordReader, changes: RecordChanges) -> Sequence[Any]:
@@ -212,21 +212,23 @@ def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
     write(records, RecordChanges(nodes=(present, elsewhere)))
     with records.reading() as reading:
         assert reading.node_named("h1", "n1") == grown(present)
-        assert [one.uuid for one in reading.nodes("h1").records] == [present.uuid]
-        assert {one.uuid for one in reading.nodes().records} == {present.uuid, elsewhere.uuid}
+        assert [record.uuid for record in reading.nodes("h1").records] == [present.uuid]
+        assert {record.uuid for record in reading.nodes().records} == {present.uuid, elsewhere.uuid}
 
 
 def test_consumers_are_told_instances_from_migrations_however_many_they_are(
     records: Records,
 ) -> None:
     guests = [instance() for _ in range(1100)]
-    moves = [migration(one) for one in guests[:3]] + [migration(guests[0], status="done")]
+    moves = [migration(guest) for guest in guests[:3]] + [migration(guests[0], status="done")]
     write(records, RecordChanges(instances=tuple(guests), migrations=tuple(moves)))
     unknown = [ConsumerUuid(samples.new_uuid()) for _ in range(1000)]
     with records.reading() as reading:
-        found = reading.consumers([*(one.uuid for one in guests[1:1051]), *unknown, moves[0].uuid])
-    assert found.instances.keys() == {one.uuid for one in guests[1:1051]}
-    assert found.migrations == {one.uuid: grown(one) for one in moves[:3]}
+        found = reading.consumers(
+            [*(guest.uuid for guest in guests[1:1051]), *unknown, moves[0].uuid]
+        )
+    assert found.instances.keys() == {guest.uuid for guest in guests[1:1051]}
+    assert found.migrations == {move.uuid: grown(move) for move in moves[:3]}
     assert found.unreadable == frozenset()
 
 
@@ -239,7 +241,7 @@ def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
     claims = [
         claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)
     ]
-    moves = [migration(one, source_node=there.uuid, dest_node=here.uuid) for one in guests[:7]]
+    moves = [migration(guest, source_node=there.uuid, dest_node=here.uuid) for guest in guests[:7]]
     devices = [device(on, f"0000:00:{n:02x}.0") for on in (here, there) for n in range(8)]
     write(
         records,
@@ -254,7 +256,7 @@ def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
 
     with records.reading() as reading:
         for page, every, on_here in (
-            (reading.instances, guests, [one for one in guests if one.node == here.uuid]),
+            (reading.instances, guests, [guest for guest in guests if guest.node == here.uuid]),
             (reading.migrations, moves, moves),
             (
                 reading.claims,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from agent.audit.run import AuditOptions
+from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source

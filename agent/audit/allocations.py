@@ -2,7 +2,7 @@
 records, and plan removals.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import os_traits
@@ -14,9 +14,8 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.placement import clock, codes
+from agent.placement import clock
 from agent.placement.client import PlacementClient
-from agent.placement.flush import FlushResult
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
@@ -190,48 +189,6 @@ class NodeAllocations:
         ):
             return True
         return is_beside(allocation, own, [row.uuid for row in client.tree(leftover.node)])
-
-
-def flush_clearing(
-    consumer_records: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], FlushResult]
-) -> FlushResult:
-    """Flush, and write down which evacuations have nothing left here.
-
-    An evacuation justifies one removal only, also if the process ends between the removal and its
-    note. So the consumer generation that guards the removal is written down before: a consumer that
-    still has this generation afterwards was not written.
-    """
-    consumer_records.clear_evacuations(judged.cleared)
-    guards = {one.old.consumer: one.old.generation for one in judged.operations}
-    consumer_records.note_clearing(
-        {
-            uuid: guards[consumer]
-            for consumer, some in judged.used_up.items()
-            if consumer in guards
-            for uuid in some
-        }
-    )
-    # If this raises, the next pass sees by the generations what was done.
-    flushed = flush()
-    done = {
-        one.operation.old.consumer
-        for one in flushed.outcomes
-        if isinstance(one.operation, AllocationOperation) and one.status == "done"
-    }
-    consumer_records.clear_evacuations(
-        {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}
-    )
-    if flushed.outage is None and not any(map(codes.may_be_applied, flushed.errors)):
-        # A later change of these consumers is not this agent's.
-        consumer_records.note_clearing(
-            {
-                uuid: None
-                for consumer, some in judged.used_up.items()
-                if consumer not in done
-                for uuid in some
-            }
-        )
-    return flushed
 
 
 def _may_be_removed(

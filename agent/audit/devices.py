@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
-from agent.model.mirror import REPARENT
+from agent.model.journal import Journal
+from agent.model.mirror import REPARENT, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
@@ -59,6 +60,15 @@ LOG = logging.getLogger(__name__)
 # passes may follow each other at once.
 LEAST_APART = 30.0
 LATER = "it is corrected in a later pass"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTree:
+    """The tree of a node as its driver shapes it, before devices, provider files and merge."""
+
+    base: ProviderTree
+    """The tree from which the driver started: what others own."""
+    desired: ProviderTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,78 +152,124 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDevices:
-    """The devices of one node."""
+class ObservedDevices:
+    """The PCI providers that the devices of a node come to, and the tree that they are put into."""
+
+    providers: DeviceProviders
+    place: ProviderPlace
+
+
+def observe_devices(
+    client: PlacementClient,
+    settings: PciSettings,
+    facts: HostFacts,
+    uses: DeviceUses,
+    driver_tree: DriverTree,
+    place: ProviderPlace,
+) -> ObservedDevices:
+    """Return the PCI providers of a node. Placement is asked for the consumers of shrinking or
+    misplaced ones, which are kept as far as consumers use them.
+
+    ``uses``: which consumer has which device.
+    """
+    reported = Reported.of(
+        place.present, place.root, driver_tree.desired, driver_tree.base, place.journal
+    )
+    if not settings.report:
+        kept = replace(all_kept(reported), errors=tuple(still_reported(reported)))
+        return ObservedDevices(kept, place)
+    if not facts.complete("pci"):
+        return ObservedDevices(all_kept(reported), place)
+    present = PresentDevices.of(facts.pci or ())
+    providers = device_providers_of(match_devices(present, settings.specs), uses.uses, reported)
+    questionable = sorted(
+        {
+            *shrinking(providers, reported),
+            *(() if place.can_move else misplaced(driver_tree.desired, providers, place)),
+        }
+    )
+    if not questionable:
+        return ObservedDevices(providers, place)
+    # Asked each time, because giving back an allocation moves no generation.
+    users = dict(
+        zip(questionable, client.exchange.each(client.consumers, questionable), strict=True)
+    )
+    return ObservedDevices(bounded(providers, reported, users), place)
+
+
+def provider_place(
+    view: PlacementView,
+    journal: Journal,
+    root: ProviderUuid,
+    name: str,
+    policy: Policy,
+    settings: PciSettings,
+    capabilities: ServerCapabilities,
+    uses: DeviceUses,
+    *,
+    adopt: bool,
+) -> ProviderPlace:
+    """Return the tree that the PCI providers of the node ``name`` are put into. ``adopt``: the tree
+    is taken over, like a tree that the journal has nothing of.
+    """
+    return ProviderPlace(
+        view.tree,
+        root,
+        journal,
+        policy.owner_trait,
+        choose_layout(policy, view.tree, root) == "nested",
+        capabilities.offers(REPARENT),
+        settings.report and (adopt or not journal.providers),
+        {device_provider_name(name, card): some for card, some in uses.withheld.items()},
+    )
+
+
+def place_devices(observed: ObservedDevices, driver_tree: DriverTree) -> PlacedDeviceTree:
+    """Return the tree of the driver with the PCI providers of the node. Pure."""
+    tree, providers = driver_tree.desired.copy(), observed.providers
+    placed = put_devices(tree, driver_tree.base, providers, observed.place)
+    return PlacedDeviceTree(
+        tree, providers, observed.place, (*providers.drift, *placed.drift), bool(placed.anew)
+    )
+
+
+def check_devices_at_start(
+    observed: ObservedDevices, settings: PciSettings, facts: HostFacts, uses: DeviceUses, name: str
+) -> None:
+    """Check that an agent may start with the devices of the node ``name``.
+
+    :raises ConfigErrors: every reason why devices cannot be reported as the operator's options say.
+    :raises DevicesGone: the host does not show devices that its guests have. Later this is reported
+        as drift and the devices stay counted.
+    """
+    if observed.providers.errors:
+        raise ConfigErrors(observed.providers.errors)
+    if settings.report and facts.complete("pci"):
+        shown = {device.address for device in facts.pci or ()}
+        if (error := gone(uses.uses, shown, name)) is not None:
+            raise error
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocations:
+    """The allocations of devices of one node."""
 
     placement_state: NodePlacementState
-    root: ProviderUuid
-    settings: PciSettings
-    policy: Policy
     uses: DeviceUses
     """Which consumer has which device."""
     surpluses: Surpluses
     """What guests held in excess in earlier passes."""
 
-    def put(
-        self,
-        client: PlacementClient,
-        base: ProviderTree,
-        desired: ProviderTree,
-        facts: HostFacts,
-        *,
-        start: bool,
-        adopt: bool,
-    ) -> PlacedDeviceTree:
-        """Return ``desired``, derived from ``base``, with the node's devices. ``adopt``: the tree
-        is taken over, like a tree that the journal has nothing of.
-
-        :raises ConfigErrors: at the ``start``: every reason why devices cannot be reported as the
-            operator's options say.
-        :raises DevicesGone: at the ``start``: the host does not show devices that its guests have.
-            Later this is reported as drift and the devices stay counted.
-        """
-        placement_state, present, tree = (
-            self.placement_state,
-            self.placement_state.view.tree,
-            desired.copy(),
-        )
-        nested = choose_layout(self.policy, present, self.root) == "nested"
-        journal, can_move = placement_state.journal, placement_state.capabilities.offers(REPARENT)
-        take_over = self.settings.report and (adopt or not journal.providers)
-        name = tree.name_of(self.root)
-        withheld = {
-            device_provider_name(name, card): one for card, one in self.uses.withheld.items()
-        }
-        place = ProviderPlace(
-            present,
-            self.root,
-            journal,
-            self.policy.owner_trait,
-            nested,
-            can_move,
-            take_over,
-            withheld,
-        )
-        reported = Reported.of(present, self.root, desired, base, placement_state.journal)
-        part = self._part(client, facts, tree, place, reported)
-        if part.errors and start:
-            raise ConfigErrors(part.errors)
-        if start and self.settings.report and facts.complete("pci"):
-            shown = {one.address for one in facts.pci or ()}
-            if (error := gone(self.uses.uses, shown, name)) is not None:
-                raise error
-        placed = put_devices(tree, base, part, place)
-        return PlacedDeviceTree(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
-
     def repair(
-        self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str
+        self, client: PlacementClient, devices: PlacedDeviceTree, target: Target, *, why_not: str
     ) -> AllocationRepair:
         """Return the corrections that the guests' allocations of devices need. ``why_not``: why
         they cannot be made now; empty if they can.
         """
-        if not self.uses.settled or not put.part.providers:
+        if not self.uses.settled or not devices.part.providers:
             return AllocationRepair()
-        count, tree = counted(put.part, target.tree, self.uses), self.placement_state.own_tree()
+        count = counted(devices.part, target.tree, self.uses)
+        tree = self.placement_state.own_tree()
         ours = [
             uuid
             for uuid in tree.get_provider_uuids()
@@ -264,34 +320,3 @@ class NodeDevices:
             ours,
             lowered,
         )
-
-    def _part(
-        self,
-        client: PlacementClient,
-        facts: HostFacts,
-        tree: ProviderTree,
-        place: ProviderPlace,
-        reported: Reported,
-    ) -> DeviceProviders:
-        """Return the PCI providers that the host's devices come to; with shrinking or misplaced
-        ones kept as far as consumers use them.
-        """
-        if not self.settings.report:
-            return replace(all_kept(reported), errors=tuple(still_reported(reported)))
-        if not facts.complete("pci"):
-            return all_kept(reported)
-        present = PresentDevices.of(facts.pci or ())
-        part = device_providers_of(
-            match_devices(present, self.settings.specs), self.uses.uses, reported
-        )
-        asked = {
-            *shrinking(part, reported),
-            *(() if place.can_move else misplaced(tree, part, place)),
-        }
-        if not asked:
-            return part
-        # Asked each time, because giving back an allocation moves no generation.
-        users = dict(
-            zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True)
-        )
-        return bounded(part, reported, users)

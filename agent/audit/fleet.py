@@ -3,15 +3,17 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from agent.audit.node_audit import AuditContext, NodeAudit
-from agent.audit.run import AuditedNode, AuditOptions
+from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
+from agent.audit.deleted_nodes import DeletedNodes
+from agent.audit.leases import FleetLeases
+from agent.audit.node_audit import NodeAudit
 from agent.audit.unchanged_nodes import UnchangedNodes
 from agent.driver.answers import chosen_nodes, managed_nodes
-from agent.driver.interface import LooksAtInstances, MarksNodes, NeedsLease
-from agent.errors import AgentBug, AgentError, DriverError, PlacementError, StandingBy, StoreError
+from agent.driver.interface import LooksAtInstances, MarksNodes
+from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row
@@ -23,10 +25,6 @@ from agent.tree.root_traits import agent_trait
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
-
-# Seconds after which the backend is asked again about a node that it no longer lists and did not
-# delete, in case it is deleted elsewhere meanwhile.
-ASK_AGAIN = 600.0
 
 Progress = Callable[[int], Callable[[str], None]]
 """Takes the number of nodes to audit; returns a function that is called with the name of each node
@@ -52,17 +50,14 @@ class Fleet:
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
-        self._settled = UnchangedNodes(full_audit_interval)
-        # When the backend last said of a node that is no longer managed here that it is not
-        # deleted; in seconds of the monotonic clock, by uuid.
-        self._elsewhere: dict[str, float] = {}
+        self._unchanged = UnchangedNodes(full_audit_interval)
+        self._deleted, self.leases = DeletedNodes(context), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
-        self._leased = context.driver if isinstance(context.driver, NeedsLease) else None
-        if isinstance(context.driver, LooksAtInstances) and context.records is not None:
+        if isinstance(context.driver, LooksAtInstances):
             context.driver.with_instances(context.records.instances)
 
-    def rehearsal(self) -> "Fleet":
+    def dry_run_fleet(self) -> "Fleet":
         """Return a fleet for dry runs beside this one: its assumed changes stay its own and are not
         saved.
         """
@@ -70,6 +65,7 @@ class Fleet:
         context = replace(
             self.context,
             server=Server(served.transport, served.backend, served.storage, keep=False),
+            order=AuditOrder(),
         )
         return Fleet(
             context,
@@ -82,7 +78,7 @@ class Fleet:
 
     def run(
         self,
-        mode: AuditOptions,
+        options: AuditOptions,
         names: Sequence[str] = (),
         progress: Progress | None = None,
         *,
@@ -104,7 +100,7 @@ class Fleet:
             self._hold(dry_run=True)
             nodes = self._pass(
                 client,
-                mode,
+                options,
                 names,
                 progress or (lambda _count: lambda _name: None),
                 errors,
@@ -112,7 +108,7 @@ class Fleet:
             )
         except StandingBy as error:
             self._forget()
-            if self.context.records is not None and not mode.dry_run:
+            if not options.dry_run:
                 self.context.records.usage_step.set_listed_nodes(())
             errors.append(error)
         except AgentError as error:
@@ -129,10 +125,12 @@ class Fleet:
             mode=server.backend,
             endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None,
-            dry_run=mode.dry_run,
+            dry_run=options.dry_run,
             nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
-            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors),
+            errors=tuple(
+                Problem(error.code, error.message, error.remedy, error.fatal) for error in errors
+            ),
             seconds=time.monotonic() - begun,
             notice=self._notice,
         )
@@ -140,7 +138,7 @@ class Fleet:
     def _pass(
         self,
         client: PlacementClient,
-        mode: AuditOptions,
+        options: AuditOptions,
         names: Sequence[str],
         progress: Progress,
         errors: list[AgentError],
@@ -160,19 +158,20 @@ class Fleet:
             context.nodes_deadline,
             refresh=refresh,
         )
-        self._hold(dry_run=mode.dry_run)
+        self._hold(dry_run=options.dry_run)
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
-        rows = self._rows(client, mode, found, chosen)
-        gone = {} if names else self._gone(found, rows or {}, errors)
-        self._keep(found, mode)
-        settled = {} if names else self._as_they_were(chosen, mode, rows)
-        due = {uuid: name for uuid, name in chosen.items() if uuid not in settled}
-        count = progress(len(due) + len(gone))
-        audited = iter(self._audit_all(due, mode, rows, count))
-        nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
-        nodes += self._audit_all(gone, mode, rows, count, gone=True)
-        if context.records is not None and not mode.dry_run:
+        rows = self._rows(client, options, found, chosen)
+        deleted = {} if names else self._deleted.find(found, rows or {}, errors)
+        if not options.dry_run:
+            self.leases.keep(found)
+        unchanged = {} if names else self._unchanged_reports(chosen, options, rows)
+        due = {uuid: name for uuid, name in chosen.items() if uuid not in unchanged}
+        count = progress(len(due) + len(deleted))
+        audited = iter(self._audit_all(due, options, rows, count))
+        nodes = [unchanged[uuid] if uuid in unchanged else next(audited) for uuid in chosen]
+        nodes += self._audit_all(deleted, options, rows, count, deleted=True)
+        if not options.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
             self._tidy(context.records.usage_step)
@@ -199,12 +198,7 @@ class Fleet:
 
         :raises StandingBy: another agent manages them.
         """
-        leases = self.context.records.shared_lease if self.context.records is not None else None
-        if (
-            self._leased is not None
-            and leases is not None
-            and not leases.hold(self._leased.lease(), dry_run=dry_run)
-        ):
+        if self.leases.hold(dry_run=dry_run):
             self._forget()
 
     def _forget(self) -> None:
@@ -212,74 +206,31 @@ class Fleet:
         them meanwhile.
         """
         self._audits.clear()
-        self._settled.keep(())
-        self._elsewhere.clear()
+        self._unchanged.keep(())
+        self._deleted.forget()
 
-    def _keep(self, found: Mapping[str, str], mode: AuditOptions) -> None:
-        """Keep the leases on the nodes that will not be audited, and release those of nodes that
-        left.
-        """
-        records = self.context.records
-        if (
-            records is not None
-            and not mode.dry_run
-            and (self._marks is not None or records.node_leases.has_inherited)
-        ):
-            records.node_leases.keep([ProviderUuid(uuid) for uuid in found])
-
-    def keep_leases(self) -> None:
-        """Renew the leases on the nodes while no audit does.
-
-        :raises StandingBy: another agent has them.
-        :raises StoreError: the store cannot be written.
-        """
-        records = self.context.records
-        if records is not None:
-            records.node_leases.renew()
-            if self._leased is not None:
-                records.shared_lease.hold(self._leased.lease())
-
-    def hand_over(self, successor: "Fleet | None") -> None:
-        """Leave the leases to the fleet that replaces this one on the same host, so that no other
-        agent takes them in between.
-
-        ``successor`` None: it cannot be started yet. The leases stay as they are and expire if it
-        never comes.
-        """
-        mine, its = (
-            self.context.records,
-            successor.context.records if successor is not None else None,
-        )
-        if mine is None:
-            return
-        mine.node_leases.hand_over(its.node_leases if its is not None else None)
-        if successor is None:
-            mine.shared_lease.leave()
-        elif successor._leased is not None:
-            mine.shared_lease.leave(successor._leased.lease())
-
-    def _as_they_were(
-        self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None
+    def _unchanged_reports(
+        self,
+        chosen: Mapping[str, str],
+        options: AuditOptions,
+        rows: Mapping[ProviderUuid, Row] | None,
     ) -> dict[str, NodeReport]:
         """Return the reports of the nodes for which neither the driver nor Placement shows a
         change.
         """
         if self._marks is None:
             return {}
-        self._settled.keep(chosen)
+        self._unchanged.keep(chosen)
         for uuid in self._audits.keys() - chosen.keys():
             del self._audits[uuid]
-        if rows is None or mode.reread or mode.with_usages or mode.adopt:
+        if rows is None or options.reread or options.with_usages or options.adopt:
             return {}
-        found, waiting = (
-            {},
-            self.context.records.usage_step.unpublished_nodes()
-            if self.context.records is not None
-            else frozenset(),
-        )
+        found, waiting = {}, self.context.records.usage_step.unpublished_nodes()
         for uuid, name in chosen.items():
             report = (
-                self._settled.report(uuid, self._marks.mark(name)) if uuid not in waiting else None
+                self._unchanged.report(uuid, self._marks.mark(name))
+                if uuid not in waiting
+                else None
             )
             if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
                 found[uuid] = report
@@ -289,7 +240,7 @@ class Fleet:
         """Report providers that the operator's files name and no node has. Nothing is reported
         until every node was seen, because an unseen node may have them.
         """
-        sighted = [self._audit_of(uuid, name).sighted for uuid, name in found.items()]
+        sighted = [self._audit_of(uuid, name).observer.sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
             names = {provider.name for node in nodes for provider in node.tree.providers()}
@@ -300,7 +251,7 @@ class Fleet:
     def _rows(
         self,
         client: PlacementClient,
-        mode: AuditOptions,
+        options: AuditOptions,
         found: Mapping[str, str],
         chosen: Mapping[str, str],
     ) -> Mapping[ProviderUuid, Row] | None:
@@ -310,14 +261,14 @@ class Fleet:
         :raises PlacementError: Placement is unavailable; found out here, so that it costs one
             request and is reported once.
         """
-        if self.context.records is not None and not mode.dry_run:
+        if not options.dry_run:
             self.context.records.usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
         try:
-            self.context.server.connect(client, ask=mode.reread)
+            self.context.server.connect(client, ask=options.reread)
             return self._listed(client, found, chosen)
         except PlacementError:
             for uuid, name in chosen.items():
-                self._audit_of(uuid, name).count(mode)
+                self._audit_of(uuid, name).count(options)
             raise
 
     def _listed(
@@ -337,70 +288,24 @@ class Fleet:
             row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
         }
 
-    def _gone(
-        self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]
-    ) -> Mapping[str, str]:
-        """Return the roots that are ours, that the driver no longer lists, and that its backend
-        says are deleted.
-
-        Only an explicit answer counts, because a missing node may have moved to another agent. With
-        a driver that marks its nodes, "not deleted" is remembered for a while. A failed call is an
-        error, and ends the questions of this pass.
-        """
-        gone, now, context = {}, time.monotonic(), self.context
-        missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
-        self._elsewhere = {
-            uuid: at
-            for uuid, at in self._elsewhere.items()
-            if uuid in missing and now - at < ASK_AGAIN
-        }
-        for uuid, row in missing.items():
-            if uuid in self._elsewhere or not context.server.storage.journal(row.uuid).owns(
-                row.uuid
-            ):
-                continue
-            try:
-                deleted = context.worker.call(
-                    context.driver.is_node_deleted,
-                    row.name,
-                    deadline=context.facts_deadline,
-                    node=row.name,
-                )
-            except DriverError as error:
-                errors.append(error)
-                break
-            if deleted:
-                gone[uuid] = row.name
-            else:
-                if self._marks is not None:
-                    self._elsewhere[uuid] = now
-                LOG.info(
-                    (
-                        "node %s is not managed here any more, but it is not deleted either; its "
-                        "providers stay"
-                    ),
-                    printable(row.name),
-                )
-        return gone
-
     def _audit_all(
         self,
         nodes: Mapping[str, str],
-        mode: AuditOptions,
+        options: AuditOptions,
         rows: Mapping[ProviderUuid, Row] | None,
         progress: Callable[[str], None],
         *,
-        gone: bool = False,
+        deleted: bool = False,
     ) -> Sequence[NodeReport]:
         """Audit the nodes, the first one alone and the others in parallel; return their reports in
-        the same order.
+        the same order. ``deleted``: the driver says that they were deleted.
         """
-        audits: list[Future[NodeReport]] = []
+        order = self.context.order
 
-        def audit(place: int, uuid: str, name: str) -> NodeReport:
+        def audit(uuid: str, name: str) -> NodeReport:
             """Audit one node; a bug becomes a failed report."""
             try:
-                return audited(place, uuid, name)
+                report = self._audit_one(uuid, name, options, rows, deleted=deleted)
             except AgentError:
                 raise
             except Exception as error:
@@ -408,39 +313,10 @@ class Fleet:
                 # the same.
                 LOG.exception("node %s", printable(name))
                 bug = AgentBug.of(error)
-                return NodeReport(
-                    name,
-                    uuid,
-                    self._driver_name,
-                    "failed",
-                    errors=(Problem(bug.code, bug.message, bug.remedy),),
-                )
-
-        def audited(place: int, uuid: str, name: str) -> NodeReport:
-            """Audit one node, under the lease and with the mark that it has before."""
-            # Before each node, because all of them together may take longer than a lease lasts.
-            self._hold(dry_run=mode.dry_run)
-            one = self._audit_of(uuid, name)
-            # Before the audit, so that a change during the audit is seen in the next pass.
-            mark = self._marks.mark(name) if self._marks is not None else None
-            report = one.run(
-                mode,
-                None if rows is None else _structure(one, rows),
-                gone=gone,
-                earlier=lambda: wait(audits[:place]),
-            )
-            if self._leased is not None:
-                # The agent that has the node now releases it once it sees that the node left its
-                # partition.
-                problems = (
-                    replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code)
-                    for problem in report.errors
-                )
-                report = replace(report, errors=tuple(problems))
-            if gone:
-                self._audits.pop(uuid, None)
-            elif not mode.dry_run and self._marks is not None:
-                self._settled.audited(uuid, mark, report)
+                problem = Problem(bug.code, bug.message, bug.remedy)
+                return NodeReport(name, uuid, self._driver_name, "failed", errors=(problem,))
+            finally:
+                order.end(ProviderUuid(uuid))
             progress(name)
             return report
 
@@ -448,12 +324,44 @@ class Fleet:
         # The first node alone, because the others need not ask again for what it learns about
         # Placement.
         first, rest = items[:1], items[1:]
-        reports = [audit(0, *item) for item in first]
+        reports = [audit(*item) for item in first]
         if rest:
+            order.begin(ProviderUuid(uuid) for uuid, _ in rest)
             with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
-                for place, item in enumerate(rest):
-                    audits.append(pool.submit(audit, place, *item))
-        return [*reports, *(one.result() for one in audits)]
+                audits = [pool.submit(audit, *item) for item in rest]
+            reports += [future.result() for future in audits]
+        return reports
+
+    def _audit_one(
+        self,
+        uuid: str,
+        name: str,
+        options: AuditOptions,
+        rows: Mapping[ProviderUuid, Row] | None,
+        *,
+        deleted: bool,
+    ) -> NodeReport:
+        """Audit one node, under the lease and with the mark that it has before."""
+        # Before each node, because all of them together may take longer than a lease lasts.
+        self._hold(dry_run=options.dry_run)
+        audit = self._audit_of(uuid, name)
+        # Before the audit, so that a change during the audit is seen in the next pass.
+        mark = self._marks.mark(name) if self._marks is not None else None
+        known = None if rows is None else _structure(audit, rows)
+        report = audit.remove(options, known) if deleted else audit.run(options, known)
+        if self.leases.shared is not None:
+            # The agent that has the node now releases it once it sees that the node left its
+            # partition.
+            problems = (
+                replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code)
+                for problem in report.errors
+            )
+            report = replace(report, errors=tuple(problems))
+        if deleted:
+            self._audits.pop(uuid, None)
+        elif not options.dry_run and self._marks is not None:
+            self._unchanged.audited(uuid, mark, report)
+        return report
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)
@@ -465,13 +373,13 @@ class Fleet:
         return known
 
 
-def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:
-    """Return what the list for all nodes says about one: enough for a known node without children,
-    and for a new one.
+def _structure(audit: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:
+    """Return what the list for all nodes says about the node of ``audit``: enough for a known node
+    without children, and for a new one.
 
     None: the node's tree has to be read by itself.
     """
-    row, size = rows.get(one.node.uuid), len(one.placement_state.view.tree)
+    row, size = rows.get(audit.node.uuid), len(audit.placement_state.view.tree)
     if row is not None:
         return [row] if size == 1 else None
     return [] if size == 0 else None

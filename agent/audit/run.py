@@ -1,12 +1,13 @@
-"""Options, state and result of one audit of one node, and the node report built from them."""
+"""The progress of one audit of one node, and the node report built from it."""
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from agent.audit.devices import PlacedDeviceTree
+from agent.audit.context import AuditedNode, AuditOptions
+from agent.audit.plan_step import PlannedAudit
 from agent.errors import (
     AdoptionNeeded,
     AgentError,
@@ -14,7 +15,7 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.facts import HostFacts, Section
+from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import Reshape, SetInventory
@@ -32,9 +33,7 @@ from agent.model.report import (
 )
 from agent.placement.client import PlacementClient
 from agent.placement.flush import FlushResult
-from agent.placement.plan import Plan
 from agent.tracker.claim_usage import provider_usage
-from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
 
@@ -50,10 +49,10 @@ def overcommitted(
     usage ends.
     """
     drift = []
-    for one in flushed.outcomes:
-        operation = one.operation
+    for outcome in flushed.outcomes:
+        operation = outcome.operation
         if (
-            one.status != "done"
+            outcome.status != "done"
             or not isinstance(operation, SetInventory)
             or operation.provider.uuid in held
         ):
@@ -86,73 +85,40 @@ def overcommitted(
     return drift
 
 
-@dataclass(frozen=True, slots=True)
-class AuditOptions:
-    """How to audit."""
-
-    dry_run: bool = False
-    """Plan and report, send nothing."""
-    adopt: bool = False
-    """Take over a tree that another agent or program wrote."""
-    start: bool = False
-    """Reshapes are allowed, as long as the node has not been audited before in this process."""
-    reread: bool = False
-    """Read the whole tree from Placement; trust no saved mirror."""
-    with_usages: bool = False
-    """Ask Placement for the usages that the report shows."""
-    asked: bool = False
-    """The audit was requested, so a refused node is tried again at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedNode:
-    """A node to audit."""
-
-    uuid: ProviderUuid
-    name: str
-    driver: str
-    provisional: bool = False
-    """The uuid was generated for a dry run on a host without an identity."""
-
-
 @dataclass(slots=True)
 class AuditRun:
-    """State of one audit under way."""
+    """The progress of one audit over its attempts, which is reported whatever ends the audit."""
 
     client: PlacementClient
-    mode: AuditOptions
-    earlier: Callable[[], object]
-    """Waits for the audits of other nodes that began before this one."""
+    options: AuditOptions
     attempts: int = 1
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    """Duration of each step, in seconds."""
+    facts: HostFacts | None = None
+    """None until the driver has reported, and of a node that was deleted."""
+    records: NodeView | None = None
+    """What the records of the node show; None until it was counted."""
+    hint: str | None = None
+    repair: AllocationRepair = field(default_factory=AllocationRepair)
+    """Corrections of the allocations of devices in the last attempt."""
+    planned: PlannedAudit | None = None
+    """The last plan; None until an attempt came as far."""
+    tree: ProviderTree = field(default_factory=ProviderTree)
+    """What a dry run shows: the tree that the last plan leads to."""
     outcomes: list[Outcome] = field(default_factory=list)
     """In the order sent, over all attempts."""
     errors: list[AgentError] = field(default_factory=list)
+    """Of the last plan and of its flush, or what ended the audit."""
     drift: list[Drift] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
-    """Duration of each step, in seconds."""
-    tree: ProviderTree = field(default_factory=ProviderTree)
-    owned: frozenset[str] = frozenset()
+    """Of the last plan and of its flush."""
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
-    records: NodeView | None = None
-    """What the records of the node show; None without records."""
+    """The usages of each provider, if Placement was asked for them."""
     forgot: bool = False
     """The server had lost names that were known as confirmed; they had to be confirmed again."""
     tried: set[ConsumerUuid] = field(default_factory=set)
     """Consumers whose allocations could not be removed."""
-    hint: str | None = None
-    incomplete: frozenset[Section] = frozenset()
-    """Sections of the facts that the driver could not read."""
-    misfits: Sequence[AgentError] = ()
-    """Errors of provider files that do not fit the node."""
-    devices: PlacedDeviceTree | None = None
-    """The desired tree with its devices; None until it was shaped."""
-    repair: AllocationRepair = field(default_factory=AllocationRepair)
-    """Corrections of the allocations of devices."""
-    unhealed: str = ""
+    unrepaired: str = ""
     """Why allocations of devices could not be corrected; empty if they could."""
-    judged: bool = False
-    """The audit came as far as a plan, so ``drift`` is complete."""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -163,48 +129,12 @@ class AuditRun:
         finally:
             self.seconds[name] += time.monotonic() - begun
 
-    def counted(self, records: NodeView) -> None:
-        """Take over what the node's records show."""
-        self.records, self.usage = records, records.usage
+    def plan(self, planned: PlannedAudit) -> None:
+        """Take over the plan of an attempt; drift and errors of an earlier attempt are replaced."""
+        self.planned, self.tree = planned, planned.plan.target.tree
+        self.drift, self.errors = list(planned.drift), list(planned.errors)
 
-    def planned(self, plan: Plan, facts: HostFacts | None) -> None:
-        """Set tree, drift and errors from a plan; the results of an earlier attempt are
-        replaced.
-        """
-        shown, self.judged = self.records, True
-        put = self.devices
-        self.drift = [
-            *(shown.drift if shown is not None else ()),
-            *(put.drift if put else ()),
-            *self.repair.drift,
-            *plan.drift,
-        ]
-        self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
-        self.errors = [*self.misfits, *(put.part.errors if put else ())]
-        self.errors += [
-            AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid
-        ]
-        self.errors += plan.target.conflicts
-        if shown is not None:
-            self.errors += [
-                NodeDegraded(
-                    text, "correct or remove the record; until then nothing new is promised"
-                )
-                for text in shown.problems
-            ]
-        if facts is not None:
-            self.errors += [
-                AgentError(
-                    (
-                        f"facts of {printable(facts.name)}: {section} is not complete: "
-                        f"{printable(why)}"
-                    ),
-                    "its last good values stay",
-                )
-                for section, why in sorted(facts.incomplete.items())
-            ]
-
-    def failed(self, error: AgentError) -> None:
+    def fail(self, error: AgentError) -> None:
         """Replace the errors by the error that ended the audit."""
         self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
 
@@ -212,16 +142,18 @@ class AuditRun:
     def has_moved(self) -> bool:
         """Whether every reshape was done; only an audit at the start may send one."""
         return all(
-            one.status == "done" for one in self.outcomes if isinstance(one.operation, Reshape)
+            outcome.status == "done"
+            for outcome in self.outcomes
+            if isinstance(outcome.operation, Reshape)
         )
 
     def state(self) -> NodeState:
         """Return the node's state after an audit that came to its end."""
-        if self.errors or any(one.status in ("failed", "skipped") for one in self.outcomes):
+        if self.errors or any(outcome.status in ("failed", "skipped") for outcome in self.outcomes):
             return "degraded"
         if not self.outcomes:
             return "in-sync"
-        return "pending" if self.mode.dry_run else "changed"
+        return "pending" if self.options.dry_run else "changed"
 
     def report(
         self, node: AuditedNode, state: NodeState, tree: ProviderTree, owned: frozenset[str]
@@ -232,7 +164,8 @@ class AuditRun:
         records as ours; used where no plan was made.
         """
         counts = self.client.exchange.counts
-        shown = self.tree if self.mode.dry_run else tree
+        shown = self.tree if self.options.dry_run else tree
+        planned = self.planned.plan.target.journal.providers if self.planned else {}
         used = self.used or (
             provider_usage(self.records.state, shown) if self.records is not None else {}
         )
@@ -245,18 +178,19 @@ class AuditRun:
             outcomes=tuple(self.outcomes),
             drift=(*self.drift, *_conflicts(self.errors, node)),
             tree=shown,
-            owned=self.owned or owned,
+            owned=frozenset(planned) or owned,
             used=used,
-            usage=self.usage,
+            usage=self.records.usage if self.records is not None else Usage(),
             requests={method: counts.get(method, 0) for method in METHODS},
             seconds=self.seconds,
             errors=tuple(
-                Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors
+                Problem(error.code, error.message, error.remedy, error.fatal)
+                for error in self.errors
             ),
             provisional=node.provisional,
             hint=self.hint,
-            incomplete=self.incomplete,
-            judged=self.judged,
+            incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),
+            judged=self.planned is not None,
         )
 
 

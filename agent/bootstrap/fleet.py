@@ -11,8 +11,8 @@ from threading import Event
 
 from oslo_config import cfg
 
+from agent.audit.context import AuditContext
 from agent.audit.fleet import Fleet
-from agent.audit.node_audit import AuditContext
 from agent.bootstrap.components import STOP_DEADLINE, Components, build_components
 from agent.conf.default import host_name
 from agent.driver.interface import HostContext, TellsOfChanges
@@ -170,10 +170,10 @@ def start_fleet(
             components.policy,
             host_name(conf),
             cancelled,
-            conf.compute.facts_deadline,
-            _freshness(conf, daemon),
             tracker_services,
-            components.provider_config,
+            facts_deadline=conf.compute.facts_deadline,
+            freshness=_freshness(conf, daemon),
+            provider_config=components.provider_config,
             pci=components.pci,
             nodes_deadline=conf.compute.nodes_deadline,
         )

@@ -6,7 +6,7 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.audit.run import AuditOptions
+from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
 from agent.cli.options import Options
 from agent.cli.unknown_options import warn_of_unknown

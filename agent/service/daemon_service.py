@@ -14,7 +14,7 @@ from typing import Any
 from agent.api.errors import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
 from agent.api.service import Audit, Document, LastAudit
-from agent.audit.node_audit import AuditContext
+from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Measurement

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
 
-from agent.audit.run import AuditOptions
+from agent.audit.context import AuditOptions
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code
@@ -179,7 +179,7 @@ class Passes:
             names = [escape(name) for name in request.nodes]
             options = AuditOptions(dry_run=request.dry_run, start=not request.dry_run, asked=True)
             if request.dry_run:
-                return fleet.rehearsal().run(options, names, self._progress)
+                return fleet.dry_run_fleet().run(options, names, self._progress)
             return with_store_state(fleet.run(options, names, self._progress), store, ())
 
         try:

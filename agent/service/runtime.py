@@ -101,7 +101,7 @@ class Runtime:
         def keep(fleet: Fleet) -> None:
             while not done.wait(KEEP_EVERY):
                 try:
-                    fleet.keep_leases()
+                    fleet.leases.renew()
                 except AgentError as error:
                     LOG.debug("leases were not renewed: %s", error)
                 except Exception:
@@ -133,6 +133,7 @@ class Runtime:
                 and successor is not None
                 and host_name(successor.conf) == host_name(self.conf)
             ):
-                fleet.hand_over(successor._fleet)
+                follower = successor._fleet
+                fleet.leases.hand_over(follower.leases if follower is not None else None)
         finally:
             self._closing.close()

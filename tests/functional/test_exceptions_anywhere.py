@@ -21,8 +21,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import agent.audit.attempts
+import agent.audit.driver_report
 import agent.audit.fleet
+import agent.audit.flush_step
 import agent.audit.node_audit
+import agent.audit.observe
+import agent.audit.run
+import agent.audit.shape
 import agent.service.daemon
 from agent.api.metrics import Metrics
 from agent.api.receive_buffer import ReceiveBuffer
@@ -87,7 +93,7 @@ STEPS = {
     "tidying up": Step(UsageStep, "remove_ended_records"),
     "a driver that answers": Step(FileDriver, "nodes"),
     "facts": Step(FileDriver, "facts"),
-    "facts looked at": Step(agent.audit.node_audit, "node_facts"),
+    "facts looked at": Step(agent.audit.driver_report, "node_facts"),
     "a shape": Step(FileDriver, "shape"),
     "what is promised": Step(UsageStep, "audit"),
     "what others promised": Step(UsageStep, "set_listed_nodes"),
@@ -96,13 +102,13 @@ STEPS = {
     "a first look at Placement": Step(Server, "connect"),
     "the mirror": Step(NodePlacementState, "refresh"),
     "a read": Step(PlacementClient, "inventories", by="reread"),
-    "the desired tree": Step(agent.audit.node_audit, "desired_tree"),
-    "the operator's files": Step(agent.audit.node_audit, "put_operators_files"),
-    "the merge": Step(agent.audit.node_audit.Merge, "target"),
-    "the allocations": Step(agent.audit.node_audit.NodeAudit, "_judged"),
+    "the desired tree": Step(agent.audit.observe, "desired_tree"),
+    "the operator's files": Step(agent.audit.shape, "put_operators_files"),
+    "the merge": Step(agent.audit.shape.Merge, "target"),
+    "the allocations": Step(agent.audit.node_audit.NodeAudit, "_observe_allocations"),
     "the plan": Step(agent.audit.node_audit, "make_plan"),
     "writing down what will be ours": Step(NodePlacementState, "intend"),
-    "the flush": Step(agent.audit.node_audit, "flush"),
+    "the flush": Step(agent.audit.flush_step, "flush"),
     "making a provider": Step(PlacementClient, "create_provider"),
     "writing inventories": Step(PlacementClient, "set_inventories"),
     "writing traits": Step(PlacementClient, "set_traits"),
@@ -110,9 +116,9 @@ STEPS = {
     "sending": Step(Exchange, "_send"),
     "an answer": Step(Exchange, "decoded"),
     "what came of it": Step(NodePlacementState, "record"),
-    "over-commitment": Step(agent.audit.node_audit, "overcommitted"),
-    "a state": Step(agent.audit.node_audit.AuditRun, "state"),
-    "a node's report": Step(agent.audit.node_audit.AuditRun, "report"),
+    "over-commitment": Step(agent.audit.attempts, "overcommitted"),
+    "a state": Step(agent.audit.run.AuditRun, "state"),
+    "a node's report": Step(agent.audit.run.AuditRun, "report"),
     "saving the mirror": Step(Store, "save_view"),
     "the journal": Step(Store, "save_journal"),
     "a disk that is looked at": Step(Store, "check_writable"),
@@ -572,7 +578,11 @@ def test_leases_are_kept_after_a_time_that_failed(monkeypatch):
     times, kept = [], threading.Event()
 
     class Fleet:
-        def keep_leases(self) -> None:
+        @property
+        def leases(self) -> "Fleet":
+            return self
+
+        def renew(self) -> None:
             times.append(1)
             if len(times) == 1:
                 raise KeyError("once")

@@ -12,9 +12,8 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
+from agent.audit.context import AuditContext, AuditOptions
 from agent.audit.fleet import Fleet
-from agent.audit.node_audit import AuditContext
-from agent.audit.run import AuditOptions
 from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker
 from agent.model.facts import HostFacts

@@ -9,9 +9,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from agent.audit.context import AuditContext, AuditOptions
 from agent.audit.fleet import Fleet
-from agent.audit.node_audit import AuditContext
-from agent.audit.run import AuditOptions
 from agent.conf import options as agent_options
 from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker

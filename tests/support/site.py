@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent.api.record_views import RecordViews
-from agent.audit.node_audit import AuditContext
+from agent.audit.context import AuditContext
 from agent.driver.interface import Driver
 from agent.driver.worker import DriverWorker
 from agent.model.flavor import Flavor

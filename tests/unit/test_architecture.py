@@ -1,4 +1,6 @@
-"""docs/architecture.md is short, names what is in the code, and has the layers that are checked."""
+"""docs/architecture.md is short and has the layers that are checked; what it and docs/a-pass.md name
+is in the code.
+"""
 
 import configparser
 import re
@@ -9,9 +11,10 @@ from tests.support.child import CHECKOUT
 from tests.support.page_names import code_names, code_paths, imported
 
 PAGE = CHECKOUT / "docs" / "architecture.md"
+A_PASS = CHECKOUT / "docs" / "a-pass.md"
 
 
-@pytest.mark.parametrize("name", code_names(PAGE))
+@pytest.mark.parametrize("name", sorted({*code_names(PAGE), *code_names(A_PASS)}))
 def test_the_code_has_what_the_page_names(name):
     assert imported(name) is not None
 

@@ -129,7 +129,7 @@ def test_every_node_is_audited_within_the_interval_but_not_all_at_once(
 ) -> None:
     now = 0.0
     agent = agent_of(recorded(60), placement, tmp_path)
-    monkeypatch.setattr(agent.start()._settled, "_clock", lambda: now)
+    monkeypatch.setattr(agent.start()._unchanged, "_clock", lambda: now)
     agent.run()
     seen: list[set[str]] = []
     for minute in range(1, 11):

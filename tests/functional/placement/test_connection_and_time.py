@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.audit.run import AuditOptions
+from agent.audit.context import AuditOptions
 from agent.model.names import ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.api.metrics import Metrics
-from agent.audit.run import AuditOptions
+from agent.audit.context import AuditOptions
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
 from agent.placement import retry
@@ -626,7 +626,7 @@ def test_four_conflicts_refuse_the_node(
 ) -> None:
     waits: list[int] = []
     monkeypatch.setattr(
-        "agent.audit.node_audit.conflict_wait",
+        "agent.audit.attempts.conflict_wait",
         lambda attempt, _cancelled: bool(waits.append(attempt)),
     )
     agent = given(HELD_BY_C)

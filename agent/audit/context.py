@@ -1,0 +1,102 @@
+"""What the audits of all nodes of a process share, and what is said to each of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from threading import Condition, Event
+
+from agent.driver.interface import Driver
+from agent.driver.worker import DriverWorker
+from agent.model.names import ProviderUuid
+from agent.pci.settings import PciSettings
+from agent.placement.mirror import Freshness
+from agent.placement.server import Server
+from agent.provider_config.entry import Absences, ProviderConfig
+from agent.tracker.services import TrackerServices
+from agent.tree.policy import Policy
+
+
+class AuditOrder:
+    """The unfinished audits of one pass, in the order of their nodes. Threads share it.
+
+    Nodes of one kind add the same names to Placement. The first audit that needs a name asks for
+    it and creates it, and the later ones wait; so the requests do not depend on which thread runs
+    first.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._unfinished: dict[ProviderUuid, None] = {}
+
+    def begin(self, nodes: Iterable[ProviderUuid]) -> None:
+        """Add the audits of ``nodes`` at the end."""
+        with self._changed:
+            self._unfinished |= dict.fromkeys(nodes)
+
+    def end(self, node: ProviderUuid) -> None:
+        """Remove the audit of ``node``."""
+        with self._changed:
+            self._unfinished.pop(node, None)
+            self._changed.notify_all()
+
+    def wait_for_earlier(self, node: ProviderUuid) -> None:
+        """Wait until no audit before that of ``node`` is unfinished; an audit that is not in the
+        order waits for none.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: node not in self._unfinished or next(iter(self._unfinished)) == node
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditContext:
+    """What the audits of all nodes of a process share."""
+
+    server: Server
+    driver: Driver
+    worker: DriverWorker
+    policy: Policy
+    agent: str
+    """The name that marks the root providers of this agent."""
+    cancelled: Event
+    """Set when the process is to end; interrupts the waits between attempts."""
+    records: TrackerServices
+    facts_deadline: float = 60
+    """Deadline of each call to the driver for one node, in seconds."""
+    freshness: Freshness = field(default_factory=Freshness)
+    provider_config: ProviderConfig = field(default_factory=ProviderConfig)
+    absences: Absences = field(default_factory=Absences)
+    """Tracks which providers of the operator's files no node has."""
+    pci: PciSettings = field(default_factory=PciSettings)
+    nodes_deadline: float = 300
+    """Deadline of the driver's list of nodes, in seconds."""
+    order: AuditOrder = field(default_factory=AuditOrder)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """How to audit."""
+
+    dry_run: bool = False
+    """Plan and report, send nothing."""
+    adopt: bool = False
+    """Take over a tree that another agent or program wrote."""
+    start: bool = False
+    """Reshapes are allowed, as long as the node has not been audited before in this process."""
+    reread: bool = False
+    """Read the whole tree from Placement; trust no saved mirror."""
+    with_usages: bool = False
+    """Ask Placement for the usages that the report shows."""
+    asked: bool = False
+    """The audit was requested, so a refused node is tried again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedNode:
+    """A node to audit."""
+
+    uuid: ProviderUuid
+    name: str
+    driver: str
+    provisional: bool = False
+    """The uuid was generated for a dry run on a host without an identity."""

@@ -1,0 +1,334 @@
+"""The reads of one attempt of an audit: the mirror, the tree of the driver, and what the first
+shape asks for.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agent.audit.context import AuditContext, AuditedNode, AuditOptions
+from agent.audit.devices import (
+    DriverTree,
+    check_devices_at_start,
+    observe_devices,
+    provider_place,
+)
+from agent.audit.reshapes import ReshapeReads
+from agent.audit.run import AuditRun
+from agent.audit.shape import DesiredNode, Observed, desired_node, hints
+from agent.driver.interface import Allocations
+from agent.errors import (
+    DRIVER_FAULT,
+    AdoptionNeeded,
+    PlacementRefused,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+    ReshapeFailed,
+    ReshapeNeeded,
+)
+from agent.model.mirror import ServerCapabilities
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
+from agent.placement import clock
+from agent.placement.answers import Row
+from agent.placement.client import PlacementClient
+from agent.placement.merge import ADOPT, Usages, foreign_share
+from agent.placement.names import added_names, learn_traits
+from agent.placement.node_state import NodePlacementState
+from agent.placement.reshaping import AllocationMove, allocation_move
+from agent.placement.tombstones import without_reappeared
+from agent.provider_config.entry import Key
+from agent.tracker.domains import guest_places
+from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_state import NodeView
+from agent.tracker.reservations import device_uses
+from agent.tree.desired_tree import DriverReport, desired_tree, with_remote_managed_ports
+from agent.tree.device_providers import reserved_of_cards
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.root_traits import other_marks
+
+LOG = logging.getLogger(__name__)
+
+
+class Observer:
+    """Reads what an attempt needs to know of one node."""
+
+    def __init__(
+        self, node: AuditedNode, context: AuditContext, placement_state: NodePlacementState
+    ) -> None:
+        self.node, self.context, self.placement_state = node, context, placement_state
+        # The entries of the operator's files that match a provider here; None until a tree was
+        # seen.
+        self.sighted: frozenset[Key] | None = None
+
+    # --- the mirror -------------------------------------------------------------------------------
+
+    def read_mirror(self, run: AuditRun, rows: Sequence[Row] | None) -> Usages:
+        """Bring the mirror up to date; return the usages of everything that is held until it is
+        free.
+
+        ``rows``: the node's structure in Placement, if it was read already.
+
+        :raises ProviderIdentityConflict: the root has another name.
+        :raises ProviderNameConflict: in a dry run, another provider has the node's name.
+        :raises NodeHeldElsewhere: the root carries another agent's mark.
+        """
+        first, placement_state, server = (
+            run.attempts == 1,
+            self.placement_state,
+            self.context.server,
+        )
+        server.connect(run.client)
+        freshness = replace(self.context.freshness, everything=run.options.reread and first)
+        try:
+            placement_state.refresh(run.client, freshness, rows)
+        except PlacementRefused as error:
+            if error.status in (404, 406):
+                # A missing provider would give an empty list, so the call or its microversion is
+                # missing: check whether the server is too old.
+                server.connect(run.client, ask=True)
+            raise
+        self._check_identity(run.client, run.options)
+        if run.options.adopt:
+            placement_state.adopt()
+        return placement_state.held_usages(run.client)
+
+    def _check_identity(self, client: PlacementClient, options: AuditOptions) -> None:
+        """Check that the root provider is this node: it is never renamed, and no other agent may
+        have it.
+        """
+        tree, node = self.placement_state.view.tree, self.node
+        if tree.exists(node.uuid):
+            if (name := tree.name_of(node.uuid)) != node.name:
+                raise ProviderIdentityConflict(
+                    (
+                        f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
+                        f"node {printable(node.name)!r}"
+                    ),
+                    "rename the provider back, or set [DEFAULT] host to its name",
+                )
+            if not options.adopt:
+                self._check_mark(tree.provider(node.uuid))
+        elif options.dry_run and (holder := client.provider_named(node.name)) is not None:
+            raise ProviderNameConflict(
+                (
+                    f"the name {printable(node.name)!r} of provider {node.uuid} is held by "
+                    f"provider {holder.uuid} in Placement"
+                ),
+                (
+                    f"if this is the same host, write {holder.uuid} into the compute_id file of "
+                    "the store"
+                ),
+            )
+
+    def _check_mark(self, root: Provider) -> None:
+        """Check that the root carries no other agent's mark, except one that the journal records:
+        agents that share a store share the journal, and the lease decides between them.
+        """
+        own = self.placement_state.journal.of(root.uuid).traits
+        marks = other_marks(root.traits, self.context.agent) - own
+        if not marks:
+            return
+        self.context.records.usage_step.stop_claims(self.node.uuid)
+        whose = (
+            f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+        )
+        raise NodeHeldElsewhere(
+            f"the root provider of node {printable(self.node.name)} carries {whose}",
+            (
+                "stop one of the two; this one takes the node over by agent --once --adopt --node "
+                f"{self.node.uuid}, or once that trait is gone"
+            ),
+        )
+
+    def note_reserved(self, records: NodeView, *, dry_run: bool) -> NodeView:
+        """Write to the records what Placement has as reserved of the PCI providers, because
+        operators and device cleaners set it there. Return what the records show then.
+        """
+        if not self.context.pci.report:
+            return records
+        state = self.placement_state
+        seen = reserved_of_cards(state.view.tree, self.node.uuid, state.journal)
+        return self.context.records.usage_step.note_reserved(records, seen, dry_run=dry_run)
+
+    # --- the trees --------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        run: AuditRun,
+        report: DriverReport,
+        records: NodeView,
+        usages: Usages,
+        *,
+        start: bool,
+        reshapes: bool,
+    ) -> Observed:
+        """Have the driver shape its tree, and read what the first shape depends on and asks for.
+
+        ``start``: the agent starts with this audit, so that devices must be as the options say.
+        ``reshapes``: reshapes are allowed that only an agent that starts may do.
+
+        :raises AdoptionNeeded: inventories would move in a tree that is not adopted.
+        :raises ReshapeNeeded: inventories would move, and ``reshapes`` is not set.
+        :raises ConfigErrors: at the start, devices cannot be reported as the options say.
+        """
+        context, state, root = self.context, self.placement_state, self.node.uuid
+        view, journal = state.view, state.journal
+        driver_tree, move = self._driver_tree(run.client, report, records, reshapes=reshapes)
+        run.hint = hints(view, report, root, context.policy, context.pci)
+        uses = device_uses(records.state)
+        name = driver_tree.desired.name_of(root)
+        place = provider_place(
+            view,
+            journal,
+            root,
+            name,
+            context.policy,
+            context.pci,
+            state.capabilities,
+            uses,
+            adopt=run.options.adopt,
+        )
+        devices = observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
+        if start:
+            check_devices_at_start(devices, context.pci, report.facts, uses, name)
+        desired = desired_node(
+            view,
+            journal,
+            report,
+            driver_tree,
+            devices,
+            context.policy,
+            context.provider_config,
+            adopt=run.options.adopt,
+        )
+        self.sighted = desired.files.found
+        capabilities = self._learn_names(run.client, desired)
+        return Observed(
+            report,
+            records,
+            view,
+            journal,
+            usages,
+            uses,
+            driver_tree,
+            move,
+            devices,
+            desired,
+            capabilities,
+        )
+
+    def hold(
+        self, run: AuditRun, observed: Observed, stranded: Mapping[ProviderUuid, frozenset[str]]
+    ) -> Observed:
+        """Hold inventories that consumers go on using although the node no longer has them. Return
+        what was observed with their usages, and with the shape that follows.
+        """
+        self.placement_state.hold(stranded)
+        journal = self.placement_state.journal
+        usages = self.placement_state.held_usages(run.client)
+        devices = replace(observed.devices, place=replace(observed.devices.place, journal=journal))
+        desired = desired_node(
+            observed.view,
+            journal,
+            observed.report,
+            observed.driver_tree,
+            devices,
+            self.context.policy,
+            self.context.provider_config,
+            adopt=run.options.adopt,
+        )
+        return replace(observed, journal=journal, usages=usages, devices=devices, desired=desired)
+
+    def _learn_names(self, client: PlacementClient, desired: DesiredNode) -> ServerCapabilities:
+        """Return the server's capabilities, with the traits that the desired tree adds looked up
+        before planning, so that the plan is exact.
+        """
+        state, context = self.placement_state, self.context
+        traits, classes = added_names(state.view.tree, desired.files.tree)
+        if not state.capabilities.has_confirmed(traits, classes):
+            context.order.wait_for_earlier(self.node.uuid)
+        return context.server.learn(learn_traits(client, state.capabilities, traits, clock.now()))
+
+    def _driver_tree(
+        self, client: PlacementClient, report: DriverReport, records: NodeView, *, reshapes: bool
+    ) -> tuple[DriverTree, AllocationMove | None]:
+        """Return the tree that facts, policy and driver come to, and the move of allocations that
+        it needs.
+        """
+        view, journal, root = (
+            self.placement_state.view,
+            self.placement_state.journal,
+            self.node.uuid,
+        )
+        whole = report.shape_all and view.tree.exists(root)
+        base = (
+            without_reappeared(view.tree.scoped(root), journal)
+            if whole
+            else foreign_share(view, journal, root, self.node.name)
+        )
+        places = guest_places(records.state, report.facts.domains or ())
+        reshape_context = ReshapeContext(report.facts, self.context.policy, places, start=reshapes)
+        try:
+            return DriverTree(base, self._shape(base, report, reshape_context, None)), None
+        except ReshapeNeeded as needed:
+            if view.tree.exists(root) and not journal.adopted:
+                what = (
+                    f"{printable(self.node.name)}: inventory and its allocations would move, but "
+                    "the tree is not adopted"
+                )
+                raise AdoptionNeeded(what, ADOPT) from needed
+            if not reshapes:
+                raise
+            return self._reshaped_tree(client, base, report, reshape_context, needed)
+
+    def _reshaped_tree(
+        self,
+        client: PlacementClient,
+        base: ProviderTree,
+        report: DriverReport,
+        reshape_context: ReshapeContext,
+        needed: ReshapeNeeded,
+    ) -> tuple[DriverTree, AllocationMove | None]:
+        """Return the tree of a node whose allocations have to move, and the move; None if no
+        allocation had to move after all.
+        """
+        reads = ReshapeReads.read(client, self.placement_state, reshape_context)
+        edited = reads.edited()
+        LOG.info("node %s: %s", printable(self.node.name), needed.message)
+        try:
+            desired = self._shape(base, report, reads.reshape_context, edited)
+        except ReshapeNeeded as error:
+            what = (
+                f"driver error: {self.node.driver} asks for a reshape of "
+                f"{printable(self.node.name)} although it was given the allocations"
+            )
+            raise ReshapeFailed(what, DRIVER_FAULT) from error
+        move = allocation_move(reads.before, edited)
+        needless = needed.data.get("only_if_held") and not move.changed
+        return DriverTree(base, desired), None if needless else move
+
+    def _shape(
+        self,
+        base: ProviderTree,
+        report: DriverReport,
+        reshape_context: ReshapeContext,
+        allocations: Allocations | None,
+    ) -> ProviderTree:
+        """Return the tree that facts, policy and driver make of ``base``. ``allocations`` are
+        edited in place.
+        """
+        context, present = self.context, self.placement_state.view.tree
+        offered = context.pci.remote_managed(report.facts)
+        return desired_tree(
+            base,
+            present,
+            self.node.uuid,
+            with_remote_managed_ports(report, offered, present, self.node.uuid),
+            context.policy,
+            self.placement_state.journal,
+            context.agent,
+            reshape_context,
+            allocations,
+        )

@@ -114,7 +114,7 @@ STEPS = {
     "writing traits": Step(PlacementClient, "set_traits"),
     "deleting a provider": Step(PlacementClient, "delete_provider"),
     "sending": Step(Exchange, "_send"),
-    "an answer": Step(Exchange, "decoded"),
+    "an answer": Step(Exchange, "decode"),
     "what came of it": Step(NodePlacementState, "record"),
     "over-commitment": Step(agent.audit.attempts, "overcommitted"),
     "a state": Step(agent.audit.run.AuditRun, "state"),

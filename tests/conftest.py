@@ -28,6 +28,8 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+# First, because xdist reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests that use keystone in one process, because it takes seconds to start."""
     for item in items:

@@ -62,7 +62,9 @@ def agent(
     host: Host, auth: Counting, clock: Clock, keystone_placement: HttpPlacement
 ) -> AgentUnderTest:
     """A host that finds Placement in keystone's catalog, just synchronised."""
-    agent = host(shaped(HAS), placement=keystone_placement, session=Session(auth=auth))
+    agent = host(
+        shaped(HAS), placement=keystone_placement, session=Session(auth=auth), read_timeout=300
+    )
     assert agent.cycle(start=True).state == "changed"
     keystone_placement.clear()
     auth.tokens = 0

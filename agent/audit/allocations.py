@@ -2,7 +2,7 @@
 records, and plan removals.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import os_traits
@@ -22,12 +22,13 @@ from agent.tracker.allocation_drift import allocation_drift, holders_of_other_am
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,
+    Removal,
     is_beside,
     is_used_elsewhere,
     judge_allocations,
     removal_operations,
 )
-from agent.tracker.consumer_records import ConsumerRecords
+from agent.tracker.consumer_records import ConsumerRecords, TreeConsumers
 from agent.tracker.node_state import NodeView
 
 
@@ -52,11 +53,32 @@ class JudgedAllocations:
         pass removes them.
         """
         removals = (
-            () if any(isinstance(one, Reshape) for one in plan.operations) else self.operations
+            ()
+            if any(isinstance(operation, Reshape) for operation in plan.operations)
+            else self.operations
         )
         return replace(
             plan, operations=(*plan.operations, *removals), drift=(*plan.drift, *self.drift)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedRemovals:
+    """The removals that are right by the present allocations of their consumers."""
+
+    removals: Sequence[Removal]
+    found: Mapping[ConsumerUuid, Allocation]
+    """The present allocations."""
+    confirmed: Mapping[ConsumerUuid, Leftover]
+    """Leftovers of evacuations that are removed."""
+    refuted: Mapping[ConsumerUuid, Leftover]
+    """What looked like a leftover and is none, or is gone."""
+
+    def drift(self, own: Collection[ProviderUuid]) -> Iterator[Drift]:
+        """Yield the drift of consumers that stay on the providers ``own``."""
+        for uuid, leftover in self.refuted.items():
+            if uuid in self.found and not self.found[uuid].resources.keys().isdisjoint(own):
+                yield leftover.otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,47 +154,54 @@ class NodeAllocations:
         self.placement_state.reread_allocations(
             client, holders_of_other_amounts(holding, records), "amounts"
         )
-        removals = [one for one in verdicts.removals if one.consumer not in tried]
-        # Read again, because a change that moved no generation may have made the removal
-        # unnecessary.
-        found = self.placement_state.allocations(client, [one.consumer for one in removals])
         own = tree.get_provider_uuids()
-        leftovers = {one.consumer: one.leftover for one in removals if one.leftover is not None}
-        doubtful = {
-            one.uuid: one.clearing for one in records.evacuations if one.clearing is not None
-        }
-        no_leftovers = {
-            uuid: one
-            for uuid, one in leftovers.items()
-            if uuid not in found
-            or _may_be_removed(one, doubtful, found[uuid])
-            or not self._is_leftover(client, found[uuid], own, one)
-        }
-        removals = [one for one in removals if one.consumer not in no_leftovers]
-        told = tuple(
-            one.otherwise
-            for uuid, one in no_leftovers.items()
-            if uuid in found and not found[uuid].resources.keys().isdisjoint(own)
-        )
+        checked = self._check_removals(client, verdicts.removals, records, tried, own)
+        roots = [root.uuid for root in self.placement_state.view.tree.roots]
+        present = replace(holding, consumers=self.placement_state.consumers(client, ours))
         return JudgedAllocations(
-            tuple(
-                removal_operations(
-                    removals, found, own, [one.uuid for one in self.placement_state.view.tree.roots]
-                )
-            ),
+            tuple(removal_operations(checked.removals, checked.found, own, roots)),
             (
                 *verdicts.drift,
-                *told,
-                *allocation_drift(
-                    replace(holding, consumers=self.placement_state.consumers(client, ours)),
-                    records,
-                ),
+                *checked.drift(own),
+                *allocation_drift(present, records),
             ),
-            cleared=verdicts.cleared.union(*(one.evacuations for one in no_leftovers.values())),
-            used_up={
-                uuid: one.evacuations for uuid, one in leftovers.items() if uuid not in no_leftovers
-            },
+            cleared=verdicts.cleared.union(
+                *(leftover.evacuations for leftover in checked.refuted.values())
+            ),
+            used_up={uuid: leftover.evacuations for uuid, leftover in checked.confirmed.items()},
         )
+
+    def _check_removals(
+        self,
+        client: PlacementClient,
+        removals: Iterable[Removal],
+        records: TreeConsumers,
+        tried: Collection[ConsumerUuid],
+        own: Collection[ProviderUuid],
+    ) -> "_CheckedRemovals":
+        """Read the allocations to remove again, because a change that moved no generation may have
+        made a removal unnecessary.
+        """
+        removals = [removal for removal in removals if removal.consumer not in tried]
+        found = self.placement_state.allocations(client, [removal.consumer for removal in removals])
+        doubtful = {
+            evacuation.uuid: evacuation.clearing
+            for evacuation in records.evacuations
+            if evacuation.clearing is not None
+        }
+        confirmed, refuted = dict[ConsumerUuid, Leftover](), dict[ConsumerUuid, Leftover]()
+        for removal in removals:
+            uuid, leftover = removal.consumer, removal.leftover
+            if leftover is None:
+                continue
+            stays = (
+                uuid not in found
+                or _may_be_removed(leftover, doubtful, found[uuid])
+                or not self._is_leftover(client, found[uuid], own, leftover)
+            )
+            (refuted if stays else confirmed)[uuid] = leftover
+        kept = [removal for removal in removals if removal.consumer not in refuted]
+        return _CheckedRemovals(kept, found, confirmed, refuted)
 
     @staticmethod
     def _is_leftover(
@@ -205,11 +234,12 @@ def _may_be_removed(
 
 def _in_turn(tree: ProviderTree) -> frozenset[ProviderUuid]:
     """Return the root and its cells, of which every guest holds something."""
-    roots = [one.uuid for one in tree.roots]
+    roots = [root.uuid for root in tree.roots]
     return frozenset(
-        one.uuid
-        for one in tree.providers()
-        if one.uuid in roots or (one.parent_uuid in roots and os_traits.HW_NUMA_ROOT in one.traits)
+        provider.uuid
+        for provider in tree.providers()
+        if provider.uuid in roots
+        or (provider.parent_uuid in roots and os_traits.HW_NUMA_ROOT in provider.traits)
     )
 
 
@@ -218,8 +248,8 @@ def _offered(tree: ProviderTree, ours: Collection[ProviderUuid]) -> frozenset[st
     tree, sharing ones included.
     """
     having = {True: set[str](), False: set[str]()}
-    for one in tree.providers():
-        having[one.uuid in ours] |= one.inventory.keys()
+    for provider in tree.providers():
+        having[provider.uuid in ours] |= provider.inventory.keys()
     return frozenset(having[True] - having[False])
 
 
@@ -228,4 +258,8 @@ def _running(facts: HostFacts) -> frozenset[ConsumerUuid] | None:
 
     Empty for a driver that never shows guests: then the records decide.
     """
-    return frozenset(one.uuid for one in facts.domains or ()) if facts.complete("domains") else None
+    return (
+        frozenset(guest.uuid for guest in facts.domains or ())
+        if facts.complete("domains")
+        else None
+    )

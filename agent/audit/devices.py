@@ -110,11 +110,11 @@ class Surpluses:
         has seen.
         """
         now, before = self._clock(), self._since
-        self._since = {one: before.get(one, now) for one in seen}
+        self._since = {surplus: before.get(surplus, now) for surplus in seen}
         return frozenset(
-            one
-            for one, since in self._since.items()
-            if one in before and now - since >= LEAST_APART
+            surplus
+            for surplus, since in self._since.items()
+            if surplus in before and now - since >= LEAST_APART
         )
 
 
@@ -122,9 +122,9 @@ def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None
     """Log which instances' allocations of devices were corrected."""
     written = {
         consumer
-        for one in outcomes
-        if one.status == "done" and isinstance(one.operation, Reshape)
-        for consumer in one.operation.allocations
+        for outcome in outcomes
+        if outcome.status == "done" and isinstance(outcome.operation, Reshape)
+        for consumer in outcome.operation.allocations
     }
     if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
         LOG.info("allocations of devices were corrected for instances %s", ", ".join(corrected))
@@ -135,16 +135,16 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
     one.
     """
     if facts.complete("mdev"):
-        there = {name for one in facts.mdev or () for name in one.available} | {
-            mdev.type for one in facts.mdev or () for mdev in one.mdevs
+        there = {name for card in facts.mdev or () for name in card.available} | {
+            mdev.type for card in facts.mdev or () for mdev in card.mdevs
         }
-        if missing := sorted(one.name for one in policy.mdev.types if one.name not in there):
+        if missing := sorted(kind.name for kind in policy.mdev.types if kind.name not in there):
             yield f"no card has {printable(', '.join(missing))} of [devices] enabled_mdev_types"
     if settings.report and facts.complete("pci"):
         left = [
-            str(one.device.address)
-            for one in match_devices(PresentDevices.of(facts.pci or ()), settings.specs)
-            if one.spec.physical_network
+            str(match.device.address)
+            for match in match_devices(PresentDevices.of(facts.pci or ()), settings.specs)
+            if match.spec.physical_network
         ]
         if left:
             named = name_first(left, MANY)
@@ -307,7 +307,7 @@ class DeviceAllocations:
         """Read the allocations to correct and plan their repair."""
         consumers = self.placement_state.consumers(client, ours)
         lowered = self.surpluses.lasting(
-            [one for one in surpluses(count, consumers) if one[0] not in self.uses.busy]
+            [surplus for surplus in surpluses(count, consumers) if surplus[0] not in self.uses.busy]
         )
         allocations = self.placement_state.allocations(
             client, to_correct(count, consumers, lowered)

@@ -99,7 +99,7 @@ def flush_clearing(
     still has this generation afterwards was not written.
     """
     consumer_records.clear_evacuations(judged.cleared)
-    guards = {one.old.consumer: one.old.generation for one in judged.operations}
+    guards = {operation.old.consumer: operation.old.generation for operation in judged.operations}
     consumer_records.note_clearing(
         {
             uuid: guards[consumer]
@@ -111,9 +111,9 @@ def flush_clearing(
     # If this raises, the next pass sees by the generations what was done.
     flushed = flush()
     done = {
-        one.operation.old.consumer
-        for one in flushed.outcomes
-        if isinstance(one.operation, AllocationOperation) and one.status == "done"
+        outcome.operation.old.consumer
+        for outcome in flushed.outcomes
+        if isinstance(outcome.operation, AllocationOperation) and outcome.status == "done"
     }
     consumer_records.clear_evacuations(
         {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}

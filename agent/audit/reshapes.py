@@ -46,7 +46,7 @@ class ReshapeReads:
 
     def edited(self) -> dict[str, dict[str, object]]:
         """Return a new copy of the allocations in the shape that drivers edit."""
-        return {str(uuid): one.as_driver_dict() for uuid, one in self.before.items()}
+        return {str(uuid): allocation.as_driver_dict() for uuid, allocation in self.before.items()}
 
 
 def _sharing(
@@ -64,8 +64,8 @@ def _sharing(
     elsewhere = sorted(
         {
             uuid
-            for one in consumers
-            for uuid, held in one.resources.items()
+            for allocation in consumers
+            for uuid, held in allocation.resources.items()
             if orc.DISK_GB in held and not tree.exists(uuid)
         }
     )

@@ -115,7 +115,7 @@ def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(
             assert drift.code == 2
             assert "unknown-domain" in drift.stdout
             assert "agent guests import" in " ".join(drift.stdout.split())
-            assert "last well" in drift.stdout
+            assert "the last good audit was" in drift.stdout
             (listed,) = agent.run("drift", "--format", "json").json["nodes"]
             assert [
                 (one["kind"], one["consumer"], bool(one["remedy"])) for one in listed["drift"]

@@ -5,6 +5,7 @@ import re
 import falcon
 from falcon import Request, Response
 
+from agent.api.resources.state import health_document
 from agent.api.service import Audit, Service
 from agent.api.wait_limit import WaitLimit
 
@@ -75,7 +76,7 @@ class ReloadResource:
         """Reload the configuration."""
         with self._room.place():
             self._service.reload()
-        response.media = {"status": self._service.status()}
+        response.media = health_document(self._service)
 
 
 def _preferred_wait(request: Request) -> int | None:

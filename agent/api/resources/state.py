@@ -6,7 +6,7 @@ from agent.api.metrics import CONTENT_TYPE, Metrics
 from agent.api.service import Service
 
 
-def _health(service: Service) -> dict[str, str]:
+def health_document(service: Service) -> dict[str, str]:
     """Return the status line, and the state, which is its first word."""
     status = service.status()
     return {"state": status.partition(":")[0], "status": status}
@@ -21,7 +21,7 @@ class HealthResource:
     def on_get(self, _request: Request, response: Response) -> None:
         """Answer 200 if the process works."""
         self._service.check_health()
-        response.media = _health(self._service)
+        response.media = health_document(self._service)
 
 
 class ReadinessResource:
@@ -33,7 +33,7 @@ class ReadinessResource:
     def on_get(self, _request: Request, response: Response) -> None:
         """Answer 200 if every node was audited and is well."""
         self._service.check_readiness()
-        response.media = _health(self._service)
+        response.media = health_document(self._service)
 
 
 class MetricsResource:

@@ -3,6 +3,7 @@ sending the agent elsewhere.
 """
 
 import gzip
+import re
 import socket
 import threading
 import time
@@ -70,6 +71,26 @@ def long(client: socket.socket, _stopped: threading.Event) -> None:
     client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
 
+def request_of(client: socket.socket) -> bytes:
+    """A whole request. Where a part of it were left unread, the end of the connection would be a
+    reset, which may reach the agent before the answer does.
+    """
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += received(client)
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
+    while length and len(body) < int(length[1]):
+        body += received(client)
+    return head + b"\r\n\r\n" + body
+
+
+def received(client: socket.socket) -> bytes:
+    if not (part := client.recv(65536)):
+        raise ConnectionError("the connection ended within the request")
+    return part
+
+
 class Impostor:
     """A server that reads a request and then does as a function says, for each connection."""
 
@@ -88,7 +109,7 @@ class Impostor:
 
     def _answer(self, client: socket.socket) -> None:
         with suppress(OSError), closing(client):
-            self.asked.append(client.recv(65536))
+            self.asked.append(request_of(client))
             self._answering(client, self.stopped)
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ import psutil
 
 from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
+from agent.cli.command import Options, Source
 from agent.cli.configuration import load
-from agent.cli.options import Options, Source
 
 MIB = 1024 * 1024
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from oslo_config import cfg
 
-from agent.api.errors import Forbidden
+from agent.api.problem import Forbidden
 from agent.conf.api import GROUP
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable

@@ -15,10 +15,16 @@ from falcon import Request, Response
 
 from agent.api.access import READS, Access
 from agent.api.description import Description, load
-from agent.api.errors import UnknownMethod, UnknownPath
-from agent.api.metrics import Metrics
-from agent.api.problem import MEDIA_TYPE, plain, problem_of, refusal, status_of
-from agent.api.resources.audits import AuditResource, AuditsResource, AuditWaiter, ReloadResource
+from agent.api.metrics import Metrics, TimedTracker
+from agent.api.problem import (
+    MEDIA_TYPE,
+    UnknownMethod,
+    UnknownPath,
+    plain,
+    problem_of,
+    refusal,
+    status_of,
+)
 from agent.api.resources.devices import (
     CleanedDeviceResource,
     DeviceClaimResource,
@@ -28,24 +34,29 @@ from agent.api.resources.devices import (
 )
 from agent.api.resources.guests import GuestImportsResource, GuestResource, GuestsResource
 from agent.api.resources.instances import (
+    STEPS,
     AllocationResource,
     ClaimResource,
     ClaimsResource,
+    DroppedHalfResource,
     InstanceResource,
     InstancesResource,
-)
-from agent.api.resources.moves import (
-    STEPS,
-    DroppedHalfResource,
     MigrationsResource,
     MoveResource,
     MovesResource,
     MoveStepResource,
 )
 from agent.api.resources.nodes import BuildsResource, NodeResource, NodesResource, TreeResource
-from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
+from agent.api.resources.state import (
+    AuditResource,
+    AuditsResource,
+    AuditWaiter,
+    HealthResource,
+    MetricsResource,
+    ReadinessResource,
+    ReloadResource,
+)
 from agent.api.service import Service
-from agent.api.timed_tracker import TimedTracker
 from agent.api.validation import Validation
 from agent.api.wait_limit import WaitLimit
 from agent.errors import AgentBug, AgentError

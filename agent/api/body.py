@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agent.api.errors import NotJson, TooManyValues
+from agent.api.problem import NotJson, TooManyValues
 from agent.model.names import printable
 
 # More values than any request needs cost time and memory, however small each of them is.

@@ -11,8 +11,8 @@ from jsonschema.exceptions import ValidationError
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from agent.model.json_schema import Validator
 from agent.model.names import printable
+from agent.yaml_files.schema import Validator
 
 BASE = "urn:compute-node-agent:openapi"
 LONGEST = 200

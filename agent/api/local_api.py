@@ -1,19 +1,26 @@
-"""The running API: its socket, its server, and the listener for metrics."""
+"""The running API: its socket, its server, and a TCP listener for metrics and health alone, for
+clients that cannot reach the socket.
+"""
 
 import logging
+import socket
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
+import falcon
 from oslo_config import cfg
 
 from agent.api.access import Access, group_id
-from agent.api.address import metrics_address
-from agent.api.application import application
+from agent.api.application import RequestLog, application, handle_errors
+from agent.api.connection import LocalConnection
 from agent.api.metrics import Metrics
 from agent.api.node_figures import NodeFigures
+from agent.api.problem import ListenerUnusable
+from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.server import GRACE, WORKERS, LocalServer
 from agent.api.service import Service
-from agent.api.socket_file import SocketFile
+from agent.api.socket_file import METRICS_OPTION, Address, SocketFile, metrics_address
 from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)
@@ -60,7 +67,7 @@ class LocalApi:
         :raises ListenerUnusable: the agent cannot listen there.
         """
         if self._address is not None:
-            from agent.api.metrics_listener import metrics_server
+            from agent.api.local_api import metrics_server
 
             self._figures = metrics_server(self._address, self._service, self.metrics)
             self._figures.prepare()
@@ -117,3 +124,64 @@ class LocalApi:
         """Wait for the end that :meth:`stop` began, for a limited time."""
         if self._ending is not None:
             self._ending.join(2 * GRACE)
+
+
+# Threads; few clients read metrics.
+METRICS_WORKERS = 2
+BACKLOG = 64
+
+
+class TcpConnection(LocalConnection):
+    """A TCP connection."""
+
+    @staticmethod
+    def peer_of(connection: socket.socket) -> str:
+        """Return the client's address as text."""
+        host, port, *_ = connection.getpeername()
+        return f"{host} port {port}"
+
+
+def metrics_server(address: Address, service: Service, metrics: Metrics) -> LocalServer:
+    """Return the server, listening but not serving yet.
+
+    :raises ListenerUnusable: the agent cannot listen at the address.
+    """
+    return LocalServer(
+        _listen(address),
+        _application(service, metrics),
+        workers=METRICS_WORKERS,
+        connections=TcpConnection,
+    )
+
+
+def _listen(address: Address) -> socket.socket:
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in address[0] else socket.AF_INET,
+        socket.SOCK_STREAM | socket.SOCK_CLOEXEC,
+    )
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        where = (
+            f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+        )
+        raise ListenerUnusable(
+            f"{METRICS_OPTION} = {where}: the agent cannot listen there: {error.strerror}",
+            "give an address of this host and a free port, or remove it",
+        ) from error
+    return listening
+
+
+def _application(service: Service, metrics: Metrics) -> "falcon.App[Any, Any]":
+    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics)])
+    handle_errors(app)
+    for path, resource in {
+        "/metrics": MetricsResource(metrics),
+        "/healthz": HealthResource(service),
+        "/readyz": ReadinessResource(service),
+    }.items():
+        app.add_route(path, resource)
+    return app

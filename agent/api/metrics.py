@@ -1,7 +1,10 @@
-"""The agent's metrics for Prometheus."""
+"""The agent's metrics for Prometheus, and the tracker as the API calls it: every operation is
+timed, every refusal is counted.
+"""
 
 import time
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Literal, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,8 +19,11 @@ from prometheus_client import (
 )
 from prometheus_client.registry import Collector
 
+from agent.api.service import Service
 from agent.driver.worker import Outcome
+from agent.errors import AgentError
 from agent.model.report import METHODS, STEPS, WELL, NodeState, Report
+from agent.tracker.tracker import Tracker
 from agent.version import agent_version
 
 PREFIX = "compute_node_agent"
@@ -215,3 +221,27 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+Answer = TypeVar("Answer")
+
+
+class TimedTracker:
+    """Runs operations of the tracker, and counts them in the metrics. Threads may share it."""
+
+    def __init__(self, service: Service, metrics: Metrics) -> None:
+        self._service, self._metrics = service, metrics
+
+    def run(self, operation: TrackerOperation, work: Callable[[Tracker], Answer]) -> Answer:
+        """Call ``work`` with the tracker, and return its result.
+
+        :raises AgentError: there is no tracker now, or it refuses.
+        """
+        begun, refusal = time.monotonic(), ""
+        try:
+            return work(self._service.tracker())
+        except AgentError as error:
+            refusal = error.code
+            raise
+        finally:
+            self._metrics.count_operation(operation, refusal, time.monotonic() - begun)

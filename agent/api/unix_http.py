@@ -5,7 +5,7 @@ import socket
 import struct
 from pathlib import Path
 
-from agent.api.address import address
+from agent.api.socket_file import address
 
 _TIMEVAL = struct.Struct("@ll")
 

@@ -9,7 +9,7 @@ from falcon import Request, Response
 
 from agent.api.body import decode
 from agent.api.description import JSON, MOST_FAULTS, ApiOperation, Description, Parameters, pointer
-from agent.api.errors import (
+from agent.api.problem import (
     Fault,
     InvalidApiRequest,
     Place,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
-from agent.api.errors import Busy
+from agent.api.problem import Busy
 from agent.deadline import left
 
 

@@ -10,7 +10,7 @@ from agent.model.names import ProviderUuid
 from agent.pci.settings import PciSettings
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
-from agent.provider_config.entry import Absences, ProviderConfig
+from agent.provider_config.applying import Absences, ProviderConfig
 from agent.tracker.services import TrackerServices
 from agent.tree.policy import Policy
 

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
-from agent.model.journal import Journal
-from agent.model.mirror import REPARENT, PlacementView, ServerCapabilities
+from agent.model.mirror import REPARENT, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, Outcome
-from agent.pci.matching import PresentDevices, match_devices
-from agent.pci.settings import PciSettings
+from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.placement.client import PlacementClient
 from agent.placement.merge import ADOPT, Target
 from agent.placement.merge_inputs import MergeInputs
@@ -37,7 +35,6 @@ from agent.tree.allocation_repair import (
     unknown_shares,
     wrong_owners,
 )
-from agent.tree.device_names import device_provider_name
 from agent.tree.device_providers import (
     MANY,
     DeviceProviders,
@@ -50,9 +47,9 @@ from agent.tree.device_providers import (
     still_reported,
 )
 from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
-from agent.tree.device_uses import DeviceUses
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
+from agent.tree.reported_cards import DeviceUses, device_provider_name
 
 LOG = logging.getLogger(__name__)
 

@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
-from agent.audit.deleted_nodes import DeletedNodes
-from agent.audit.leases import FleetLeases
+from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes
 from agent.audit.node_audit import NodeAudit
-from agent.audit.unchanged_nodes import UnchangedNodes
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
@@ -21,7 +19,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.usage_step import UsageStep
-from agent.tree.root_traits import agent_trait
+from agent.tree.desired_tree import agent_trait
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from agent.audit.allocations import JudgedAllocations, NodeAllocations
 from agent.audit.attempts import Attempts
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import LATER, DeviceAllocations, Surpluses
-from agent.audit.driver_report import read_driver_report
-from agent.audit.node_usage import NodeUsage
+from agent.audit.node_usage import NodeUsage, read_driver_report
 from agent.audit.observe import Observer
 from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
 from agent.audit.run import AuditRun

@@ -1,10 +1,25 @@
-"""The usage step of one node: its records reconciled with the driver report."""
+"""What the driver reports of one node, read in the driver's worker with deadlines, and the usage
+step that reconciles the node's records with this report.
+"""
 
-from agent.audit.context import AuditContext, AuditOptions
+from functools import partial
+
+from agent.audit.context import AuditContext, AuditedNode, AuditOptions
+from agent.driver.answers import node_capabilities, node_facts
+from agent.driver.interface import (
+    Allocations,
+    ReportsCapabilities,
+    ShapesTree,
+    UpdatesProviderTree,
+)
+from agent.errors import AgentError, DriverError, ProviderNameConflict
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider import ProviderExists
+from agent.model.provider_tree import ProviderTree
 from agent.placement.node_state import NodePlacementState
 from agent.tracker.node_state import NodeView
+from agent.tree.desired_tree import DriverReport
 
 
 class NodeUsage:
@@ -55,3 +70,68 @@ class NodeUsage:
         if not options.dry_run:
             self._context.records.usage_step.mark_deleted(self._node)
         return False
+
+
+def read_driver_report(
+    context: AuditContext, node: AuditedNode, placement_state: NodePlacementState
+) -> DriverReport:
+    """Return the facts and capabilities of ``node``, and the driver's function that shapes its
+    tree.
+
+    ``placement_state`` explains an error of that function: whose provider is in its way.
+
+    :raises DriverError: the driver failed, or its answer is not usable.
+    """
+    driver, worker = context.driver, context.worker
+    asked = worker, node.driver, node.name, context.facts_deadline
+    call = partial(worker.call, deadline=context.facts_deadline, node=node.name)
+    facts = node_facts(driver, *asked)
+    capabilities = (
+        node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
+    )
+
+    def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
+        try:
+            if isinstance(driver, UpdatesProviderTree):
+                call(driver.update_provider_tree, tree, node.name, allocations)
+            elif isinstance(driver, ShapesTree):
+                call(driver.shape, tree, facts, allocations)
+        except DriverError as error:
+            raise _explained(error, node, placement_state) from error
+
+    return DriverReport(
+        facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree)
+    )
+
+
+def _explained(
+    error: DriverError, node: AuditedNode, placement_state: NodePlacementState
+) -> AgentError:
+    """Return a clearer error for a driver that failed to shape its tree, if the cause is known."""
+    cause = error.__cause__
+    if not isinstance(cause, ProviderExists):
+        return error
+    name, there = printable(cause.name), cause.there
+    theirs = (
+        there is not None
+        and placement_state.view.tree.exists(there.uuid)
+        and not placement_state.journal.owns(there.uuid)
+    )
+    if there is not None and there.name == cause.name and theirs:
+        return ProviderNameConflict(
+            (
+                f"{node.driver} makes provider {name!r}, but provider {there.uuid}, which is "
+                "somebody else's, has that name in the tree"
+            ),
+            (
+                "delete or rename that provider; a driver that is to share it has to ask exists() "
+                "before it calls new_child()"
+            ),
+            holder=there.uuid,
+            uuid=cause.uuid,
+        )
+    what = (
+        f"driver error: {node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree "
+        "has a provider of that name or uuid already"
+    )
+    return DriverError(what, "the driver has to ask exists() before it calls new_child()")

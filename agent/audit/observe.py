@@ -38,15 +38,19 @@ from agent.placement.names import added_names, learn_traits
 from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
 from agent.placement.tombstones import without_reappeared
-from agent.provider_config.entry import Key
+from agent.provider_config.applying import Key
 from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_state import NodeView
 from agent.tracker.reservations import device_uses
-from agent.tree.desired_tree import DriverReport, desired_tree, with_remote_managed_ports
+from agent.tree.desired_tree import (
+    DriverReport,
+    desired_tree,
+    other_marks,
+    with_remote_managed_ports,
+)
 from agent.tree.device_providers import reserved_of_cards
-from agent.tree.reshape.context import ReshapeContext
-from agent.tree.root_traits import other_marks
+from agent.tree.reshape.allocation_editor import ReshapeContext
 
 LOG = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from agent.model.names import ConsumerUuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
-from agent.tree.reshape.context import ReshapeContext, Sharing
-from agent.tree.reshape.shared_disk import sharing_providers
+from agent.tree.reshape.allocation_editor import ReshapeContext, Sharing
+from agent.tree.reshape.moving import sharing_providers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,18 @@ from agent.audit.devices import (
     place_devices,
 )
 from agent.model.facts import HostFacts
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.pci.settings import PciSettings
 from agent.placement.merge import Merge, Target, Usages
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.reshaping import AllocationMove, find_stranded
-from agent.provider_config.applying import Applied
-from agent.provider_config.entry import ProviderConfig
+from agent.provider_config.applying import Applied, ProviderConfig
 from agent.tracker.node_state import NodeView
-from agent.tree.desired_tree import DriverReport, with_novas_children
-from agent.tree.device_uses import DeviceUses
+from agent.tree.desired_tree import DriverReport, put_operators_files, with_novas_children
 from agent.tree.host_tree import layout_hint
 from agent.tree.policy import Policy
-from agent.tree.provider_files import put_operators_files
+from agent.tree.reported_cards import DeviceUses
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.api.access import Access
-from agent.api.address import METRICS_OPTION, metrics_address
+from agent.api.socket_file import METRICS_OPTION, metrics_address
 from agent.conf.default import host_name
 from agent.driver import interface as drivers
 from agent.driver.interface import ChecksConfiguration, Driver, HostContext, WarnsOfOptions
@@ -23,9 +23,9 @@ from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
 from agent.placement.connect import connect_http, uses_embedded
 from agent.placement.transport import Transport
-from agent.provider_config.entry import ProviderConfig
+from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.folder import load_provider_config
-from agent.store.location import locate
+from agent.store.engines import locate
 from agent.tree.option_warnings import option_warnings
 from agent.tree.policy import Policy
 

@@ -24,7 +24,7 @@ from agent.placement.mirror import Freshness
 from agent.placement.server import Backend, Server
 from agent.placement.transport import Transport
 from agent.store import identity
-from agent.store.location import in_file
+from agent.store.engines import in_file
 from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.snapshot import snapshot

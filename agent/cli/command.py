@@ -1,11 +1,70 @@
-"""One command of the command line: its words, its arguments, and the function that runs it."""
+"""The parsed command line as frozen values, and one command of it: its words, its arguments, and
+the function that runs it.
+"""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from oslo_config import cfg
 
-from agent.cli.options import Options
+Format = Literal["text", "table", "json", "yaml"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""The formats of output. ``text`` and ``table`` are for people; ``json`` and ``yaml`` hold the same
+document for tools. ``table`` has one line for each item, however few there are.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One ``--config-file`` or ``--config-dir``."""
+
+    path: Path
+    is_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One option of the configuration, given as ``--group-option``."""
+
+    group: str | None
+    """None for [DEFAULT]."""
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One command line."""
+
+    command: tuple[str, ...] = ()
+    """The words of the command; empty for an audit (``once``) or the daemon."""
+    once: bool = False
+    dry_run: bool = False
+    adopt: bool = False
+    reread: bool = False
+    with_usages: bool = False
+    detailed_exitcode: bool = False
+    offline: bool = False
+    wide: bool = False
+    debug: bool = False
+    format: Format = "text"
+    nodes: tuple[str, ...] = ()
+    """The values of ``--node``; empty for all nodes."""
+    sources: tuple[Source, ...] = ()
+    """In the order given."""
+    overrides: tuple[Override, ...] = ()
+    """In the order given."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The command's own arguments by key: a text or None, a tuple of texts if there may be many, a
+    bool for a switch.
+    """
+
+    @property
+    def as_document(self) -> bool:
+        """Whether stdout gets one document, also for errors."""
+        return self.format in ("json", "yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +85,7 @@ class Argument:
 
     @property
     def key(self) -> str:
-        """The argument's key in :attr:`agent.cli.options.Options.arguments`."""
+        """The argument's key in :attr:`agent.cli.command.Options.arguments`."""
         return self.name.lstrip("-").replace("-", "_")
 
 

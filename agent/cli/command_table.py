@@ -4,15 +4,14 @@ nothing for other commands.
 
 from oslo_config import cfg
 
-from agent.cli.command import Argument, Command
-from agent.cli.options import Options
+from agent.cli.command import Argument, Command, Options
 from agent.cli.output import write_report
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
 
 
 def _audit_once(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.once import audit_once
+    from agent.cli.run import audit_once
 
     report = audit_once(conf, options)
     write_report(report, options)
@@ -20,7 +19,7 @@ def _audit_once(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.daemon import run_daemon
+    from agent.cli.run import run_daemon
 
     return run_daemon(conf, options)
 
@@ -68,25 +67,25 @@ def _check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.identity_show import show_identity
+    from agent.cli.commands.store import show_identity
 
     return show_identity(conf, options)
 
 
 def _upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.db import upgrade_store
+    from agent.cli.commands.store import upgrade_store
 
     return upgrade_store(conf, options)
 
 
 def _back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.db import back_up_store
+    from agent.cli.commands.store import back_up_store
 
     return back_up_store(conf, options)
 
 
 def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.db import restore_store
+    from agent.cli.commands.store import restore_store
 
     return restore_store(conf, options)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oslo_config import cfg, iniparser
 
-from agent.cli.options import Source
+from agent.cli.command import Source
 from agent.errors import ConfigError
 
 PROJECT = "compute-node-agent"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.api.address import metrics_warning
+from agent.api.socket_file import metrics_warning
+from agent.cli.command import Source
 from agent.cli.config_files import read_all
-from agent.cli.options import Source
 from agent.model.names import printable
 
 _SECRET = re.compile(r"password|secret|token$|passcode|assertion", re.IGNORECASE)

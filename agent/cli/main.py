@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
+from agent.cli.command import Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import quiet_libraries, set_up_logging
-from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
 from agent.cli.parser import find_format, parse
 from agent.conf.default import host_name

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.errors import OutputFailed
 from agent.model.report import Problem, Report
 from agent.render.json_report import dumps, report_document, yaml_dumps

@@ -11,10 +11,9 @@ from typing import Any, NoReturn
 
 from oslo_config import cfg
 
-from agent.cli.command import Argument, Command
+from agent.cli.command import FORMATS, Argument, Command, Format, Options, Override, Source
 from agent.cli.command_table import COMMANDS, TOPICS, find
-from agent.cli.option_values import WITH_KEYSTONEAUTH, catalogue, plugin_options
-from agent.cli.options import FORMATS, Format, Options, Override, Source
+from agent.cli.configuration import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.errors import UsageError
 
 PROGRAM = "agent"
@@ -171,6 +170,9 @@ def _check(options: Options, parser: _ArgumentParser) -> None:
 
 
 def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
+    """Return the parser. Only the commands whose words are in ``argv`` get the options, because
+    much of a start would otherwise be spent on options of commands that cannot be chosen.
+    """
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
     configuration = _ArgumentParser(add_help=False, **plain)
     _add_configuration(configuration, given, argv)
@@ -198,7 +200,9 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
         first, *rest = command.words
         if rest and first not in topics:
             topic = top.add_parser(
-                first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings(())
+                first,
+                help=f"{TOPICS[first]}: {_second_words(first)}",
+                **(settings(()) if first in argv else plain),
             )
             topics[first] = topic.add_subparsers(
                 dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True
@@ -208,7 +212,7 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
             command.words[-1],
             help=command.help,
             description=command.help,
-            **settings(command.flags),
+            **(settings(command.flags) if set(command.words) <= set(argv) else plain),
         )
         _add_examples(added, command)
         _add_own(added, command)

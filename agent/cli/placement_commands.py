@@ -2,8 +2,7 @@
 
 from oslo_config import cfg
 
-from agent.cli.command import Argument, Command
-from agent.cli.options import Options
+from agent.cli.command import Argument, Command, Options
 from agent.cli.record_commands import A_UUID
 
 
@@ -38,13 +37,13 @@ def _remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.placement.aggregate_host import add_host_to_aggregate
+    from agent.cli.commands.placement.host import add_host_to_aggregate
 
     return add_host_to_aggregate(conf, options)
 
 
 def _remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.placement.aggregate_host import remove_host_from_aggregate
+    from agent.cli.commands.placement.host import remove_host_from_aggregate
 
     return remove_host_from_aggregate(conf, options)
 
@@ -56,13 +55,13 @@ def _show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.placement.decommission import unreport_pci
+    from agent.cli.commands.placement.host import unreport_pci
 
     return unreport_pci(conf, options)
 
 
 def _decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.placement.decommission import decommission_node
+    from agent.cli.commands.placement.host import decommission_node
 
     return decommission_node(conf, options)
 

@@ -12,14 +12,13 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.bootstrap.fleet import embedded_transport
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed
 from agent.model.mirror import ServerCapabilities
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.placement.client import PlacementClient
-from agent.placement.connect import connect_http, uses_embedded
-from agent.placement.dry_run import RecordingExchange
+from agent.placement.connect import RecordingExchange, connect_http, uses_embedded
 from agent.placement.embedded import FILE
 from agent.placement.server import check_version
 from agent.render.json_report import problems_of

@@ -2,8 +2,7 @@
 
 from oslo_config import cfg
 
-from agent.cli.command import Argument, Command
-from agent.cli.options import Options
+from agent.cli.command import Argument, Command, Options
 
 
 def _show_resources(conf: cfg.ConfigOpts, options: Options) -> int:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from agent.api.client import ApiClient
 from agent.api.record_views import RecordViews
+from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
-from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name
 from agent.model.report import DONE, PARTLY, Problem

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from oslo_config import cfg
 
+from agent.cli.command import Source
 from agent.cli.config_files import REPLACED, ConfigFile, Value, read_all
-from agent.cli.option_values import WITH_KEYSTONEAUTH, plugin_options
-from agent.cli.options import Source
+from agent.cli.configuration import WITH_KEYSTONEAUTH, plugin_options
 from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)

@@ -25,7 +25,6 @@ def default_socket() -> str:
 OPTIONS = [
     cfg.StrOpt(
         "socket",
-        default=default_socket(),
         sample_default=SYSTEM_SOCKET,
         help="Path of the Unix socket of the local API, mode 0660. Changed by a restart only.",
     ),

@@ -68,6 +68,9 @@ def register(conf: cfg.ConfigOpts) -> None:
     """
     for group, options in by_group():
         conf.register_opts(options, group=group)
+    # Here, because these defaults follow from the user and the environment of the run.
+    conf.set_default("path", store.default_path(), store.GROUP)
+    conf.set_default("socket", api.default_socket(), api.GROUP)
     for service in SERVICES:
         keystoneauth.register(conf, service.GROUP, service.DEFAULTS)
 

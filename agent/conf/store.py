@@ -19,7 +19,6 @@ def default_path() -> str:
 OPTIONS = [
     cfg.StrOpt(
         "path",
-        default=default_path(),
         sample_default="/var/lib/compute-node-agent",
         help="Folder of the store, the node's identity, the run lock and the embedded Placement.",
     ),

@@ -15,8 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from agent.driver.interface import Driver, ReportsCapabilities
 from agent.driver.worker import DriverWorker
 from agent.errors import DRIVER_FAULT, ConfigError, DriverError
-from agent.model.domain import Origin
-from agent.model.facts import HostFacts
+from agent.model.facts import HostFacts, Origin
 from agent.model.names import choose_nodes, is_uuid, normal_uuid, printable
 
 SHOWN = 10

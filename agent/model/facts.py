@@ -1,16 +1,56 @@
-"""Host facts: one immutable snapshot of what a driver found on a node."""
+"""Host facts: one immutable snapshot of what a driver found on a node, with the guests that the
+hypervisor shows, independent of the records.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from agent.model.devices import PciDevice
-from agent.model.domain import Domain
-from agent.model.encryption import EncryptionFacts
-from agent.model.mdev import MdevParent
-from agent.model.names import name_first
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.guest import PlacedCell
+from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
+from agent.model.instance import Flavor
+from agent.model.names import ConsumerUuid, name_first
 from agent.model.topology import Topology
-from agent.model.unit_record import AssignableUnit
+
+DomainState = Literal["running", "paused", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The flavor and owner of a guest, as its creator wrote them beside the guest."""
+
+    flavor: Flavor
+    project_id: str
+    user_id: str
+    volume_backed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One guest. Its mediated devices name the guest as their owner."""
+
+    uuid: ConsumerUuid
+    name: str
+    memory_mib: int
+    """MiB."""
+    vcpus: int | None = None
+    """None if not known."""
+    state: DomainState = "running"
+    cells: tuple[PlacedCell, ...] = ()
+    """The host cells that the guest's cells are bound to, with the host CPUs that it is pinned to;
+    empty for a guest that floats.
+    """
+    devices: tuple[PciAddress, ...] = ()
+    """The host devices that the guest has."""
+    origin: Origin | None = None
+    """None if it was not written down."""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether some of its CPUs have host CPUs of their own."""
+        return any(cell.pins for cell in self.cells)
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,5 @@
-"""Provider tree: a private, editable forest of frozen providers.
+"""Provider tree: a private, editable forest of frozen providers; and the difference of two provider
+trees.
 
 Copies share what did not change, so that a driver gets its own tree of 500 providers within
 microseconds. Method names and results are those that drivers written for nova use.
@@ -6,11 +7,11 @@ microseconds. Method names and results are those that drivers written for nova u
 
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from agent.model.inventory import Inventories, changed, copied
-from agent.model.names import is_uuid, normal_uuid
+from agent.model.names import ProviderUuid, is_uuid, normal_uuid
 from agent.model.provider import SHARING_TRAIT, Provider, ProviderForest
 
 
@@ -221,3 +222,63 @@ class ProviderTree(ProviderForest):
 
 def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
     return {name: copy(units) for name, units in resources.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDifference:
+    """The difference of two trees, as providers by kind of change.
+
+    Structural changes list parents first, so that a move never closes a loop: the ancestors of the
+    new parent are in their place already. ``removed`` and the contents list children first.
+    """
+
+    added: tuple[ProviderUuid, ...]
+    removed: tuple[ProviderUuid, ...]
+    renamed: tuple[ProviderUuid, ...]
+    reparented: tuple[ProviderUuid, ...]
+    inventory: tuple[ProviderUuid, ...]
+    traits: tuple[ProviderUuid, ...]
+    aggregates: tuple[ProviderUuid, ...]
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.added
+            or self.removed
+            or self.renamed
+            or self.reparented
+            or self.inventory
+            or self.traits
+            or self.aggregates
+        )
+
+
+def compare_trees(current: ProviderTree, desired: ProviderTree) -> TreeDifference:
+    """Return what must change in ``current`` to make it ``desired``.
+
+    The contents of a new provider are listed too.
+    """
+    before, after = current.get_provider_uuids(), desired.get_provider_uuids()
+    present, wanted = set(before), set(after)
+    pairs = [
+        (current.provider(new.uuid) if new.uuid in present else _empty(new), new)
+        for new in desired.providers()
+    ]
+    different = [(old, new) for old, new in pairs if old is not new]
+    children_first = different[::-1]
+    return TreeDifference(
+        added=tuple(uuid for uuid in after if uuid not in present),
+        removed=tuple(uuid for uuid in reversed(before) if uuid not in wanted),
+        renamed=tuple(new.uuid for old, new in different if old.name != new.name),
+        reparented=tuple(new.uuid for old, new in different if old.parent_uuid != new.parent_uuid),
+        inventory=tuple(
+            new.uuid for old, new in children_first if changed(old.inventory, new.inventory)
+        ),
+        traits=tuple(new.uuid for old, new in children_first if old.traits != new.traits),
+        aggregates=tuple(
+            new.uuid for old, new in children_first if old.aggregates != new.aggregates
+        ),
+    )
+
+
+def _empty(new: Provider) -> Provider:
+    return Provider(new.uuid, new.name, None, new.parent_uuid)

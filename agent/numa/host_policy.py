@@ -7,9 +7,8 @@ from typing import Self, TypeVar
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.cpu_list import format_cpu_list, parse_cpu_list
 from agent.model.names import printable
-from agent.model.topology import Topology
+from agent.model.topology import Topology, format_cpu_list, parse_cpu_list
 from agent.numa.devices import Strategy
 from agent.numa.host import HostCell
 from agent.numa.host_cells import (

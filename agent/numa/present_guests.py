@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from agent.errors import AgentError, ConfigError, ConfigErrors
-from agent.model.cpu_list import format_cpu_list
 from agent.model.guest import Guest, PlacedCell
 from agent.model.names import name_first, number_of
+from agent.model.topology import format_cpu_list
 from agent.numa.host import HostCell
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED, HostPolicy
 from agent.numa.pair import Misfit, pair

@@ -1,11 +1,184 @@
-"""Topology request of a guest, from its flavor and image."""
+"""Topology request of a guest, from its flavor and image: how its CPUs and memory are spread over
+its cells.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from agent.model.guest import Guest, PageRequest, PageWord, PciPolicy
-from agent.numa import cell_request
+from agent.model.guest import Guest, GuestCell, PageRequest, PageWord, PciPolicy
+from agent.model.names import number_of
+from agent.model.topology import format_cpu_list, parse_cpu_list
 from agent.numa.cpu_request import cpu_request, unreadable_amounts
-from agent.numa.flavor_and_image import FlavorAndImage, GuestRequestError, boolean, page_size, word
+from agent.numa.flavor_and_image import (
+    FlavorAndImage,
+    GuestRequestError,
+    boolean,
+    number,
+    page_size,
+    word,
+)
+
+Spread = list[tuple[frozenset[int], int]]
+"""For each cell its guest CPUs, and its memory in MiB."""
+
+
+def guest_cells(
+    settings: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]
+) -> tuple[GuestCell, ...]:
+    """Return the cells, evenly spread or as flavor or image say.
+
+    :raises GuestRequestError: the CPUs or the memory do not add up.
+    """
+    nodes = _nodes(settings)
+    cpus, memory = _numbered(settings, "numa_cpus", nodes), _numbered(settings, "numa_mem", nodes)
+    spread = (
+        _as_given(cpus, memory, nodes, vcpus, memory_mib)
+        if cpus or memory
+        else _evenly(nodes, vcpus, memory_mib)
+    )
+    return tuple(
+        GuestCell(shared=cpus - dedicated, dedicated=cpus & dedicated, memory_mib=size)
+        for cpus, size in spread
+    )
+
+
+def overlooked_cell_keys(settings: FlavorAndImage) -> list[str]:
+    """Return the keys of cells that are not read, because the guest does not have the cell or the
+    key of a cell before is missing.
+    """
+    nodes = _nodes(settings)
+    keys = []
+    for name in ("numa_cpus", "numa_mem"):
+        read = {f"{name}.{index}" for index in range(len(_numbered(settings, name, nodes)))}
+        for start, given in (("hw:", settings.specs), ("hw_", settings.properties)):
+            keys += [
+                key
+                for key in given
+                if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read
+            ]
+    return sorted(keys)
+
+
+def _nodes(settings: FlavorAndImage) -> int:
+    text = settings.only_one("numa_nodes", "TopologyForbidden")
+    nodes = number(text, "hw:numa_nodes", "InvalidNodes")
+    if nodes == 0:
+        raise GuestRequestError(
+            "InvalidNodes", "hw:numa_nodes", text, "no number of cells", "1 or more"
+        )
+    return nodes or 1
+
+
+def _numbered(settings: FlavorAndImage, name: str, nodes: int) -> Sequence[str]:
+    """Return the values of ``name.0``, ``name.1``, ... from either flavor or image, up to the first
+    gap.
+    """
+    flavor, image = (
+        list(_up_to_gap(given, f"{start}{name}", nodes))
+        for start, given in (("hw:", settings.specs), ("hw_", settings.properties))
+    )
+    if flavor and image:
+        raise GuestRequestError(
+            "TopologyForbidden",
+            f"hw_{name}.0",
+            image[0],
+            f"the flavor gives hw:{name} already",
+            "only in one of flavor and image",
+        )
+    return flavor or image
+
+
+def _up_to_gap(given: Mapping[str, str], name: str, nodes: int) -> Iterator[str]:
+    for index in range(nodes):
+        if (value := given.get(f"{name}.{index}")) is None:
+            return
+        yield value
+
+
+def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
+    if vcpus % nodes or memory_mib % nodes:
+        why = f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it"
+        raise GuestRequestError(
+            "Asymmetric",
+            "hw:numa_nodes",
+            nodes,
+            why,
+            "a divisor of both, or hw:numa_cpus.N and hw:numa_mem.N",
+        )
+    each = vcpus // nodes
+    return [
+        (frozenset(range(number * each, number * each + each)), memory_mib // nodes)
+        for number in range(nodes)
+    ]
+
+
+def _as_given(
+    cpus: Sequence[str], memory: Sequence[str], nodes: int, vcpus: int, memory_mib: int
+) -> Spread:
+    for name, values in (("numa_cpus", cpus), ("numa_mem", memory)):
+        if len(values) != nodes:
+            why, allowed = (
+                f"the guest has {number_of(nodes, 'cell')}",
+                "CPUs and memory for all cells, or for none",
+            )
+            raise GuestRequestError(
+                "Incomplete", f"hw:{name}.{len(values)}", "not set", why, allowed
+            )
+    sizes = [
+        number(text, f"hw:numa_mem.{index}", "MemoryMismatch") or 0
+        for index, text in enumerate(memory)
+    ]
+    spread = list(zip(_cpus(cpus, vcpus), sizes, strict=True))
+    if sum(sizes) != memory_mib:
+        raise GuestRequestError(
+            "MemoryMismatch",
+            "hw:numa_mem",
+            sum(sizes),
+            f"the flavor has {memory_mib} MiB",
+            str(memory_mib),
+        )
+    return spread
+
+
+def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
+    """Return the guest CPUs of each cell; each CPU is in one cell."""
+    cells, seen = [], frozenset[int]()
+    for index, text in enumerate(texts):
+        key, cell = f"hw:numa_cpus.{index}", _one_cell(text, index)
+        if cell and max(cell) >= vcpus:
+            raise GuestRequestError(
+                "CpuOutOfRange", key, text, f"the guest has no CPU {max(cell)}", f"0 to {vcpus - 1}"
+            )
+        if seen & cell:
+            raise GuestRequestError(
+                "CpuDuplicate",
+                key,
+                text,
+                f"CPU {min(seen & cell)} is in another cell already",
+                "each CPU once",
+            )
+        seen |= cell
+        cells.append(cell)
+    if missing := frozenset(range(vcpus)) - seen:
+        raise GuestRequestError(
+            "CpuUnassigned",
+            "hw:numa_cpus",
+            "; ".join(texts),
+            f"CPU {format_cpu_list(missing)} is in no cell",
+            "each CPU once",
+        )
+    return cells
+
+
+def _one_cell(text: str, index: int) -> frozenset[int]:
+    key = f"hw:numa_cpus.{index}"
+    try:
+        cpus = parse_cpu_list(text)
+    except ValueError as error:
+        raise GuestRequestError(
+            "CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2"
+        ) from error
+    return cpus
+
 
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
 PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
@@ -46,7 +219,7 @@ def guest_of(
         or cpus.policy != "shared"
     ):
         return None
-    cells = cell_request.guest_cells(settings, vcpus, memory_mib, cpus.dedicated)
+    cells = guest_cells(settings, vcpus, memory_mib, cpus.dedicated)
     return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, cpus.realtime)
 
 
@@ -58,7 +231,7 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
         each other.
     """
     return [
-        *cell_request.overlooked(FlavorAndImage(specs, properties)),
+        *overlooked_cell_keys(FlavorAndImage(specs, properties)),
         *sorted(unreadable_amounts(specs)),
     ]
 

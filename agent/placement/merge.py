@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from agent.errors import DRIVER_FAULT, InvalidTree, ProviderNameConflict
 from agent.model.inventory import Inventories
-from agent.model.journal import Configured, Journal, Ownership
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
 from agent.model.names import (
     AGENT_MARK,
     MAX_PROVIDER_NAME,
@@ -23,8 +22,15 @@ from agent.model.names import (
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.placement.merge_findings import ADOPT, MergeFindings, Usages, Use
-from agent.placement.merge_inputs import STATUS_DISABLED, MergeInputs, foreign_share
+from agent.placement.merge_inputs import (
+    ADOPT,
+    STATUS_DISABLED,
+    MergeFindings,
+    MergeInputs,
+    Usages,
+    Use,
+    foreign_share,
+)
 from agent.placement.merge_inventory import InventoryMerge
 
 __all__ = ["ADOPT", "Merge", "Target", "Usages", "Use", "foreign_share"]

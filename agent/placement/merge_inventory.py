@@ -3,11 +3,16 @@ until they are free.
 """
 
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
-from agent.model.journal import Ownership
+from agent.model.mirror import Ownership
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
-from agent.placement.merge_findings import MergeFindings, Usages
-from agent.placement.merge_inputs import NODES_OWN, MergeInputs, foreign_inventory
+from agent.placement.merge_inputs import (
+    NODES_OWN,
+    MergeFindings,
+    MergeInputs,
+    Usages,
+    foreign_inventory,
+)
 
 
 class InventoryMerge:

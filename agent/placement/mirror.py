@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import PlacementView
+from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider, ProviderExists
 from agent.model.provider_tree import ProviderTree

@@ -8,8 +8,15 @@ from dataclasses import replace
 from typing import cast
 
 from agent.model.allocation import Allocation
-from agent.model.journal import Held, Journal, Tombstone, join_held
-from agent.model.mirror import Consumers, PlacementView, ServerCapabilities
+from agent.model.mirror import (
+    Consumers,
+    Held,
+    Journal,
+    PlacementView,
+    ServerCapabilities,
+    Tombstone,
+    join_held,
+)
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import ProviderTree
@@ -24,7 +31,7 @@ from agent.placement.consumers import (
     with_allocation,
 )
 from agent.placement.flush import FlushResult
-from agent.placement.merge_findings import Usages, Use
+from agent.placement.merge_inputs import Usages, Use
 from agent.placement.mirror import Freshness, log_losses, refresh_view
 from agent.placement.names import with_names
 from agent.placement.plan import Plan

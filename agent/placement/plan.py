@@ -24,9 +24,8 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import ProviderTree, TreeDifference, compare_trees
 from agent.model.report import Drift
-from agent.model.tree_difference import TreeDifference, compare_trees
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, build_reshape
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from agent.errors import PlacementTooOld
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Transport

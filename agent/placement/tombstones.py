@@ -5,7 +5,7 @@ agent's and removed again when a restored database brings it back. Pure function
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from agent.model.journal import Journal, Ownership, Tombstone
+from agent.model.mirror import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree

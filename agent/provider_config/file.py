@@ -8,9 +8,8 @@ from typing import Any
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.inventory import Inventories, Record, completed, problems
 from agent.model.names import is_custom, is_token, normal_uuid
-from agent.provider_config.entry import COMPUTE_NODE, Entry, Key
-from agent.yaml_files.document import Document, Where, pointer, shown
-from agent.yaml_files.parsing import parse
+from agent.provider_config.applying import COMPUTE_NODE, Entry, Key
+from agent.yaml_files.parsing import Document, Where, parse, pointer, shown
 from agent.yaml_files.schema import DocumentSchema, meant
 
 Part = Mapping[str, Any]

@@ -9,8 +9,8 @@ from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
-from agent.provider_config.entry import Entry, Key, ProviderConfig
-from agent.yaml_files.document import read_bytes
+from agent.provider_config.applying import Entry, Key, ProviderConfig
+from agent.yaml_files.parsing import read_bytes
 
 LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.report import NodeReport
+from agent.render.json_report import own_providers
 from agent.render.look import Look, Signs, escape_text
-from agent.render.own_tree import own_providers
 
 STATE_STYLES = {
     "in-sync": "green",

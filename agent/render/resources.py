@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.model.cpu_list import format_cpu_list
 from agent.model.names import number_of
+from agent.model.topology import format_cpu_list
 from agent.render.look import Look, escape_text, table_lines, wrap_line
 from agent.render.node_lines import STATE_STYLES
 

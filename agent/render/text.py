@@ -9,10 +9,10 @@ from rich.text import Text
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
+from agent.render.json_report import StoredTree, own_providers, provisional_names, replace_uuids
 from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
-from agent.render.own_tree import StoredTree, own_providers, provisional_names, replace_uuids
 from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
 
 TREES_AT_MOST = 20

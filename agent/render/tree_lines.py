@@ -10,8 +10,8 @@ from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
+from agent.render.json_report import HasTree, own_providers
 from agent.render.look import LEAST_WIDTH, Look, Signs, escape_text, wrap_text
-from agent.render.own_tree import HasTree, own_providers
 
 HEADINGS = ("used/total", "reserved", "ratio")
 GAP = " " * 3

@@ -1,14 +1,18 @@
-"""Requested audits: queued, running, and the reports of the last ones."""
+"""When the next audit is due: the schedule of audits of all nodes, the nodes that wait for an audit
+of their own, and requested audits with the reports of the last ones.
+"""
 
+import math
+import random
 import time
 import uuid
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Condition
+from threading import Condition, Lock
 
-from agent.api.errors import Stopping, TooManyAudits, UnknownAudit
+from agent.api.problem import Stopping, TooManyAudits, UnknownAudit
 from agent.api.service import Audit
 
 KEPT = 100
@@ -144,3 +148,85 @@ class AuditRequests:
                 f"{len(self._all)} audits wait", "wait for them, or ask for one of all nodes"
             )
         del self._all[done]
+
+
+# Seconds that the first change waits for others, so that a burst of claims becomes one audit.
+GATHERING = 1.0
+
+
+class DirtyNodes:
+    """The nodes that have changed and wait for an audit, by uuid or by a pattern of their names.
+
+    Threads report changes, the daemon's loop takes them; ``wake`` wakes the loop. A failed audit is
+    not repeated from here: the next audit of all nodes covers the node, after a pause of its own.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake, self._lock = wake, Lock()
+        self._nodes: set[str] = set()
+        self.due = math.inf
+
+    def add(self, node: str) -> None:
+        """Add a node: something was claimed or released on it, or its host has changed."""
+        with self._lock:
+            first = not self._nodes
+            self._nodes.add(node)
+            if first:
+                self.due = time.monotonic() + GATHERING
+        if first:
+            self._wake()
+
+    def take(self) -> frozenset[str]:
+        """Return the waiting nodes and empty the set."""
+        with self._lock:
+            taken = frozenset(self._nodes)
+            self._nodes.clear()
+            self.due = math.inf
+        return taken
+
+
+DEFAULT_INTERVAL = 60.0
+"""Seconds."""
+# The first audit comes within this part of the interval, because hosts that got power at the same
+# moment start together.
+START_JITTER = 0.05
+# The first pause after a failure, in seconds; every further one is twice as long.
+FIRST_PAUSE = 1.0
+
+
+class Schedule:
+    """Computes when the next audit is due, in seconds of the monotonic clock, which no change of
+    the wall clock moves.
+
+    ``interval``: seconds as in [DEFAULT] update_resources_interval, where 0 is the default and -1
+    never.
+    """
+
+    def __init__(self, interval: int) -> None:
+        now = time.monotonic()
+        self._interval = interval if interval > 0 else DEFAULT_INTERVAL
+        self._never = interval < 0
+        # A host's own offset within the interval, so that many hosts spread over all of it.
+        self._phase = now + random.uniform(0, self._interval)
+        self._failures = 0
+        self.due = now + random.uniform(0, START_JITTER) * self._interval
+
+    def at_once(self) -> None:
+        """Make the next audit due now."""
+        self.due = time.monotonic()
+
+    def plan_after_success(self) -> None:
+        """Schedule the next audit at the host's offset in the next interval; missed audits are not
+        made up for.
+        """
+        self._failures = 0
+        periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
+        self.due = math.inf if self._never else self._phase + periods * self._interval
+
+    def plan_after_failure(self) -> None:
+        """Schedule the next audit after a pause that grows with each failure, never exceeds the
+        interval, and is not in step with other hosts.
+        """
+        longest = min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self.due = time.monotonic() + random.uniform(0.5, 1.0) * longest

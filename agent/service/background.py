@@ -13,8 +13,8 @@ from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError
 from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi
-from agent.service.signals import Signals
 from agent.service.status import Status
+from agent.service.systemd import Signals
 
 LOG = logging.getLogger(__name__)
 

@@ -14,16 +14,14 @@ from agent.bootstrap.fleet import open_run_store
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 from agent.render.json_report import problems_of
+from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
-from agent.service.reload import RuntimeBuilder, SetUpLog, Warn
-from agent.service.runtime import Runtime
-from agent.service.schedule import DirtyNodes, Schedule
-from agent.service.signals import Signals
+from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
 from agent.service.status import Status
-from agent.service.systemd import Notifier
+from agent.service.systemd import Notifier, Signals
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
-from agent.api.errors import Stopping, Unready, Unwell
+from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
 from agent.api.service import Audit, Document, LastAudit
 from agent.audit.context import AuditContext
@@ -19,8 +19,7 @@ from agent.errors import AgentError, DriverTimeout
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Measurement
 from agent.placement.client import PlacementClient
-from agent.render.json_report import node_document, tree_document
-from agent.render.own_tree import StoredTree, own_providers
+from agent.render.json_report import StoredTree, node_document, own_providers, tree_document
 from agent.service.audit_queue import AuditRequests
 from agent.tracker.errors import NodeNotReady, UnknownNode
 from agent.tracker.tracker import Tracker

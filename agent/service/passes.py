@@ -14,14 +14,12 @@ from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code
 from agent.render.json_report import dumps, report_document
-from agent.service.audit_queue import RequestedAudit
+from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi
-from agent.service.pass_report import check_start, failure_report, with_store_state
-from agent.service.problem_log import ProblemLog
+from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
-from agent.service.schedule import DirtyNodes, Schedule
 from agent.service.status import Status, summary
 from agent.store.store import Store
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from agent.errors import RecordConflict, StoreError
 from agent.model.names import printable
 from agent.model.node_records import DamagedRecord
-from agent.store.location import Location
+from agent.store.engines import Location
 
 REPORT = "report it, with the log: no such record should ever be written"
 # https://www.sqlite.org/rescode.html and

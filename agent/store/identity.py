@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.errors import IdentityError
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.store.failure import folder_unusable
-from agent.store.folder import prepare, write_new
+from agent.store.lock import prepare, write_new
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)

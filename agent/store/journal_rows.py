@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from agent.errors import RecordConflict
-from agent.model.journal import KINDS, Configured, Journal, Ownership, Tombstone
+from agent.model.mirror import KINDS, Configured, Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agent.model.names import printable
-from agent.store.folder import present, sync_folder
+from agent.store.lock import present, sync_folder
 from agent.store.schema import APPLICATION_ID
 
 LAST = 2**31 - 1

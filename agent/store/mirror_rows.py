@@ -1,18 +1,103 @@
-"""The rows of the mirror: views of the trees of nodes, and the capabilities of servers."""
+"""The rows of the mirror: views of the trees of nodes with the consumers and what they hold, and
+the capabilities of servers.
+"""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, select, update
 
-from agent.model.mirror import PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid
+from agent.model.allocation import Resources
+from agent.model.mirror import Consumers, PlacementView, ServerCapabilities
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.store import consumer_rows
-from agent.store.schema import ENDPOINT, MIRROR, MIRROR_PROVIDER
+from agent.store.rows import insert_or_update
+from agent.store.schema import ENDPOINT, MIRROR, MIRROR_CONSUMERS, MIRROR_PROVIDER, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
-from agent.store.upsert import insert_or_update
+
+# Built once, because building a statement costs more than executing it.
+HELD = select(
+    MIRROR_CONSUMERS.c.provider, MIRROR_CONSUMERS.c.consumers, MIRROR_CONSUMERS.c.asked_at
+).where(MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror"))
+UNKNOWN = select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(
+    MIRROR_UNKNOWN.c.mirror == bindparam("the_mirror")
+)
+
+Holders = Mapping[ConsumerUuid, Resources]
+
+
+def load_consumers(
+    connection: Connection, mirror: int
+) -> tuple[Consumers, Mapping[ProviderUuid, float], Mapping[ConsumerUuid, float]]:
+    """Return the consumers by provider, when they were read, and since when consumers have no
+    record.
+
+    :raises ValueError: the rows are invalid.
+    """
+    mapping = mapping_reader()
+    here = {"the_mirror": mirror}
+    held, unknown = connection.execute(HELD, here).all(), connection.execute(UNKNOWN, here)
+    consumers = {ProviderUuid(provider): cast(Holders, mapping(text)) for provider, text, _ in held}
+    read_at = {ProviderUuid(provider): at for provider, _, at in held if at is not None}
+    return consumers, read_at, {ConsumerUuid(row.consumer): row.since for row in unknown}
+
+
+def consumers_differ(old: PlacementView, new: PlacementView) -> bool:
+    """Return whether a save would write anything."""
+    return (old.consumers, old.consumers_at, old.unknown_since) != (
+        new.consumers,
+        new.consumers_at,
+        new.unknown_since,
+    )
+
+
+def save_consumers(
+    connection: Connection, mirror: int, old: PlacementView, new: PlacementView
+) -> None:
+    """Write what differs from ``old``, and rows that the database lacks."""
+    held = {
+        uuid: {
+            "consumers": mapping_text(cast(Mapping[str, Resources], holders)),
+            "asked_at": new.consumers_at.get(uuid),
+        }
+        for uuid, holders in new.consumers.items()
+    }
+    changed = [
+        uuid
+        for uuid, holders in new.consumers.items()
+        if (old.consumers.get(uuid), old.consumers_at.get(uuid))
+        != (holders, new.consumers_at.get(uuid))
+    ]
+    _write(connection, MIRROR_CONSUMERS, MIRROR_CONSUMERS.c.provider, mirror, held, changed)
+    unknown = {uuid: {"since": since} for uuid, since in new.unknown_since.items()}
+    differing = [
+        uuid for uuid, since in new.unknown_since.items() if old.unknown_since.get(uuid) != since
+    ]
+    _write(connection, MIRROR_UNKNOWN, MIRROR_UNKNOWN.c.consumer, mirror, unknown, differing)
+
+
+def _write(
+    connection: Connection,
+    table: Table,
+    key: Column[str],
+    mirror: int,
+    values: Mapping[Any, Mapping[str, Any]],
+    changed: Iterable[Any],
+) -> None:
+    """Have one row for each of ``values``, writing only those that are ``changed`` or missing."""
+    stored = set(connection.execute(select(key).where(table.c.mirror == mirror)).scalars())
+    written = {*changed, *(values.keys() - stored)}
+    gone = [{"gone": uuid} for uuid in stored if uuid not in values or uuid in written]
+    if gone:
+        connection.execute(
+            delete(table).where(table.c.mirror == mirror, key == bindparam("gone")), gone
+        )
+    if written:
+        connection.execute(
+            insert(table), [{"mirror": mirror, key.name: uuid, **values[uuid]} for uuid in written]
+        )
+
 
 # Built once, because building a statement costs more than executing it.
 VIEW = select(MIRROR).where(
@@ -66,7 +151,7 @@ def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> Plac
         children.setdefault(row.parent, []).append(provider)
         if row.read_at is not None:
             read_at[row.uuid] = row.read_at
-    consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
+    consumers, consumers_at, unknown_since = load_consumers(connection, found.id)
     return PlacementView(
         tree=_tree(children),
         read_at=read_at,
@@ -97,7 +182,7 @@ def view_differs(old: PlacementView, new: PlacementView) -> bool:
             and old.tree.get_provider_uuids() != new.tree.get_provider_uuids()
         )
         or any(True for _ in _changed_providers(old, new))
-        or consumer_rows.differ(old, new)
+        or consumers_differ(old, new)
     )
 
 
@@ -133,7 +218,7 @@ def save_view(
             if uuid in written
         ],
     )
-    consumer_rows.save(connection, mirror, old, new)
+    save_consumers(connection, mirror, old, new)
 
 
 def _replace(

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from agent.errors import StoreError
-from agent.store.folder import present
+from agent.store.engines import Location
 from agent.store.leftovers import (
     HEADER_SIZE,
     INDEX_SUFFIX,
@@ -30,7 +30,7 @@ from agent.store.leftovers import (
     marks_of_log,
     new_mark,
 )
-from agent.store.location import Location
+from agent.store.lock import present
 
 LOG = logging.getLogger(__name__)
 

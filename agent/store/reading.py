@@ -8,17 +8,15 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Executable, or_
 
-from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode, Lease
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
+from agent.model.host_units import UnitRecord
 from agent.model.instance import Instance
-from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords, RecordedConsumers
-from agent.model.unit_record import UnitRecord
+from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
 from agent.store import record_queries as queries
+from agent.store.engines import Location
 from agent.store.failure import damaged_record
-from agent.store.location import Location
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 from agent.store.versioned import Record, RecordBatch, VersionedTable

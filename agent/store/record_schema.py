@@ -24,10 +24,9 @@ from sqlalchemy import (
     text,
 )
 
-from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
+from agent.model.claim import CLAIM_STATES, ENDED, HALVES, PURPOSES, STATUSES, TYPES
 from agent.model.devices import DEVICE_STATES, DEVICE_TYPES, SERVES
 from agent.model.instance import TASK_STATES, VM_STATES
-from agent.model.migration import ENDED, STATUSES, TYPES
 from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
 

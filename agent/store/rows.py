@@ -1,16 +1,18 @@
-"""The versioned tables, and the conversion between their rows and records, column by column."""
+"""The versioned tables, the conversion between their rows and records, column by column, and
+inserts of rows that another process may insert at the same time.
+"""
 
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Connection, Insert, Row, Table
+from sqlalchemy.dialects import postgresql, sqlite
 
-from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES, Claim
-from agent.model.compute_node import ComputeNode, Lease
+from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES, STATUSES, TYPES, Claim, Migration
 from agent.model.devices import DEVICE_STATES, DEVICE_TYPES, SERVES, DeviceRecord
-from agent.model.flavor import Amounts
-from agent.model.instance import TASK_STATES, VM_STATES, Instance
-from agent.model.migration import STATUSES, TYPES, Migration
-from agent.model.unit_record import UnitRecord
+from agent.model.host_units import UnitRecord
+from agent.model.instance import TASK_STATES, VM_STATES, Amounts, Instance
+from agent.model.node_records import ComputeNode, Lease
 from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, UNIT
 from agent.store.texts import (
     cells_of,
@@ -352,3 +354,26 @@ def _unit_record(row: Row[Any]) -> UnitRecord:
 
 
 UNITS = VersionedTable(UNIT, _unit_key, _unit_row, _unit_record)
+
+
+DIALECTS: dict[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
+
+
+def insert_once(connection: Connection, table: Table) -> Insert:
+    """Return a statement that inserts a row unless one with its key exists."""
+    return DIALECTS[connection.dialect.name](table).on_conflict_do_nothing()
+
+
+def insert_or_update(connection: Connection, table: Table) -> Insert:
+    """Return a statement that inserts a row or replaces the one with its key."""
+    statement = DIALECTS[connection.dialect.name](table)
+    keys = [column.name for column in table.primary_key]
+    values = {
+        column.name: statement.excluded[column.name]
+        for column in table.c
+        if column.name not in keys
+    }
+    return statement.on_conflict_do_update(index_elements=keys, set_=values)

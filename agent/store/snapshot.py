@@ -11,11 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.errors import StoreError
-from agent.store.engines import memory
-from agent.store.folder import present
+from agent.store.engines import Location, memory
 from agent.store.leftovers import ALL, INDEX_SUFFIX, beside, orphans, unsettled
-from agent.store.location import Location
-from agent.store.lock import holder
+from agent.store.lock import holder, present
 
 ATTEMPTS = 10
 PAUSE = 0.05

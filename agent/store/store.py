@@ -14,17 +14,16 @@ from sqlalchemy.exc import NoSuchModuleError
 
 from agent.deadline import held
 from agent.errors import StoreError
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.store import engines, folder, journal_rows, leftovers, mirror_rows
+from agent.store import engines, journal_rows, leftovers, lock, mirror_rows
+from agent.store.engines import Location, locate
 from agent.store.failure import damaged_store, translate_errors
-from agent.store.location import Location, locate
 from agent.store.migration import check_sound, upgrade, version
 from agent.store.open_file import OpenFile
+from agent.store.rows import insert_once
 from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
 from agent.store.snapshot import snapshot
-from agent.store.upsert import insert_once
 
 Loaded = TypeVar("Loaded")
 
@@ -228,12 +227,12 @@ def open_store(path: Path, connection: str | None = None) -> Store:
         made by a newer agent; it is left unchanged.
     """
     location = locate(path, connection)
-    folder.prepare(path)
+    lock.prepare(path)
     with translate_errors(location, "opened"):
         if location.file is None:
             return Store(usable(location), location)
         leftovers.set_aside_orphans(location.file)
-        if folder.present(location.file) is None:
+        if lock.present(location.file) is None:
             _create(location, location.file)
         return _open(location)
 
@@ -347,4 +346,4 @@ def _create(location: Location, file: Path) -> None:
     with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
-    folder.place(unfinished, file)
+    lock.place(unfinished, file)

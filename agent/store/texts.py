@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.mdev import MdevShare
+from agent.model.host_units import MdevShare
+from agent.model.instance import Flavor
 
 Word = TypeVar("Word", bound=str)
 TEXTS_KEPT = 2048

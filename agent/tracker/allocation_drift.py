@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.model.allocation import Resources
-from agent.model.claim import Claim
-from agent.model.flavor import Flavor
-from agent.model.migration import Migration
+from agent.model.claim import Claim, Migration
+from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid
 from agent.model.report import Drift
 from agent.tracker.allocations import AllocationShare, amounts_text

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.model.allocation import Allocation, Resources
+from agent.model.claim import Migration, MigrationStatus
 from agent.model.instance import Instance
-from agent.model.migration import Migration, MigrationStatus
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations

@@ -1,6 +1,6 @@
-"""Usage by the claims of a node: what they use of its providers' inventories, and the node's
-statistics. Pure; returns nothing for a node without claims, nor for classes that claims do not
-cover.
+"""Usage by the claims of a node: what they use of its providers' inventories, and which provider
+counts each device, cell and mediated device. Pure; returns nothing for a node without claims, nor
+for classes that claims do not cover.
 """
 
 from collections import Counter
@@ -8,19 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import os_resource_classes as orc
 
-from agent.model.compute_node import ComputeNode
-from agent.model.flavor import Amounts
+from agent.model.facts import HostFacts
 from agent.model.guest import PlacedCell
-from agent.model.instance import Instance, TaskState
+from agent.model.host_units import MdevParent, MdevSource
+from agent.model.instance import Amounts, Instance, TaskState
 from agent.model.inventory import capacity
-from agent.model.names import printable
+from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.node_records import ComputeNode
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.numa.host import HostCell
 from agent.tracker.node_state import NodeState
 from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import cell_name, page_class
-from agent.tree.device_names import device_class, device_provider_name, device_providers
+from agent.tree.host_tree import choose_layout
+from agent.tree.policy import Policy
+from agent.tree.reported_cards import card_of, device_class, device_provider_name, device_providers
 
 Stats = Mapping[str, int | str | None]
 
@@ -155,4 +158,101 @@ def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:
             orc.MEMORY_MB: cell.memory_used_mib,
             **pages,
         }
+    )
+
+
+def with_counting_providers(
+    state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
+) -> NodeState:
+    """Return the state with the providers that count the node's devices, cells and mediated
+    devices. Parents of mediated devices that the driver did not report stay as they were.
+    """
+    mdevs = (
+        _mdev_sources(state, facts, present, policy) if facts.complete("mdev") else state.host.mdevs
+    )
+    return state.counted_by(
+        _device_providers(state, present), _cell_providers(state, present, policy), mdevs
+    )
+
+
+def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
+    """Return the provider that counts each device: the one that Placement has, or the one that this
+    pass creates, because claims come before the next pass.
+
+    Cards that are gone are included by their addresses: a guest with an allocation of such a card
+    must not get another device instead.
+    """
+    root, names = (
+        state.node.uuid,
+        {
+            address: device_provider_name(state.node.name, device.parent or device.address)
+            for address, device in state.devices.items()
+        },
+    )
+    counting = {
+        address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+        for address, name in names.items()
+    }
+    node = present.name_of(root) if present.exists(root) else state.node.name
+    children = (
+        map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
+    )
+    # Found by their names alone, because their traits may have been removed by others.
+    gone = {
+        str(card): provider.uuid
+        for provider in children
+        if (card := card_of(provider.name, node)) is not None
+        and provider.uuid not in counting.values()
+    }
+    return {**gone, **counting}
+
+
+def _cell_providers(
+    state: NodeState, present: ProviderTree, policy: Policy
+) -> dict[ProviderUuid, int]:
+    """Return the cell that each provider counts, existing or created by this pass.
+
+    Where the root counts all cells, these are the cell providers that are left of a nested layout,
+    because the scheduler allocates from them until they are gone.
+    """
+    root = state.node.uuid
+    nested = choose_layout(policy, present, root) == "nested"
+    names = {
+        cell.id: cell_name(
+            present.name_of(root) if present.exists(root) else state.node.name, cell.id
+        )
+        for cell in state.cells
+    }
+    return {
+        present.provider(name).uuid if present.exists(name) else child_uuid(root, name): number
+        for number, name in names.items()
+        if nested or present.exists(name)
+    }
+
+
+def _mdev_sources(
+    state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
+) -> tuple[MdevSource, ...]:
+    """Return the parents of mediated devices, with the providers that count them, existing or
+    created by this pass.
+    """
+    root = state.node.uuid
+    node = present.name_of(root) if present.exists(root) else state.node.name
+
+    def provider(parent: MdevParent, resource_class: str) -> ProviderUuid:
+        name = parent.provider_name(node)
+        if resource_class in policy.on_root:
+            return root
+        return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+
+    return tuple(
+        MdevSource(
+            provider(parent, kind.resource_class),
+            kind.resource_class,
+            parent.name,
+            kind.name,
+            total,
+            parent.numa_node,
+        )
+        for parent, kind, total in policy.mdev.offered(facts.mdev or ())
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord, DeviceRequest, DeviceState
-from agent.model.domain import Domain
+from agent.model.facts import Domain
 from agent.model.guest import PciPolicy
 from agent.model.instance import BUILT, Instance
 from agent.model.names import printable
@@ -26,10 +26,10 @@ from agent.tracker.errors import (
 )
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import AT_ONCE, ClaimPlanner
-from agent.tracker.releasing import give_back, release_claims
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
 from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.verdicts import give_back, release_claims
 
 
 def claim_instance(

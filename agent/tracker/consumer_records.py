@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, Migration
 from agent.model.instance import Instance
-from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_state import NodeState, NodeView
-from agent.tracker.record_store import RecordStore
+from agent.tracker.stored_state import RecordStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import cast
 
 from agent.errors import RecordConflict, StandingBy
-from agent.model.compute_node import Lease
 from agent.model.names import ProviderUuid, printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Lease, RecordChanges
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_record import Agent
-from agent.tracker.record_store import Clock, RecordStore, RecordTransaction
+from agent.tracker.stored_state import Clock, RecordStore, RecordTransaction
 
 # Leases are stored by uuid. The uuid of a lease's name is the same on every host.
 NAMES = uuid.UUID("b3f0c9a8-5d7e-4c21-8f46-2f1f6f0f9a55")

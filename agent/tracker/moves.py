@@ -13,16 +13,14 @@ steps of the move are found.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.claim import Claim, Half
+from agent.model.claim import GIVEN_UP, Claim, Half, Migration, MigrationStatus
 from agent.model.instance import Instance
-from agent.model.migration import GIVEN_UP, Migration, MigrationStatus
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.claims import existing_claim
 from agent.tracker.errors import UnknownClaim, WrongState
-from agent.tracker.releasing import give_back
 from agent.tracker.stored_state import PlannedChange, StoredState, is_departure
-from agent.tracker.verdicts import ARRIVED, STAYS, WAITING
+from agent.tracker.verdicts import ARRIVED, STAYS, WAITING, give_back
 
 # Statuses of a move that has not arrived, in their order; "migrating" of a cold migration and
 # "running" of a live one are the same step.

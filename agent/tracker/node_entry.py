@@ -9,7 +9,7 @@ from types import TracebackType
 
 from agent.deadline import DeadlinePassed, acquired
 from agent.model.names import ProviderUuid
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 
 

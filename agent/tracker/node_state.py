@@ -5,20 +5,16 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Self, TypeVar
 
-from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
-from agent.model.flavor import Amounts
-from agent.model.instance import Instance
-from agent.model.mdev import MdevSource
-from agent.model.migration import Migration
+from agent.model.host_units import MdevSource, UnitRecord
+from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.report import Drift, Usage
-from agent.model.unit_record import UnitRecord
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
 UnitKey = tuple[ProviderUuid, str, str]

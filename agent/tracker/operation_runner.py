@@ -26,11 +26,13 @@ from agent.tracker.errors import (
 from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
-from agent.tracker.record_store import ATTEMPTS, RecordReads, RecordStore
 from agent.tracker.requests import MoveClaim
 from agent.tracker.stored_state import (
+    ATTEMPTS,
     OperationTarget,
     PlannedChange,
+    RecordReads,
+    RecordStore,
     StoredState,
     claimed_nodes,
     ends_of_move,

@@ -6,23 +6,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
-from agent.model.domain import Domain
-from agent.model.flavor import Amounts
-from agent.model.instance import Instance
-from agent.model.migration import Migration
+from agent.model.facts import Domain
+from agent.model.host_units import UnitRecord
+from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.report import Drift
-from agent.model.unit_record import UnitRecord
 from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key
-from agent.tracker.releasing import free_device, release_claims
 from agent.tracker.stored_state import StoredState
 from agent.tracker.updates import end_moves
-from agent.tracker.verdicts import ARRIVED, ClaimVerdict, judge_claim
+from agent.tracker.verdicts import ARRIVED, ClaimVerdict, free_device, judge_claim, release_claims
 
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 

@@ -7,11 +7,10 @@ invalid values out of the records.
 
 from collections.abc import Collection, Iterable, Iterator
 
+from agent.model.claim import STATUSES, TYPES, Migration
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
-from agent.model.instance import TASK_STATES, VM_STATES
+from agent.model.instance import TASK_STATES, VM_STATES, Flavor
 from agent.model.inventory import MAX_INT
-from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
 from agent.tracker.errors import InvalidAmount, InvalidTrackerRequest, UnknownState
 from agent.tracker.requests import (

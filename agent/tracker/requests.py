@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from agent.model.claim import Migration, MigrationType
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
-from agent.model.migration import Migration, MigrationType
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.fit import NO_NETWORKS, Networks
 from agent.numa.pair import CellLimits

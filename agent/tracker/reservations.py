@@ -14,7 +14,7 @@ from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import UnknownDevice, WrongState
 from agent.tracker.node_state import NodeState
-from agent.tree.device_uses import DeviceUse, DeviceUses, ReservedOfCard, Withheld
+from agent.tree.reported_cards import DeviceUse, DeviceUses, ReservedOfCard, Withheld
 
 Seen = Mapping[PciAddress, ReservedOfCard | None]
 """What Placement has reserved of each card. None: the reserved amount cannot be attributed to

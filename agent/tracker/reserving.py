@@ -12,12 +12,10 @@ import os_resource_classes as orc
 
 from agent.errors import AgentError, Undecided
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import Guest, PciPolicy, PlacedCell
-from agent.model.instance import Instance
-from agent.model.mdev import MdevShare, MdevSource
+from agent.model.host_units import MdevShare, MdevSource, UnitRecord
+from agent.model.instance import Amounts, Flavor, Instance
 from agent.model.names import number_of, printable
-from agent.model.unit_record import UnitRecord
 from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
 from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError
 from agent.numa.host import HostCell

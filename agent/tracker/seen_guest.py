@@ -10,13 +10,12 @@ from uuid import UUID, uuid5
 
 from agent.errors import ConfigErrors
 from agent.model.claim import Claim
-from agent.model.cpu_list import format_cpu_list
-from agent.model.domain import Domain, DomainState
-from agent.model.flavor import Amounts, Flavor
+from agent.model.facts import Domain, DomainState
 from agent.model.guest import PlacedCell
-from agent.model.instance import Instance, VmState
+from agent.model.instance import Amounts, Flavor, Instance, VmState
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
+from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests
 from agent.numa.host_policy import HostPolicy

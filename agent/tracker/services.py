@@ -9,7 +9,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
 from agent.tracker.consumer_records import ConsumerRecords, StoredConsumerRecords
 from agent.tracker.leases import NodeLeases, SharedLease
 from agent.tracker.node_entry import ListedNodes, NodeEntry
-from agent.tracker.record_store import Clock, RecordStore
+from agent.tracker.stored_state import Clock, RecordStore
 from agent.tracker.tracker import Tracker
 from agent.tracker.usage_step import UsageSettings, UsageStep
 

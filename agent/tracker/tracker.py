@@ -8,24 +8,29 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from agent.model.claim import HALVES, Half
+from agent.model.claim import HALVES, STATUSES, Half, Migration, MigrationStatus
 from agent.model.devices import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
-from agent.model.migration import STATUSES, Migration, MigrationStatus
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
-from agent.tracker import claims, guest_import, move_claims, moves, updates
+from agent.tracker import claims, domains, move_claims, moves, updates
+from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
-from agent.tracker.guest_import import GuestImport
 from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
-from agent.tracker.record_store import Clock, RecordReads, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
 from agent.tracker.reservations import clean_device
-from agent.tracker.stored_state import OperationTarget, PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    Clock,
+    OperationTarget,
+    PlannedChange,
+    RecordReads,
+    RecordStore,
+    StoredState,
+)
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 LOG = logging.getLogger(__name__)
@@ -332,7 +337,7 @@ class Tracker:
                 f"the guests of node {printable(state.node.name)} are unknown: {printable(why)}",
                 "see agent status",
             )
-        return guest_import.import_guests(
+        return domains.import_guests(
             state, reading.consumers([guest.uuid for guest in state.host.guests]), self._clock()
         )
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from agent.model.claim import Migration
 from agent.model.instance import Instance, TaskState, VmState
-from agent.model.migration import Migration
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.numa.present_guests import RebuildRefused, check_rebuild
@@ -18,9 +18,9 @@ from agent.tracker.errors import (
     WrongTopology,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import release_claims
 from agent.tracker.reserving import guest_topology
 from agent.tracker.stored_state import StoredState
+from agent.tracker.verdicts import release_claims
 
 
 class Unset:

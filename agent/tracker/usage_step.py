@@ -11,32 +11,37 @@ from typing import cast
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
 from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
+from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.model.unit_record import UnitRecord
 from agent.numa.present_guests import check_present_guests
 from agent.pci.alias import Aliases
-from agent.tracker.claim_usage import overcommitted
+from agent.tracker.claim_usage import overcommitted, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
-from agent.tracker.host_capacity import HostCapacity, host_capacity
 from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
-from agent.tracker.node_record import Agent, FoundNode, is_ours, node_record
+from agent.tracker.node_record import (
+    Agent,
+    FoundNode,
+    HostCapacity,
+    host_capacity,
+    is_ours,
+    node_record,
+)
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
-from agent.tracker.record_store import (
+from agent.tracker.reservations import Seen, note_reserved_amounts
+from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,
     RecordReads,
     RecordStore,
     RecordTransaction,
 )
-from agent.tracker.reservations import Seen, note_reserved_amounts
-from agent.tracker.resource_providers import cell_providers, device_providers, mdev_sources
+from agent.tree.children import unit_provider
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
-from agent.tree.units import provider_of
 
 LOG = logging.getLogger(__name__)
 
@@ -287,15 +292,7 @@ class UsageStep:
             found = reconcile(records, replace(shown, owners=owners), self._settings.rules, now)
             changes += found.changes
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
-            policy = self._settings.policy
-            mdevs = (
-                mdev_sources(state, facts, present, policy)
-                if facts.complete("mdev")
-                else host.mdevs
-            )
-            state = state.counted_by(
-                device_providers(state, present), cell_providers(state, present, policy), mdevs
-            )
+            state = with_counting_providers(state, facts, present, self._settings.policy)
             if start:
                 self._check_start(state)
             if changes and not dry_run:
@@ -343,7 +340,7 @@ class UsageStep:
             units = tuple(
                 UnitRecord(
                     node=node,
-                    provider=provider_of(unit, facts.name, node, present),
+                    provider=unit_provider(unit, facts.name, node, present),
                     resource_class=unit.resource_class,
                     identifier=unit.identifier,
                     metadata=unit.metadata,

@@ -20,7 +20,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement.reshaping import AllocationMove
 from agent.tree.device_providers import DeviceProviders
-from agent.tree.device_uses import DeviceUses
+from agent.tree.reported_cards import DeviceUses
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""The desired tree of one node: the part that follows from the facts, the driver's own part, and
-the agent's traits on the root.
+"""The desired tree of one node: the part that follows from the facts, the driver's own part, the
+agent's traits on the root, and what the operator's provider files add.
+
+Files neither create providers nor change their ownership. What a file added before belongs neither
+to the driver nor to another owner, whichever tree shows it: it is removed first, and comes back
+only if a file still says so.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
@@ -11,25 +15,78 @@ import os_traits
 
 from agent.driver.interface import Allocations
 from agent.model.facts import HostFacts
-from agent.model.journal import Journal, Ownership
-from agent.model.names import ProviderUuid
+from agent.model.inventory import differs
+from agent.model.mirror import Configured, Journal, Ownership
+from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.placement.merge_inputs import MergeInputs
+from agent.provider_config.applying import Addition, Applied, ConfiguredNode, ProviderConfig, apply
 from agent.tree.children import (
     CHILDREN,
-    CLASS,
+    MEM_ENCRYPTION_CONTEXT,
     put_encryption,
     put_mdevs,
+    put_units,
     remove_sev_trait_from_root,
 )
 from agent.tree.host_tree import shape_host
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
-from agent.tree.reshape.context import ReshapeContext
+from agent.tree.reshape.allocation_editor import ReshapeContext
 from agent.tree.reshape.moving import move_allocations
-from agent.tree.root_traits import put_root_traits
-from agent.tree.units import put_units
+
+STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
+
+OWN = frozenset({STATUS_DISABLED})
+"""Traits that follow from the operator's options alone."""
+
+
+def agent_trait(agent: str) -> str:
+    """Return the trait that all nodes of the agent called ``agent`` carry, so that one request
+    lists them.
+    """
+    return custom_token(f"COMPUTE_NODE_AGENT_{agent}")
+
+
+def other_marks(traits: Iterable[str], agent: str) -> frozenset[str]:
+    """Return the traits by which agents other than ``agent`` have marked a root as theirs."""
+    marks = frozenset(trait for trait in traits if trait.startswith(AGENT_MARK))
+    return marks - {agent_trait(agent)}
+
+
+def put_root_traits(
+    trees: NodeTrees,
+    journal: Journal,
+    policy: Policy,
+    agent: str,
+    capabilities: Mapping[str, bool],
+    facts: HostFacts,
+) -> None:
+    """Mark the root as a compute node of this owner and agent, with the traits of facts and
+    capabilities, and the disabled trait as the operator's switch says.
+
+    If the facts are not complete, the traits set before stay. On a nova host the switch is nova's:
+    unset, the trait stays as it was found; true removes it only if the journal says that the agent
+    had set it.
+    """
+    tree, root, last = trees.desired, trees.root, trees.present_root
+    tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
+    # Marks of the agent that had the node before: the audit does not get here while another agent
+    # has it.
+    tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
+    own = journal.of(root)
+    if last is not None and not facts.complete("traits"):
+        tree.add_traits(root, *(last.traits & own.traits - own.configured.traits - OWN))
+    known = {**(facts.traits or {}), **capabilities}
+    tree.add_traits(root, *(trait for trait, has in known.items() if has))
+    tree.remove_traits(root, *(trait for trait, has in known.items() if not has))
+    was_disabled = last is not None and STATUS_DISABLED in last.traits
+    if policy.enabled is False or (policy.enabled is None and was_disabled):
+        tree.add_traits(root, STATUS_DISABLED)
+    elif STATUS_DISABLED in own.traits:
+        tree.remove_traits(root, STATUS_DISABLED)
+
 
 _PCI_PARENT = re.compile(r"_pci_[0-9a-f]{4,8}_[0-9a-f]{2}_[01][0-9a-f]_[0-7]")
 
@@ -63,8 +120,10 @@ def _novas_ownership(provider: Provider, root: str) -> Ownership | None:
     ):
         return Ownership(frozenset({orc.VGPU}))
     for child in CHILDREN.values():
-        if CLASS in provider.inventory and provider.name == child.name(root):
-            return Ownership(frozenset({CLASS}), frozenset(provider.traits & {child.trait}))
+        if MEM_ENCRYPTION_CONTEXT in provider.inventory and provider.name == child.name(root):
+            return Ownership(
+                frozenset({MEM_ENCRYPTION_CONTEXT}), frozenset(provider.traits & {child.trait})
+            )
     return None
 
 
@@ -83,9 +142,9 @@ def count_on_root(tree: ProviderTree, root: ProviderUuid, classes: frozenset[str
             [uuid for uuid in tree.get_provider_uuids_in_tree(root) if uuid != root],
             together=True,
         )
-    if CLASS in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
+    if MEM_ENCRYPTION_CONTEXT in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
         # A guest has one context, and contexts of the other techniques never were on the root.
-        _fold(tree, root, CLASS, [tree.provider(sev).uuid], together=False)
+        _fold(tree, root, MEM_ENCRYPTION_CONTEXT, [tree.provider(sev).uuid], together=False)
         tree.add_traits(root, _SEV.trait)
 
 
@@ -219,3 +278,77 @@ def with_remote_managed_ports(
         driver_report,
         capabilities={**driver_report.capabilities, TRAIT: last if offered is None else offered},
     )
+
+
+def put_operators_files(
+    config: ProviderConfig, inputs: MergeInputs, owner_trait: str, *, kept: bool = False
+) -> Applied:
+    """Return the desired tree of ``inputs`` with the additions of the operator's files. A provider
+    that has an entry also gets ``owner_trait``.
+
+    ``kept``: the facts are not complete, so parts of the desired tree are copies of what Placement
+    has, and may contain what files added.
+    """
+    configured_before = {
+        uuid: ownership.configured
+        for uuid, ownership in inputs.journal.providers.items()
+        if ownership.configured
+    }
+    if not inputs.desired.exists(inputs.root) or not (config.entries or configured_before):
+        return Applied(inputs.desired)
+    tree = inputs.desired.copy()
+    for uuid, configured in configured_before.items():
+        source = inputs.present if kept and inputs.present.exists(uuid) else inputs.base
+        if tree.exists(uuid) and source.exists(uuid):
+            _take_back(tree, source.provider(uuid), configured)
+    members = tree.get_provider_uuids(inputs.root)
+    own_classes = {
+        uuid: _own_classes(tree.provider(uuid), inputs)
+        for uuid in members
+        if inputs.is_desired(uuid) and inputs.is_own(uuid)
+    }
+    gone = frozenset(uuid for uuid in members if not inputs.is_desired(uuid))
+    last = {
+        uuid: _addition(inputs.present.provider(uuid), configured)
+        for uuid, configured in configured_before.items()
+        if inputs.present.exists(uuid)
+    }
+    return apply(config, ConfiguredNode(tree, inputs.root, own_classes, gone, last), owner_trait)
+
+
+def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
+    """Remove what files added and the desired tree only has because ``base`` has it, unless the
+    desired record differs.
+    """
+    desired = tree.provider(base.uuid)
+    left = {
+        name
+        for name in configured.classes & desired.inventory.keys() & base.inventory.keys()
+        if not differs(base.inventory[name], desired.inventory[name])
+    }
+    if left:
+        tree.update_inventory(
+            base.uuid,
+            {name: record for name, record in desired.inventory.items() if name not in left},
+        )
+    tree.remove_traits(base.uuid, *(configured.traits & base.traits))
+
+
+def _own_classes(desired: Provider, inputs: MergeInputs) -> frozenset[str]:
+    """Return the classes that the node itself has: set in this pass, or in an earlier one and still
+    there.
+    """
+    base = inputs.base.provider(desired.uuid).inventory if inputs.base.exists(desired.uuid) else {}
+    own = inputs.journal.of(desired.uuid).classes
+    return frozenset(
+        name
+        for name, record in desired.inventory.items()
+        if name in own or name not in base or differs(base[name], record)
+    )
+
+
+def _addition(present: Provider, configured: Configured) -> Addition:
+    records = {
+        name: record for name, record in present.inventory.items() if name in configured.classes
+    }
+    return Addition(records, frozenset(configured.traits & present.traits))

@@ -11,18 +11,24 @@ from typing import Self
 
 from agent.errors import ConfigError, DevicesGone
 from agent.model.devices import PciAddress
-from agent.model.journal import Journal
-from agent.model.mirror import Consumers
+from agent.model.mirror import Consumers, Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
-from agent.pci.matching import Matched
-from agent.tree.device_names import card_of, device_provider_name, device_providers
-from agent.tree.device_uses import DeviceUse, ReservedOfCard
+from agent.pci.settings import Matched
 from agent.tree.node_trees import shares_provider
-from agent.tree.reported_cards import ReportedCard, cards, problems
+from agent.tree.reported_cards import (
+    DeviceUse,
+    ReportedCard,
+    ReservedOfCard,
+    card_of,
+    cards,
+    device_provider_name,
+    device_providers,
+    problems,
+)
 
 MANY = 3
 """How many consumers a message names."""

@@ -4,17 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.model.inventory import Record
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import REPARENT
+from agent.model.mirror import REPARENT, Journal, Ownership
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.tree.cell_tree import cell_or_root
-from agent.tree.device_names import MARKER, device_providers
 from agent.tree.device_providers import CardProvider, DeviceProviders
-from agent.tree.device_uses import Withheld
 from agent.tree.node_trees import ensure_child, last_parent, shares_provider
+from agent.tree.reported_cards import MARKER, Withheld, device_providers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Which types of mediated devices guests may have, on which parents and as which resource class.
-Read once from the options.
+"""The operator's policy for mediated devices (their types, parents and resource classes) and for
+encrypted memory (the number of contexts). Read once from the options.
 """
 
 import logging
@@ -12,9 +12,9 @@ from typing import Self
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from agent.conf import devices
+from agent.conf import devices, libvirt
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.mdev import MdevParent, parent_name
+from agent.model.host_units import EncryptionFacts, MdevParent, Technique, parent_name
 from agent.model.names import is_custom, printable
 
 LOG = logging.getLogger(__name__)
@@ -155,3 +155,37 @@ def _claimed_twice(types: Sequence[MdevType]) -> Iterator[ConfigError]:
                 f"{claimants} device_addresses: each has {printable(parent)}",
                 "leave it in one of them: a parent has one type",
             )
+
+
+# Techniques that num_memory_encrypted_guests limits. The option is older than the others, whose
+# limit the hardware states.
+LIMITED: frozenset[Technique] = frozenset({"sev", "tdx"})
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionPolicy:
+    """The operator's limits of encryption contexts."""
+
+    guests: int | None = None
+    """The most contexts of SEV and of TDX each; None: no limit configured."""
+    tdx_guests: int | None = None
+    """The most contexts of TDX; None: no limit configured."""
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """Return the policy that the options set."""
+        options = conf[libvirt.GROUP]
+        return cls(options.num_memory_encrypted_guests, options.num_intel_tdx_guests)
+
+    def contexts(self, facts: EncryptionFacts, technique: Technique) -> int:
+        """Return how many contexts of the technique the host offers: the least of what host and
+        operator say; 0 if neither sets a limit.
+        """
+        found = facts.contexts.get(technique, 0)
+        if found == 0:
+            return 0
+        limits = (
+            self.guests if technique in LIMITED else None,
+            self.tdx_guests if technique == "tdx" else None,
+        )
+        return min((limit for limit in (found, *limits) if limit is not None), default=0)

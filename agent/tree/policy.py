@@ -13,8 +13,7 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
 from agent.numa.host_policy import HostPolicy
-from agent.tree.encryption_policy import EncryptionPolicy
-from agent.tree.mdev_policy import MdevPolicy
+from agent.tree.mdev_policy import EncryptionPolicy, MdevPolicy
 
 Layout = Literal["nested", "flat"]
 

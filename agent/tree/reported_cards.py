@@ -1,14 +1,61 @@
-"""The cards whose devices Placement counts, and the reasons why a card cannot be one provider."""
+"""The cards whose devices Placement counts: how the provider of a card is recognized, which
+consumer has which device, and the reasons why a card cannot be one provider.
+"""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import os_traits
 
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress
-from agent.model.names import printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.provider import Provider
+from agent.model.provider_tree import ProviderTree
 from agent.pci.device_spec import OPTION
-from agent.pci.matching import VIRTUAL, Matched
-from agent.tree.device_names import device_provider_name
+from agent.pci.settings import VIRTUAL, Matched
+
+MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
+
+
+def device_provider_name(root: str, card: PciAddress | str) -> str:
+    """Return the name of the provider that counts the devices of ``card`` on the node called
+    ``root``. The address is in upper case, as in trees of earlier releases.
+    """
+    return f"{root}_{str(card).upper()}"
+
+
+def card_of(name: str, root: str) -> PciAddress | None:
+    """Return the card whose provider is called ``name``; None if it is no provider of a card."""
+    text = name.removeprefix(f"{root}_")
+    try:
+        card = PciAddress.parse(text)
+    except ValueError:
+        return None
+    return card if name == device_provider_name(root, card) else None
+
+
+def is_device_provider(provider: Provider, root: str) -> bool:
+    """Whether the provider counts devices of a card of the node called ``root``."""
+    return MARKER in provider.traits and card_of(provider.name, root) is not None
+
+
+def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:
+    """Yield the providers of cards in the node's tree."""
+    if tree.exists(root):
+        name = tree.name_of(root)
+        yield from (
+            provider
+            for provider in map(tree.provider, tree.get_provider_uuids(root))
+            if is_device_provider(provider, name)
+        )
+
+
+def device_class(provider: Provider) -> str | None:
+    """Return the class that counts the devices; None if operators' files added classes, so that it
+    is ambiguous.
+    """
+    return next(iter(provider.inventory)) if len(provider.inventory) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +166,59 @@ def _error(name: str, first: Matched, second: Matched, what: str, remedy: str) -
         place=places[0],
         provider=name,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """A device that a consumer has."""
+
+    address: PciAddress
+    card: PciAddress
+    """The address of its PF, or its own."""
+    owner: ConsumerUuid
+    """The consumer, usually an instance."""
+    numa_node: int | None = None
+    """The cell of the device when it was assigned."""
+    of_network: bool = False
+    """The device was assigned for a physical network. Networking counts it, unless its card is
+    counted here by now.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedOfCard:
+    """What Placement has as reserved of a card."""
+
+    reserved: int
+    """Devices that are reserved."""
+    total: int
+    """Devices in all."""
+    generation: int
+    """The generation of the provider when this was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """How many of a card's devices are to be reserved."""
+
+    amount: int | None = 0
+    """None for all."""
+    due: bool = False
+    """Placement does not have it yet; once it has, Placement's amount counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUses:
+    """All devices of a node that are in use."""
+
+    uses: tuple[DeviceUse, ...] = ()
+    settled: frozenset[ConsumerUuid] = frozenset()
+    """Guests that are on the node and not moving, so that they themselves hold what they have
+    here.
+    """
+    busy: frozenset[ConsumerUuid] = frozenset()
+    """Guests with an open task, so that more may be allocated to them than they have yet."""
+    withheld: Mapping[PciAddress, Withheld] = field(default_factory=dict)
+    """By card: what is to be reserved, so that no consumer gets it."""
+    known: frozenset[ConsumerUuid] = frozenset()
+    """The consumers that the node's records mention."""

@@ -1,20 +1,58 @@
-"""Checking a document against a JSON Schema, with errors in words for people.
+"""Checking a document against a JSON Schema 2020-12 with the patterns of ECMA 262, with errors in
+words for people.
 
 The ``description`` of a part of the schema says what to write there; the remedy quotes it.
 """
 
 import difflib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
+from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 from agent.errors import ConfigError
-from agent.model.json_schema import Validator
-from agent.yaml_files.document import Document, Where, shown
+from agent.yaml_files.parsing import Document, Where, shown
+
+
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    # In ECMA 262 $ matches the end only; in Python it also matches before a final newline.
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
+
+
+def _pattern(
+    _validator: Any, pattern: str, instance: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _compile(pattern).search(instance):
+        yield ValidationError(f"does not match {pattern}")
+
+
+def _unique_items(
+    _validator: Any, unique: bool, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    # By a set, because there may be thousands of items; a list above maxItems is an error anyway.
+    if (
+        unique
+        and isinstance(instance, list)
+        and len(instance) <= schema.get("maxItems", len(instance))
+    ):
+        seen: set[str] = set()
+        for element in instance:
+            text = json.dumps(element, sort_keys=True)
+            if text in seen:
+                yield ValidationError("has something twice")
+                return
+            seen.add(text)
+
+
+Validator: Any = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+
 
 TYPES = {
     "string": "text",

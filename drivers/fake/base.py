@@ -1,17 +1,197 @@
-"""Base classes of the fake drivers: nodes by name, with a machine for each."""
+"""Base classes of the fake drivers: nodes by name, with a described machine for each, its sections
+of facts, and the providers that are listed beside them.
+"""
 
+import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from oslo_config import cfg
 
 from agent.driver.interface import Allocations, HostContext
 from agent.errors import DriverError, NotReady
-from agent.model.facts import HostFacts
-from agent.model.names import printable
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.facts import CpuFacts, Domain, HostFacts, Section
+from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
+from agent.model.inventory import Inventories, Number, Record, completed
+from agent.model.names import number_of, printable
 from agent.model.provider_tree import ProviderTree
-from drivers.fake.machine import DescribedFacts, Machine, add_entries
+from agent.model.topology import Topology
+
+ETHERNET = 0x020000
+ETHERNET_VENDOR, ETHERNET_PF, ETHERNET_VF = "8086", "1528", "1515"
+
+
+def function_after(address: PciAddress, count: int) -> PciAddress:
+    """Return the ``count``-th function after ``address`` on its bus; functions beyond the seventh
+    go on in the next slot.
+
+    :raises ValueError: the bus ends before.
+    """
+    slot, function = divmod(address.slot * 8 + address.function + count, 8)
+    if slot > 0x1F:
+        raise ValueError(
+            f"bus {address.bus:02x} has no room for {number_of(count, 'function')} after {address}"
+        )
+    return PciAddress(address.domain, address.bus, slot, function)
+
+
+def network_card(text: str, numa_node: int, enabled: int, maximum: int) -> tuple[PciDevice, ...]:
+    """Return a network card at the address ``text`` with ``enabled`` of ``maximum`` virtual
+    functions directly after it.
+    """
+    address = PciAddress.parse(text)
+    functions = tuple(function_after(address, index + 1) for index in range(enabled))
+    card = PciDevice(
+        address,
+        ETHERNET_VENDOR,
+        ETHERNET_PF,
+        class_code=ETHERNET,
+        numa_node=numa_node,
+        virtual_functions=functions,
+        max_virtual_functions=maximum,
+    )
+    virtual = (
+        PciDevice(
+            function,
+            ETHERNET_VENDOR,
+            ETHERNET_VF,
+            class_code=ETHERNET,
+            numa_node=numa_node,
+            physical_function=address,
+        )
+        for function in functions
+    )
+    return card, *virtual
+
+
+NODE = "$NODE"
+"""Stands for the node's name in names of providers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderEntry:
+    """A provider that is listed, with its complete inventory records."""
+
+    name: str
+    """``$NODE`` stands for the node's name; ``$NODE`` alone is the root."""
+    parent: str = NODE
+    """As ``name``."""
+    inventories: Inventories = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+
+
+def full_record(record: Record) -> dict[str, Number]:
+    """Return ``record`` with all six fields, so that no value is left from Placement; ``max_unit``
+    defaults to ``total``.
+    """
+    return completed(record, {"max_unit": record["total"]})
+
+
+def name_on_node(text: str, node: str) -> str:
+    """Return ``text`` with ``$NODE`` replaced by the node's name."""
+    return text.replace(NODE, node)
+
+
+def add_entries(tree: ProviderTree, node: str, entries: Iterable[ProviderEntry]) -> None:
+    """Put ``entries``, parents first, into the tree of ``node``; what a provider has already stays.
+
+    :raises DriverError: an entry does not fit the tree.
+    """
+    for entry in entries:
+        name, parent = name_on_node(entry.name, node), name_on_node(entry.parent, node)
+        try:
+            _place(tree, name, None if name == node else parent)
+            _fill(tree, name, entry)
+        except ValueError as error:
+            raise DriverError(
+                f"node {node}: provider {name} cannot be put below {parent}: {error}",
+                f"describe {parent} as a provider of its own, or choose another name",
+            ) from error
+
+
+def _place(tree: ProviderTree, name: str, parent: str | None) -> None:
+    if parent is None:
+        return
+    if tree.exists(name):
+        # The child may exist, kept for a foreign provider below it, and now belong below another
+        # parent.
+        tree.reparent(name, parent)
+    else:
+        tree.new_child(name, parent)
+
+
+def _fill(tree: ProviderTree, name: str, entry: ProviderEntry) -> None:
+    present: Mapping[str, Record] = tree.provider(name).inventory
+    tree.update_inventory(name, {**present, **entry.inventories})
+    tree.add_traits(name, *entry.traits)
+    tree.add_aggregates(name, *entry.aggregates)
+
+
+MODEL, VENDOR = "Nehalem", "Intel"
+FEATURES = frozenset(
+    {"sse", "sse2", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "nx", "lm"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedFacts(HostFacts):
+    """Facts that also list providers beyond those that the core derives."""
+
+    providers: tuple[ProviderEntry, ...] = ()
+    """Parents first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a fake node has. The sections are those of :class:`agent.model.facts.HostFacts`."""
+
+    hypervisor_type: str = "fake"
+    hypervisor_version: int = 1000
+    cpu: CpuFacts | None = None
+    memory_mib: int | None = None
+    disk_gib: int | None = None
+    numa: Topology | None = None
+    pci: tuple[PciDevice, ...] | None = None
+    mdev: tuple[MdevParent, ...] | None = None
+    encryption: EncryptionFacts | None = None
+    domains: tuple[Domain, ...] | None = None
+    units: tuple[AssignableUnit, ...] | None = None
+    incomplete: Mapping[Section, str] = field(default_factory=dict)
+    providers: tuple[ProviderEntry, ...] = ()
+
+    def facts(self, name: str) -> DescribedFacts:
+        """Return a snapshot of the machine as the node called ``name``."""
+        return DescribedFacts(
+            name=name,
+            taken_at=time.time(),
+            hypervisor_type=self.hypervisor_type,
+            hypervisor_version=self.hypervisor_version,
+            cpu=self.cpu,
+            memory_mib=self.memory_mib,
+            disk_gib=self.disk_gib,
+            numa=self.numa,
+            pci=self.pci,
+            mdev=self.mdev,
+            encryption=self.encryption,
+            domains=self.domains,
+            units=self.units,
+            incomplete=self.incomplete,
+            providers=self.providers,
+        )
+
+
+def processor(online: frozenset[int]) -> CpuFacts:
+    """Return the processor of every fake host, with these CPUs."""
+    return CpuFacts(online, architecture="x86_64", model=MODEL, vendor=VENDOR, features=FEATURES)
+
+
+def plain(vcpus: int, memory_mib: int, disk_gib: int) -> Machine:
+    """Return a machine without NUMA cells and devices."""
+    return Machine(cpu=processor(frozenset(range(vcpus))), memory_mib=memory_mib, disk_gib=disk_gib)
 
 
 class BaseDriver:

@@ -1,4 +1,7 @@
-"""The catalogue of fake hosts of known size, one class for each that differs."""
+"""The catalogue of fake hosts of known size, one class for each that differs: among them
+``fake.numa`` (two sockets with two cells each, 64 CPUs with two threads a core, pages of 2 MiB and
+1 GiB, two network cards) and ``fake.baremetal`` (many exclusive nodes).
+"""
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -7,8 +10,18 @@ from typing import ClassVar
 
 from oslo_config import cfg
 
-from drivers.fake.base import DescribedDriver, ShapesOutright
-from drivers.fake.machine import Machine, ProviderEntry, full_record, network_card, plain
+from agent.model.topology import Cell, PagePool, Topology
+from drivers.fake.base import (
+    NODE,
+    DescribedDriver,
+    Machine,
+    ProviderEntry,
+    ShapesOutright,
+    full_record,
+    network_card,
+    plain,
+    processor,
+)
 
 LARGE = plain(vcpus=1000, memory_mib=800_000, disk_gib=600_000)
 MEDIUM = plain(vcpus=10, memory_mib=8192, disk_gib=1028)
@@ -140,3 +153,93 @@ class EphemeralEncryptionPlainDriver(MediumDriver):
     """``fake.ephemeral_encryption_plain``: the same, with plain dm-crypt."""
 
     capable_of = frozenset({"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN"})
+
+
+CELLS, CORES_PER_CELL, MEMORY_MIB, DISK_GIB = 4, 8, 65536, 4096
+CORES = CELLS * CORES_PER_CELL
+SMALL_KIB, LARGE_KIB, HUGE_KIB = 4, 2048, 1048576
+LARGE_PAGES, HUGE_PAGES = 4096, 8
+LOCAL, SAME_SOCKET, OTHER_SOCKET = 10, 12, 32
+
+
+def _socket(cell: int) -> int:
+    return cell // 2
+
+
+def _distance(cell: int, other: int) -> int:
+    if cell == other:
+        return LOCAL
+    return SAME_SOCKET if _socket(cell) == _socket(other) else OTHER_SOCKET
+
+
+def _cell(number: int) -> Cell:
+    # As Linux numbers them: first one thread of every core of the host, then the second threads.
+    cores = range(number * CORES_PER_CELL, (number + 1) * CORES_PER_CELL)
+    siblings = tuple(frozenset({core, core + CORES}) for core in cores)
+    small_pages = (MEMORY_MIB * 1024 - LARGE_PAGES * LARGE_KIB - HUGE_PAGES * HUGE_KIB) // SMALL_KIB
+    return Cell(
+        id=number,
+        cpus=frozenset().union(*siblings),
+        memory_mib=MEMORY_MIB,
+        pages=(
+            PagePool(SMALL_KIB, small_pages),
+            PagePool(LARGE_KIB, LARGE_PAGES, LARGE_PAGES),
+            PagePool(HUGE_KIB, HUGE_PAGES, HUGE_PAGES),
+        ),
+        distances={other: _distance(number, other) for other in range(CELLS)},
+        siblings=siblings,
+        sockets=frozenset({_socket(number)}),
+    )
+
+
+MACHINE = Machine(
+    cpu=processor(frozenset(range(2 * CORES))),
+    memory_mib=CELLS * MEMORY_MIB,
+    disk_gib=DISK_GIB,
+    numa=Topology(tuple(_cell(number) for number in range(CELLS))),
+    pci=(
+        *network_card("0000:18:00.0", numa_node=0, enabled=4, maximum=8),
+        *network_card("0000:af:00.0", numa_node=2, enabled=4, maximum=8),
+    ),
+)
+
+
+class NumaDriver(FakeDriver):
+    """``fake.numa``: a host with NUMA cells."""
+
+    described = MACHINE
+
+
+NAMESPACE = uuid.UUID("6f1a3c52-8d0e-4b7b-9a55-2f7c0e9d41b6")
+RESOURCE_CLASS = "CUSTOM_BAREMETAL_GOLD"
+
+
+def baremetal_uuid(index: int) -> str:
+    """Return the uuid, which is also the name, of a node: the same in every run and on every
+    host.
+    """
+    return str(uuid.uuid5(NAMESPACE, str(index)))
+
+
+class BaremetalDriver(ShapesOutright, DescribedDriver):
+    """``[fake] baremetal_nodes`` nodes; each is one unit of one class and has no other
+    resources.
+    """
+
+    described = Machine(
+        providers=(ProviderEntry(NODE, inventories={RESOURCE_CLASS: full_record({"total": 1})}),)
+    )
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf)
+        self._names = dict.fromkeys(
+            baremetal_uuid(index) for index in range(conf.fake.baremetal_nodes)
+        )
+
+    def node_names(self) -> Collection[str]:
+        """Return the uuids of all nodes."""
+        return self._names
+
+    def node_uuid(self, name: str) -> str:
+        """Return the name: a node is named after its uuid."""
+        return name

@@ -16,7 +16,7 @@ from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.model.facts import HostFacts, Section
 from agent.model.topology import Topology
-from drivers.fake.numa import NumaDriver
+from drivers.fake.catalogue import NumaDriver
 
 Disturbance = Literal["delay", "not-ready", "partial"]
 MAX_DELAY = 0.02

@@ -4,15 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.model.cpu_list import format_cpu_list
 from agent.model.devices import PciAddress
-from agent.model.domain import Domain, Origin
-from agent.model.flavor import Flavor
+from agent.model.facts import Domain, Origin
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.mdev import MdevParent
+from agent.model.host_units import MdevParent
+from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid, normal_uuid
-from agent.model.topology import Topology
-from drivers.fake.part import Part
+from agent.model.topology import Topology, format_cpu_list
+from drivers.fake.read_devices import Part
 
 
 def read_guest_cells(part: Part, topology: Topology | None) -> tuple[PlacedCell, ...]:

@@ -6,18 +6,14 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts
+from agent.model.host_units import AssignableUnit, MdevParent
 from agent.model.inventory import Record, problems
-from agent.model.mdev import MdevParent
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
-from agent.model.topology import Topology
-from agent.model.unit_record import AssignableUnit
-from agent.yaml_files.document import Where, shown
-from drivers.fake.machine import NODE, Machine, ProviderEntry, full_record, name_on_node, processor
-from drivers.fake.part import Part
-from drivers.fake.read_cells import read_cells
-from drivers.fake.read_devices import read_devices, read_encryption, read_mdevs
+from agent.model.topology import Topology, format_cpu_list
+from agent.yaml_files.parsing import Where, shown
+from drivers.fake.base import NODE, Machine, ProviderEntry, full_record, name_on_node, processor
+from drivers.fake.read_devices import Part, read_cells, read_devices, read_encryption, read_mdevs
 from drivers.fake.read_guests import Around, read_guests, with_owners
 
 

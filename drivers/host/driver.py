@@ -14,7 +14,7 @@ from agent.driver.interface import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.names import printable
-from drivers.host import cell, cpu, encryption, mdev, memory, pci
+from drivers.host import cpu, pci, units
 from drivers.host.sysfs import Sysfs
 
 
@@ -69,12 +69,12 @@ class HostDriver:
         except ConfigError as error:
             raise NotReady(error.message, error.remedy) from error
         online = cpu.read_online(sysfs)
-        topology = cell.read_topology(sysfs, online.value)
-        total = memory.read_memory_mib(sysfs, topology)
+        topology = cpu.read_topology(sysfs, online.value)
+        total = cpu.read_memory_mib(sysfs, topology)
         devices, parents, techniques = (
             pci.read_devices(sysfs),
-            mdev.read_parents(sysfs),
-            encryption.read_encryption(sysfs),
+            units.read_parents(sysfs),
+            units.read_encryption(sysfs),
         )
         size = self._disk()
         faults: Mapping[Section, tuple[str, ...]] = {
@@ -134,7 +134,9 @@ def _open_sysfs(root: Path) -> Sysfs:
         if not sysfs.is_folder(""):
             raise ConfigError(f"{option}: no such folder", remedy)
         if not cpu.present_cpus(sysfs):
-            raise ConfigError(f"{option}: it is not a sysfs, no CPU is below {cpu.FOLDER}", remedy)
+            raise ConfigError(
+                f"{option}: it is not a sysfs, no CPU is below {cpu.CPUS_FOLDER}", remedy
+            )
     except DriverError as error:
         raise ConfigError(f"{option}: {error.message}", remedy) from error
     return sysfs

@@ -8,15 +8,21 @@ from typing import Any, TypeVar
 
 from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
-from agent.model.domain import DomainState
-from agent.model.facts import Section
+from agent.model.facts import DomainState, Section
 from agent.model.names import printable
 from drivers.libvirt.binding import LibvirtRefused, as_driver_error, binding
+from drivers.libvirt.connection import CAPABILITIES, CHEAP, LISTING, Handle, Session
 from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
 from drivers.libvirt.kernel import ask_cpus, ask_kernel
-from drivers.libvirt.queries import EmulatedMachine, capability_queries, host_architecture
-from drivers.libvirt.raw_capabilities import DeviceAnswer, DomainAnswer, KernelCpus, RawCapabilities
-from drivers.libvirt.session import CAPABILITIES, CHEAP, LISTING, Handle, Session
+from drivers.libvirt.raw_capabilities import (
+    DeviceAnswer,
+    DomainAnswer,
+    EmulatedMachine,
+    KernelCpus,
+    RawCapabilities,
+    capability_queries,
+    host_architecture,
+)
 from drivers.libvirt.settings import LibvirtSettings
 
 DEVICES: tuple[Section, ...] = ("pci", "mdev")

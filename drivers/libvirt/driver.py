@@ -11,16 +11,15 @@ from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady
 from agent.model.facts import HostFacts, Section
+from agent.model.host_units import AssignableUnit
 from agent.model.names import printable
 from agent.model.topology import Topology
-from agent.model.unit_record import AssignableUnit
 from drivers.libvirt.binding import binding
 from drivers.libvirt.collector import Collector, ask_models
-from drivers.libvirt.connection import LibvirtConnection
+from drivers.libvirt.connection import CAPABILITIES, CHEAP, LibvirtConnection, Session
+from drivers.libvirt.disk import Namespace, configured_namespaces, read_units
 from drivers.libvirt.events import Events
 from drivers.libvirt.facts import QEMU, facts_of
-from drivers.libvirt.pmem import Namespace, configured_namespaces, read_units
-from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
 from drivers.libvirt.settings import LibvirtSettings, option_warnings
 from drivers.libvirt.sleeping import has_same_cores, read_topology, write_topology
 from drivers.libvirt.traits import compute_capabilities

@@ -16,13 +16,10 @@ from agent.errors import DriverError
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.capabilities import Capabilities, read_capabilities
-from drivers.libvirt.domain import Domains, read_domains
-from drivers.libvirt.domain_capabilities import Emulator, read_emulators
-from drivers.libvirt.encryption import read_encryption
-from drivers.libvirt.guest_devices import function_aliases
-from drivers.libvirt.mdev import read_mdevs
+from drivers.libvirt.domain import Domains, function_aliases, read_domains
+from drivers.libvirt.domain_capabilities import Emulator, read_emulators, read_encryption
 from drivers.libvirt.node_devices import NodeDeviceList, read_node_devices
-from drivers.libvirt.pci import read_pci
+from drivers.libvirt.pci import read_mdevs, read_pci
 from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.sleeping import add_sleeping_cpus
 from drivers.libvirt.traits import (

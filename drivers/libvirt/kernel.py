@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError
-from agent.model.encryption import CAPACITIES, SWITCHES
+from agent.model.host_units import CAPACITIES, SWITCHES
 from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 

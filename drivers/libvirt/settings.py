@@ -9,8 +9,8 @@ from oslo_config import cfg
 
 from agent.conf import libvirt
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.cpu_list import parse_cpu_list
 from agent.model.names import printable
+from agent.model.topology import parse_cpu_list
 
 CpuMode = Literal["host", "custom", "none"]
 DiskKind = Literal["folder", "lvm", "rbd"]

@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import pytest
 
 import agent.audit.attempts
-import agent.audit.driver_report
 import agent.audit.fleet
-import agent.audit.flush_step
 import agent.audit.node_audit
+import agent.audit.node_usage
 import agent.audit.observe
 import agent.audit.run
 import agent.audit.shape
@@ -44,7 +43,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Exchange, Timeouts, Transport
-from agent.service import background, passes, reload, runtime, schedule
+from agent.service import audit_queue, background, passes, runtime
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
 from agent.service.problem_log import ProblemLog
@@ -53,7 +52,7 @@ from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep
 from drivers.fake.file import FileDriver
 from drivers.libvirt import binding
-from drivers.libvirt.debouncer import Debouncer
+from drivers.libvirt.events import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
@@ -93,7 +92,7 @@ STEPS = {
     "tidying up": Step(UsageStep, "remove_ended_records"),
     "a driver that answers": Step(FileDriver, "nodes"),
     "facts": Step(FileDriver, "facts"),
-    "facts looked at": Step(agent.audit.driver_report, "node_facts"),
+    "facts looked at": Step(agent.audit.node_usage, "node_facts"),
     "a shape": Step(FileDriver, "shape"),
     "what is promised": Step(UsageStep, "audit"),
     "what others promised": Step(UsageStep, "set_listed_nodes"),
@@ -108,7 +107,7 @@ STEPS = {
     "the allocations": Step(agent.audit.node_audit.NodeAudit, "_observe_allocations"),
     "the plan": Step(agent.audit.node_audit, "make_plan"),
     "writing down what will be ours": Step(NodePlacementState, "intend"),
-    "the flush": Step(agent.audit.flush_step, "flush"),
+    "the flush": Step(agent.audit.attempts, "flush"),
     "making a provider": Step(PlacementClient, "create_provider"),
     "writing inventories": Step(PlacementClient, "set_inventories"),
     "writing traits": Step(PlacementClient, "set_traits"),
@@ -127,14 +126,14 @@ STEPS = {
     "news": Step(ProblemLog, "log_changes"),
     "the line for systemd": Step(passes, "summary"),
     "what the API shows": Step(DaemonService, "take_report"),
-    "when it is due": Step(schedule.Schedule, "plan_after_success"),
+    "when it is due": Step(audit_queue.Schedule, "plan_after_success"),
     "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
-    "what waits to be published": Step(schedule.DirtyNodes, "take", by="claim"),
+    "what waits to be published": Step(audit_queue.DirtyNodes, "take", by="claim"),
     "an audit that was asked for": Step(agent.audit.fleet.Fleet, "run", by="audit"),
     "the answer to who asked": Step(passes, "report_document", by="audit"),
     "reading the configuration": Step(agent.service.daemon, "load", by="reload"),
-    "a new fleet": Step(reload, "Runtime", by="reload"),
-    "who may do what": Step(reload.Access, "from_options", by="reload"),
+    "a new fleet": Step(runtime, "Runtime", by="reload"),
+    "who may do what": Step(runtime.Access, "from_options", by="reload"),
     "a driver's start": Step(FileDriver, "start", by="reload"),
     "a driver's end": Step(FileDriver, "stop", by="reload"),
 }
@@ -352,8 +351,8 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
         ),
     )
-    monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
-    monkeypatch.setattr(schedule, "GATHERING", 0.001)
+    monkeypatch.setattr(audit_queue, "DEFAULT_INTERVAL", 0.001)
+    monkeypatch.setattr(audit_queue, "GATHERING", 0.001)
     monkeypatch.setattr(background, "POLL", 0.01)
     monkeypatch.setattr(passes, "BUG_PAUSE", 0.01)
     monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)

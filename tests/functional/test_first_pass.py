@@ -7,7 +7,7 @@ import threading
 
 from agent.api.client import ApiClient, ApiProblem
 from agent.api.unix_http import UnixConnection
-from drivers.fake.baremetal import baremetal_uuid
+from drivers.fake.catalogue import baremetal_uuid
 from tests.support.faults import Action
 from tests.support.service_manager import Service, until
 from tests.support.site import flavor_body, instance_body

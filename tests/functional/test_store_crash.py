@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import StoreError
-from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.identity import establish
@@ -46,7 +46,7 @@ import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from agent.model.journal import Ownership
+from agent.model.mirror import Ownership
 from agent.store.identity import establish
 from agent.store.lock import RunLock
 from agent.store.store import open_store

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts, HostFacts
+from agent.model.host_units import AssignableUnit
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.tracker.node_record import Agent as Identity

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from agent.model.flavor import Amounts
+from agent.model.instance import Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.store.reading import RecordReader

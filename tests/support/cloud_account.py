@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.model.claim import Claim, ClaimState, Half
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.node_records import NodeRecords
 from tests.support.orchestrator import Kind
 from tests.support.promised import Got

@@ -11,10 +11,8 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from agent.model.claim import Claim, Half
-from agent.model.flavor import Amounts, Flavor
-from agent.model.instance import Instance
-from agent.model.migration import Migration
+from agent.model.claim import Claim, Half, Migration
+from agent.model.instance import Amounts, Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.placement import clock

@@ -11,8 +11,8 @@ from pathlib import Path
 from agent.errors import AgentError
 from agent.model.devices import DeviceRequest
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
-from agent.model.unit_record import AssignableUnit
+from agent.model.host_units import AssignableUnit
+from agent.model.instance import Flavor
 from agent.numa.host_policy import HostPolicy
 from agent.store.store import open_store
 from agent.tracker.errors import ResourcesUnavailable

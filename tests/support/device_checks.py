@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.tree.device_names import MARKER
+from agent.tree.reported_cards import MARKER
 from tests.support.device_account import DeviceAccount
 from tests.support.device_offers import CARDS, NAMES, contradictory
 from tests.support.tracking import guest, uuid_of

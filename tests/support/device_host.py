@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.model.devices import DeviceRecord, DeviceRequest, PciDevice
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
@@ -19,8 +19,8 @@ from agent.pci.settings import PciSettings
 from agent.tracker.requests import InstanceClaim, Resources
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
-from agent.tree.device_names import MARKER
 from agent.tree.policy import Layout, Policy
+from agent.tree.reported_cards import MARKER
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.placement import PlacementServer
 from tests.support.tracking import guest, instance, uuid_of

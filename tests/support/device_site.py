@@ -12,7 +12,7 @@ from typing import Any
 from agent.errors import AgentError
 from agent.model.devices import DeviceRequest, PciDevice
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.pci.alias import aliases

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
-from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.requests import DeviceClaim

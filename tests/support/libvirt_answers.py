@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.model.domain import DomainState
-from agent.model.facts import HostFacts
+from agent.model.facts import DomainState, HostFacts
 from drivers.libvirt.facts import facts_of
 from drivers.libvirt.raw_capabilities import DeviceAnswer, DomainAnswer, RawCapabilities
 

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
-from agent.model.flavor import Flavor
-from agent.model.migration import MigrationType
+from agent.model.claim import MigrationType
+from agent.model.instance import Flavor
 from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
 from tests.support.other_client import PROJECT, USER, OtherClient
 from tests.support.placement import Placement, observer_session

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.model.flavor import NOTHING, Amounts, Flavor
+from agent.model.instance import NOTHING, Amounts, Flavor
 from agent.model.names import ProviderUuid
 
 SHARED = frozenset({*range(4), *range(8, 12)})

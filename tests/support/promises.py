@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from agent.model.flavor import Flavor
-from agent.model.instance import BUILT
+from agent.model.instance import BUILT, Flavor
 from agent.model.names import ProviderUuid
 from tests.support.promised import (
     AT_ONCE,

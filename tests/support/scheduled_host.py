@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from agent.api.record_views import RecordViews
 from agent.model.devices import PciDevice
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy

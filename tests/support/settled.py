@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.tree.root_traits import agent_trait
+from agent.tree.desired_tree import agent_trait
 from tests.support.agent import IDENTITY, AgentUnderTest
 from tests.support.other_client import PROJECT, USER
 from tests.support.placement import Placement

@@ -13,7 +13,7 @@ from agent.api.record_views import RecordViews
 from agent.audit.context import AuditContext
 from agent.driver.interface import Driver
 from agent.driver.worker import DriverWorker
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.placement import clock
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from agent.store import engines
-from agent.store.location import locate
+from agent.store.engines import locate
 from agent.store.store import Store, open_read_only, open_store
 
 

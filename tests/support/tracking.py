@@ -9,17 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, Migration, MigrationType
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.domain import Domain
-from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
-from agent.model.migration import Migration, MigrationType
+from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.host_units import AssignableUnit
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
-from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store

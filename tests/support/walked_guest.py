@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from agent.api.client import ApiClient, ApiProblem, MoveStep
-from agent.model.flavor import Flavor
-from agent.model.migration import MigrationType
+from agent.model.claim import MigrationType
+from agent.model.instance import Flavor
 from tests.support.cloud_account import CloudAccount, Share
 from tests.support.orchestrator import Guest, Kind
 from tests.support.other_client import PROJECT, USER

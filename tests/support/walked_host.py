@@ -17,12 +17,11 @@ from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.record_views import RecordViews
-from agent.model.domain import Domain
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.host_units import AssignableUnit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
-from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings

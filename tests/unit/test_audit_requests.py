@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agent.api.errors import Stopping, TooManyAudits, UnknownAudit
+from agent.api.problem import Stopping, TooManyAudits, UnknownAudit
 from agent.service.audit_queue import KEPT, AuditRequests
 
 

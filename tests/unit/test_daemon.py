@@ -19,7 +19,7 @@ from agent.errors import ConfigError, ReshapeNeeded
 from agent.model.report import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
-from agent.service import background, runtime, schedule
+from agent.service import audit_queue, background, runtime
 from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
@@ -99,7 +99,7 @@ def service(placement, tmp_path, monkeypatch):
             placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
         ),
     )
-    monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
+    monkeypatch.setattr(audit_queue, "DEFAULT_INTERVAL", 0.001)
     manager = Manager()
 
     def run(script: Callable[[Operator], object]) -> Manager:

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from agent.service import schedule
-from agent.service.schedule import Schedule
+from agent.service import audit_queue
+from agent.service.audit_queue import Schedule
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def clock(monkeypatch):
     class Clock:
         now = 1000.0
 
-    monkeypatch.setattr(schedule.time, "monotonic", lambda: Clock.now)
+    monkeypatch.setattr(audit_queue.time, "monotonic", lambda: Clock.now)
     return Clock
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.api.errors import Stopping, Unready, Unwell
+from agent.api.problem import Stopping, Unready, Unwell
 from agent.errors import ConfigError, DriverTimeout
 from agent.model.report import Problem
 from agent.service import daemon_service as module

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.audit.unchanged_nodes import UnchangedNodes
+from agent.audit.fleet_nodes import UnchangedNodes
 from agent.model.report import Drift, NodeReport, Problem
 from tests.unit.render.reports import node as shown
 

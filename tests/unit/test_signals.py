@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.service.signals import RELOAD, STOP, WAKE, Signals
+from agent.service.systemd import RELOAD, STOP, WAKE, Signals
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from agent.driver.worker import Outcome as CallOutcome
 from agent.errors import StandingBy
 from agent.model.claim import ClaimState
 from agent.model.devices import DeviceState
-from agent.model.domain import DomainState
+from agent.model.facts import DomainState
 from agent.model.names import number_of
 from agent.model.report import WELL, AgentState, NodeState, OperationStatus, Problem
 from agent.render.node_lines import STATE_STYLES
 from agent.service.status import agent_state, summary
-from agent.tracker.guest_import import Outcome
+from agent.tracker.domains import Outcome
 from tests.support.child import CHECKOUT
 from tests.unit.render.reports import node
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from agent.api.documents.records import JsonObject, cell_document, unit_document
 from agent.errors import AgentError
-from agent.model.compute_node import ComputeNode
 from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts
-from agent.model.mdev import MdevSource
+from agent.model.host_units import MdevSource
 from agent.model.names import printable
+from agent.model.node_records import ComputeNode
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
 from agent.tracker.claim_usage import stats
+from agent.tracker.domains import GuestImport, ObservedGuest
 from agent.tracker.errors import GuestsUnknown
-from agent.tracker.guest_import import GuestImport, ObservedGuest
 from agent.tracker.node_state import NodeState
 
 

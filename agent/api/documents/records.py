@@ -4,12 +4,11 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
 from agent.model.guest import PlacedCell
+from agent.model.host_units import UnitRecord
 from agent.model.instance import Instance
-from agent.model.migration import Migration
-from agent.model.unit_record import UnitRecord
 
 JsonObject = dict[str, Any]
 

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.model.claim import Migration
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
-from agent.model.migration import Migration
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits

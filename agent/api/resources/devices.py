@@ -4,9 +4,9 @@ import falcon
 from falcon import Request, Response
 
 from agent.api.documents.requests import device_claim
+from agent.api.metrics import TimedTracker
 from agent.api.resources.guests import chosen_nodes
 from agent.api.service import Service
-from agent.api.timed_tracker import TimedTracker
 from agent.model.names import ConsumerUuid, printable
 from agent.tracker.errors import UnknownDevice
 from agent.tracker.node_state import NodeState

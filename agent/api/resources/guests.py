@@ -6,13 +6,13 @@ from falcon import Request, Response
 
 from agent.api.documents.node import node_guests, node_without_guests
 from agent.api.documents.records import JsonObject, instance_document
+from agent.api.metrics import TimedTracker
 from agent.api.service import Service
-from agent.api.timed_tracker import TimedTracker
 from agent.errors import AgentError
 from agent.model.names import ConsumerUuid, ProviderUuid, choose_nodes, printable
 from agent.tracker.claims import check_ready
+from agent.tracker.domains import GuestImport
 from agent.tracker.errors import UnknownNode
-from agent.tracker.guest_import import GuestImport
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 

@@ -1,16 +1,21 @@
-"""Resources for claims of instances, for instances, and for their allocations in Placement."""
+"""Resources for claims of instances, for instances and their allocations in Placement, and for
+moves (resizes, migrations, evacuations) from the claim at the destination to the end.
+"""
+
+from collections.abc import Callable, Mapping
 
 import falcon
 from falcon import Request, Response
 
 from agent.api.documents.records import JsonObject, instance_document
-from agent.api.documents.requests import instance_claim, instance_update
+from agent.api.documents.requests import instance_claim, instance_update, move_claim
+from agent.api.metrics import TimedTracker, TrackerOperation
 from agent.api.service import Service
-from agent.api.timed_tracker import TimedTracker
 from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.change import delete_forced, remove_from_one
-from agent.placement.allocations.errors import ConsumerNotFound
+from agent.placement.allocations.checks import ConsumerNotFound
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.tracker import Tracker
 
 
@@ -117,3 +122,96 @@ class AllocationResource:
 def _show(response: Response, document: JsonObject) -> None:
     response.set_header("ETag", f'"{document["version"]}"')
     response.media = document
+
+
+class MigrationsResource:
+    """/v1/migrations."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_get(self, request: Request, response: Response) -> None:
+        """Show a page of migrations."""
+        response.media = self._service.records().migrations(request.context.query)
+
+
+# From the last word of the path to the tracker's operation.
+STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], PlannedChange]]] = {
+    "confirm": ("confirm", Tracker.confirm),
+    "revert": ("revert", Tracker.revert),
+    "abort": ("abort-move", Tracker.abort),
+    "finish": ("finish", Tracker.finish),
+}
+
+
+class MovesResource:
+    """/v1/moves."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """Claim a node's resources for a guest that moves."""
+        wanted = move_claim(request.context.body)
+        planned = self._timed_tracker.run("claim-move", lambda tracker: tracker.claim_move(wanted))
+        response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
+        response.media = {**self._service.records().move(wanted.id), "repeated": planned.repeated}
+
+
+class MoveResource:
+    """/v1/moves/{id}."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+
+    def on_get(self, _request: Request, response: Response, id: str) -> None:
+        """Show the move."""
+        response.media = self._service.records().move(id)
+
+    def on_patch(self, request: Request, response: Response, id: str) -> None:
+        """Record the status that the move has reached."""
+        status = request.context.body["status"]
+        planned = self._timed_tracker.run(
+            "progress", lambda tracker: tracker.progress(_id_of(self._service, id), status)
+        )
+        response.media = {**self._service.records().move(id), "repeated": planned.repeated}
+
+
+class DroppedHalfResource:
+    """/v1/moves/{id}/drop."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+
+    def on_post(self, request: Request, response: Response, id: str) -> None:
+        """Release one half of the move."""
+        half = request.context.body["half"]
+        planned = self._timed_tracker.run(
+            "drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half)
+        )
+        response.media = {**self._service.records().move(id), "repeated": planned.repeated}
+
+
+class MoveStepResource:
+    """/v1/moves/{id}/``word``, for each word of :data:`STEPS`."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker, word: str) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+        self._operation, self._work = STEPS[word]
+
+    def on_post(self, _request: Request, response: Response, id: str) -> None:
+        """Confirm, revert, abort or finish the move."""
+
+        planned = self._timed_tracker.run(
+            self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id))
+        )
+        response.media = {**self._service.records().move(id), "repeated": planned.repeated}
+
+
+def _id_of(service: Service, given: str) -> str:
+    """Return the id of a move, given its id or its migration's uuid.
+
+    :raises UnknownClaim: there is none, or the claim is not for a move: its purpose never changes,
+        and releasing a guest's own claim would release the guest's resources.
+    """
+    return str(service.records().claim(given, "move")["id"])

@@ -8,8 +8,8 @@ from falcon import Request, Response
 
 from agent.api.documents.node import node_records
 from agent.api.documents.records import JsonObject
+from agent.api.metrics import TimedTracker
 from agent.api.service import Service
-from agent.api.timed_tracker import TimedTracker
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import TrackerError
 

@@ -1,9 +1,15 @@
-"""Resources for the agent's own state: health, readiness, metrics."""
+"""Resources for the agent's own state (health, readiness, metrics), for audits, and for the reload
+of the configuration.
+"""
 
+import re
+
+import falcon
 from falcon import Request, Response
 
 from agent.api.metrics import CONTENT_TYPE, Metrics
-from agent.api.service import Service
+from agent.api.service import Audit, Service
+from agent.api.wait_limit import WaitLimit
 
 
 def health_document(service: Service) -> dict[str, str]:
@@ -46,3 +52,91 @@ class MetricsResource:
         """Show all metrics."""
         response.content_type = CONTENT_TYPE
         response.data = self._metrics.text()
+
+
+_WAIT = re.compile(
+    r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE
+)
+# In seconds; a client that waits longer asks again.
+LONGEST_WAIT = 300
+RETRY_AFTER = "1"
+
+
+class AuditWaiter:
+    """Answers with audits, and lets a limited number of clients wait for their end. The others are
+    answered at once with the audit's present state.
+    """
+
+    def __init__(self, service: Service, room: WaitLimit) -> None:
+        self._service, self._room = service, room
+
+    def answer(self, request: Request, response: Response, audit_id: str) -> None:
+        """Answer with the audit, after waiting for it if the client prefers that and there is a
+        place.
+        """
+        wait = _preferred_wait(request)
+        if wait is None:
+            _show(self._service.audit(audit_id, 0), response)
+            return
+        with self._room.place_if_free() as found:
+            audit = self._service.audit(audit_id, wait if found else 0)
+        if found:
+            response.set_header("Preference-Applied", f"wait={wait}")
+        _show(audit, response)
+
+
+class AuditsResource:
+    """/v1/audits."""
+
+    def __init__(self, service: Service, waiting: AuditWaiter) -> None:
+        self._service, self._waiting = service, waiting
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """Request an audit."""
+        asked = request.context.body
+        audit_id = self._service.request_audit(
+            asked.get("nodes", ()), dry_run=asked.get("dry_run", False)
+        )
+        self._waiting.answer(request, response, audit_id)
+
+
+class AuditResource:
+    """/v1/audits/{id}."""
+
+    def __init__(self, waiting: AuditWaiter) -> None:
+        self._waiting = waiting
+
+    def on_get(self, request: Request, response: Response, id: str) -> None:
+        """Show the audit, with its report once it is done."""
+        self._waiting.answer(request, response, id)
+
+
+class ReloadResource:
+    """/v1/reload."""
+
+    def __init__(self, service: Service, room: WaitLimit) -> None:
+        self._service, self._room = service, room
+
+    def on_post(self, _request: Request, response: Response) -> None:
+        """Reload the configuration."""
+        with self._room.place():
+            self._service.reload()
+        response.media = health_document(self._service)
+
+
+def _preferred_wait(request: Request) -> int | None:
+    found = _WAIT.search(request.context.header.get("Prefer", ""))
+    return min(int(found[1]), LONGEST_WAIT) if found else None
+
+
+def _show(audit: Audit, response: Response) -> None:
+    place = f"/v1/audits/{audit.id}"
+    if audit.report is None:
+        response.status = falcon.HTTP_202
+        response.set_header("Location", place)
+        response.set_header("Retry-After", RETRY_AFTER)
+        response.media = {"id": audit.id, "state": audit.state}
+    else:
+        response.set_header("Content-Location", place)
+        response.content_type = falcon.MEDIA_JSON
+        response.data = audit.report

@@ -11,10 +11,9 @@ from typing import Any, Literal
 from oslo_config import cfg
 
 from agent.bootstrap.components import check_configuration
-from agent.cli.configuration import Configuration, read_configuration
+from agent.cli.command import Options
+from agent.cli.configuration import Configuration, origin, read_configuration
 from agent.cli.exposures import exposures
-from agent.cli.option_values import origin
-from agent.cli.options import Options
 from agent.cli.output import write, write_document, write_problems
 from agent.cli.unknown_options import Unknown, unknown_options
 from agent.conf.default import host_name

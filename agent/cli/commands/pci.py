@@ -12,8 +12,8 @@ from rich.text import Text
 
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_driver
+from agent.cli.command import Options
 from agent.cli.daemon_client import client
-from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.cli.record_lists import show_record
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
@@ -22,11 +22,10 @@ from agent.model.devices import PciAddress
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import DONE, FAILED, PARTLY
-from agent.pci.matching import PresentDevices, match_devices
-from agent.pci.settings import PciSettings
+from agent.pci.settings import PciSettings, PresentDevices, match_devices
+from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
 from agent.render.json_report import error_rows, problems_of
 from agent.render.look import Look, look_of
-from agent.render.pci_document import Document, aliases_document, devices_document, render_pci_check
 from agent.tree.reported_cards import cards, problems
 
 

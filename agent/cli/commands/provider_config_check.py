@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.cli.output import write, write_document
 from agent.errors import ConfigError, ConfigErrors, StoreError
 from agent.model.mirror import PlacementView, ServerCapabilities
@@ -19,14 +19,14 @@ from agent.model.report import NodeReport, NodeState, Outcome, Problem, exit_cod
 from agent.placement.merge import Merge, Use
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.plan import make_plan
-from agent.provider_config.entry import Entry, Key, ProviderConfig, absence, absent
+from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, absent
 from agent.provider_config.folder import folder_of, read_folder
+from agent.render.checks import Checked, check_document, render_check
 from agent.render.json_report import problems_of
 from agent.render.look import look_of
-from agent.render.provider_config_check import Checked, check_document, render_check
 from agent.store.store import Store, open_read_only
+from agent.tree.desired_tree import put_operators_files
 from agent.tree.policy import Policy
-from agent.tree.provider_files import put_operators_files
 
 
 def changes(

@@ -11,8 +11,8 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.api.client import ApiClient, ApiProblem
+from agent.cli.command import Options
 from agent.cli.daemon_client import client, from_daemon, select_nodes
-from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable

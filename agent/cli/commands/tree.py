@@ -8,16 +8,15 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
+from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
-from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import StoreError
 from agent.model.names import choose_nodes
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.render.json_report import tree_document
+from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of
-from agent.render.own_tree import StoredTree
 from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
 from agent.store.store import Store, open_read_only
 

@@ -10,13 +10,13 @@ from agent.errors import PlacementRefused
 from agent.model.allocation import Holdings
 from agent.model.names import ApiVersion, ProviderUuid, is_token, is_uuid, normal_uuid
 from agent.placement.allocations.checks import (
+    CandidatesFailed,
     amount_problems,
     holdings_problems,
     normal_holdings,
     quoted,
     refuse,
 )
-from agent.placement.allocations.errors import CandidatesFailed
 from agent.placement.answers import Summary
 from agent.placement.client import ALLOCATIONS, CANDIDATES, CONSUMER_TYPES, PlacementClient
 

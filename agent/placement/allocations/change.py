@@ -12,17 +12,15 @@ from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement import codes
 from agent.placement.allocations.checks import (
+    ConsumerChanged,
+    NegativeResult,
+    NotAllocated,
+    SeveralTrees,
     consumer_uuid,
     holdings_problems,
     normal_holdings,
     provider_uuid,
     refuse,
-)
-from agent.placement.allocations.errors import (
-    ConsumerChanged,
-    NegativeResult,
-    NotAllocated,
-    SeveralTrees,
 )
 from agent.placement.allocations.providers import existing_allocation, members
 from agent.placement.allocations.writing import repeat_on_conflict, write

@@ -1,13 +1,24 @@
-"""Reading consumers and providers: by name or uuid, by provider or tree, and by aggregate."""
+"""Reading consumers and providers (by name or uuid, by provider or tree, by aggregate), and the
+usages of projects and users, for limits and for quota.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from agent.errors import AgentBug
+from agent.errors import AgentBug, PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.provider_tree import ProviderTree
-from agent.placement.allocations.checks import consumer_uuid, provider_name, provider_uuid
-from agent.placement.allocations.errors import ConsumerNotFound, ProviderNotFound
+from agent.placement.allocations.checks import (
+    ConsumerNotFound,
+    ProviderNotFound,
+    UsagesFailed,
+    consumer_uuid,
+    owner_problems,
+    provider_name,
+    provider_uuid,
+    refuse,
+)
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient, ProviderHolding
 from agent.placement.consumers import holders
@@ -120,3 +131,61 @@ def sharing_providers(client: PlacementClient, aggregates: Iterable[str]) -> Seq
     :raises BadRequest: one of them is not a uuid.
     """
     return client.sharing({provider_uuid(aggregate, "aggregate") for aggregate in aggregates})
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    """The usage that counts for quota."""
+
+    cores: int
+    """Shared and dedicated CPUs."""
+    ram: int
+    """In MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsages:
+    """The usage of a project, and of a user in it if one was given, read one after the other."""
+
+    project: QuotaUsage
+    user: QuotaUsage | None
+
+
+def usages_for_limits(
+    client: PlacementClient, project_id: str, user_id: str | None = None
+) -> Mapping[str, int]:
+    """Return the allocated amount of each class; a class without usage is missing.
+
+    :raises UsagesFailed: Placement refused the request.
+    :raises PlacementUnreachable: no answer came, four times.
+    :raises BadRequest: the input is invalid.
+    """
+    refuse(_problems(project_id, user_id))
+    try:
+        return client.owner_usages(project_id, user_id)
+    except PlacementRefused as error:
+        raise UsagesFailed(f"no usages: {error.message}", error.remedy) from error
+
+
+def usages_for_quota(
+    client: PlacementClient, project_id: str, user_id: str | None = None
+) -> QuotaUsages:
+    """Return the usages in the units of quota.
+
+    :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.
+    """
+    refuse(_problems(project_id, user_id))
+    project = quota_usage(usages_for_limits(client, project_id))
+    return QuotaUsages(
+        project,
+        None if user_id is None else quota_usage(usages_for_limits(client, project_id, user_id)),
+    )
+
+
+def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:
+    """Return amounts by class as cores and memory."""
+    return QuotaUsage(usages.get("VCPU", 0) + usages.get("PCPU", 0), usages.get("MEMORY_MB", 0))
+
+
+def _problems(project_id: str, user_id: str | None) -> Iterator[str]:
+    return owner_problems(project_id, "nobody" if user_id is None else user_id)

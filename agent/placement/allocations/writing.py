@@ -14,7 +14,7 @@ from agent.errors import GenerationConflict, PlacementError, PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid
 from agent.placement import codes
-from agent.placement.allocations.errors import (
+from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     NotEnoughRoom,

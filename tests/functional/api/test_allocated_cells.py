@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from tests.support import faults
 from tests.support.agent import ROOT
 from tests.support.cell_site import PAGES_2M, CellSite, cell_site, four_cells, some_guest

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
-from agent.model.migration import Migration
+from agent.model.claim import Migration
+from agent.model.instance import Flavor, Instance
 from agent.numa.host_cells import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.requests import InstanceClaim, MoveClaim, digest

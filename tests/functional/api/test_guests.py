@@ -5,7 +5,7 @@ openapi.yaml.
 import pytest
 
 from agent.model.devices import PciAddress
-from agent.model.domain import Origin
+from agent.model.facts import Origin
 from tests.support.site import GPUS, claim_body
 from tests.support.tracking import F1, domain, guest
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent.api.record_views import RecordViews
 from agent.model.facts import HostFacts
-from agent.model.mdev import MdevParent
+from agent.model.host_units import MdevParent
 from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.tree.policy import Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.topology import Cell, PagePool, Topology
 from tests.support.refusals import rows
 from tests.support.site import (

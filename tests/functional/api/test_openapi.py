@@ -7,7 +7,7 @@ import pytest
 
 from agent.api.application import routes
 from agent.api.description import load, read
-from agent.model import claim, devices, instance, migration, report
+from agent.model import claim, devices, instance, report
 
 SCHEMAS = read()["components"]["schemas"]
 
@@ -60,8 +60,8 @@ def test_every_schema_is_used():
     ("name", "literal"),
     [
         ("VmState", instance.VmState),
-        ("MigrationType", migration.MigrationType),
-        ("MigrationStatus", migration.MigrationStatus),
+        ("MigrationType", claim.MigrationType),
+        ("MigrationStatus", claim.MigrationStatus),
         ("NodeState", report.NodeState),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.api.client import ApiClient, ApiUnreachable
-from agent.api.errors import SocketUnusable
+from agent.api.problem import SocketUnusable
 from agent.api.socket_file import SocketFile
 from tests.support.local_api import api_here
 

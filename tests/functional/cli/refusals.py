@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent.store.location import FILE_NAME as STORE
+from agent.store.engines import FILE_NAME as STORE
 from tests.support.folder import all_of
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand

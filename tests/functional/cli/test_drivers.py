@@ -13,9 +13,8 @@ from agent.errors import NotReady
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import Policy
 from drivers.fake import chaos
-from drivers.fake.catalogue import MultiNodeDriver
+from drivers.fake.catalogue import MultiNodeDriver, NumaDriver
 from drivers.fake.chaos import ChaosDriver
-from drivers.fake.numa import NumaDriver
 from tests.functional.cli.setups import from_file, merged, on
 from tests.support.agent import IDENTITY, AgentUnderTest, total
 from tests.support.http_placement import HttpPlacement

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.tracker.errors import NodeDegraded

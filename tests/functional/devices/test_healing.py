@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from agent.model.claim import Migration
 from agent.model.devices import DeviceRequest
 from agent.model.instance import TaskState
-from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.report import NodeReport

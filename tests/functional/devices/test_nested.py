@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.operation import Reshape
 from tests.functional.devices.conftest import Made
 from tests.support.agent import operations

@@ -10,8 +10,8 @@ import pytest
 
 from agent.api.client import ApiProblem
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
 from agent.model.guest import PciPolicy
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StandingBy
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.claims import check_ready

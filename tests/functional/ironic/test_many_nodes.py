@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.requests import InstanceClaim
 from tests.support.agent import new_uuid

@@ -13,7 +13,7 @@ import pytest
 
 from agent.model.facts import Section
 from agent.tree.policy import Policy
-from drivers.libvirt import collector, connection, session
+from drivers.libvirt import collector, connection
 from drivers.libvirt.binding import binding
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import node_of, started
@@ -236,7 +236,7 @@ def test_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_els
     monkeypatch.setattr(collector, "_ask_abilities", abilities)
     # On a machine that is very busy a libvirtd that is only slow is not to be connected to anew,
     # because then all is asked again.
-    monkeypatch.setattr(session, "KEEPALIVE_INTERVAL", GENEROUS)
+    monkeypatch.setattr(connection, "KEEPALIVE_INTERVAL", GENEROUS)
     for module in (connection, collector):
         monkeypatch.setattr(module, "CHEAP", float(GENEROUS))
     for name in ("CAPABILITIES", "LISTING"):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.aggregate_host import add_host, remove_host
-from agent.placement.allocations.errors import BadRequest, OutOfRetries, ProviderNotFound
+from agent.placement.allocations.checks import BadRequest, OutOfRetries, ProviderNotFound
+from agent.placement.allocations.host import add_host, remove_host
 from tests.support import faults
 from tests.support.allocation_scene import A, R, Scene
 

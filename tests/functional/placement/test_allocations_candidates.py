@@ -12,7 +12,7 @@ from agent.placement.allocations.candidates import (
     candidates,
     parse_query,
 )
-from agent.placement.allocations.errors import BadRequest, CandidatesFailed
+from agent.placement.allocations.checks import BadRequest, CandidatesFailed
 from tests.support import faults
 from tests.support.allocation_scene import client_of
 from tests.support.placement import PlacementServer

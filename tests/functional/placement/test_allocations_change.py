@@ -13,8 +13,7 @@ from agent.placement.allocations.change import (
     remove_resources,
     remove_tree,
 )
-from agent.placement.allocations.claim import claim
-from agent.placement.allocations.errors import (
+from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerNotFound,
     NegativeResult,
@@ -22,6 +21,7 @@ from agent.placement.allocations.errors import (
     NotEnoughRoom,
     OutOfRetries,
 )
+from agent.placement.allocations.claim import claim
 from tests.support import faults
 from tests.support.allocation_scene import (
     N0,

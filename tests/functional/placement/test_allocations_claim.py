@@ -13,13 +13,13 @@ from agent.model.allocation import Allocation
 from agent.placement import retry
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import Doubling
-from agent.placement.allocations.claim import Claimed, Owner, claim, put
-from agent.placement.allocations.errors import (
+from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     NotEnoughRoom,
     OutOfRetries,
 )
+from agent.placement.allocations.claim import Claimed, Owner, claim, put
 from tests.support import faults
 from tests.support.allocation_scene import (
     OWNER,

@@ -6,17 +6,17 @@ import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.placement.allocations.change import Deleted, delete, delete_forced
-from agent.placement.allocations.decommission import (
-    Decommissioned,
-    Released,
-    decommission,
-    evacuated_cleanup,
-)
-from agent.placement.allocations.errors import (
+from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     ForeignProvider,
     ProviderInUse,
+)
+from agent.placement.allocations.host import (
+    Decommissioned,
+    Released,
+    decommission,
+    evacuated_cleanup,
 )
 from agent.placement.allocations.providers import of_tree
 from tests.support import faults

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.errors import PlacementUnreachable
-from agent.placement.allocations.errors import (
+from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     NotEnoughRoom,
@@ -15,7 +15,7 @@ from agent.placement.allocations.errors import (
     OutOfRetries,
     TargetBusy,
 )
-from agent.placement.allocations.move import Moved, move
+from agent.placement.allocations.claim import Moved, move
 from tests.support import faults
 from tests.support.allocation_scene import SS, C, D, H, Holdings, M, R, Scene, record
 

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import AgentBug, PlacementRefused, PlacementUnreachable
 from agent.model.provider_tree import ProviderTree
-from agent.placement.allocations.errors import BadRequest, ProviderNotFound
+from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import (
     of_provider,
     of_tree,

@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import PlacementUnreachable
-from agent.placement.allocations.errors import BadRequest, UsagesFailed
-from agent.placement.allocations.usages import (
+from agent.placement.allocations.checks import BadRequest, UsagesFailed
+from agent.placement.allocations.providers import (
     QuotaUsage,
     QuotaUsages,
     usages_for_limits,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.tree.encryption_policy import EncryptionPolicy
+from agent.tree.mdev_policy import EncryptionPolicy
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.model.provider_tree import ProviderTree
-from agent.tree.root_traits import agent_trait
+from agent.tree.desired_tree import agent_trait
 from tests.functional.placement.conftest import Host
 from tests.support.agent import IDENTITY, NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.placement import PlacementServer

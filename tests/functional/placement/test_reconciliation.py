@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ReshapeNeeded, StoreError
-from agent.model.domain import Domain
-from agent.model.facts import HostFacts
+from agent.model.facts import Domain, HostFacts
 from agent.model.instance import Instance, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid, child_uuid
 from agent.model.operation import DeleteAllocations, SetAllocations

@@ -13,8 +13,8 @@ from threading import Event
 import pytest
 from oslo_config import cfg
 
+from agent.cli.command import Options, Source
 from agent.cli.configuration import load
-from agent.cli.options import Options, Source
 from agent.errors import ConfigErrors, PlacementUnreachable
 from agent.placement.client import PlacementClient
 from agent.placement.connect import connect_http

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.model.operation import Reshape
-from agent.placement.allocations.decommission import Retired, retire
-from agent.tree.device_names import MARKER, card_of
+from agent.placement.allocations.host import Retired, retire
+from agent.tree.reported_cards import MARKER, card_of
 from tests.functional.reshapes.cases import FEW, REQUIRED, States
 from tests.support.agent import NAME, ROOT, operations
 from tests.support.allocation_scene import client_of

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.domain import Domain
-from agent.model.facts import CpuFacts, HostFacts
-from agent.model.flavor import Flavor
+from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology

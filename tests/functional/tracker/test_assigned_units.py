@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import ConfigErrors
+from agent.model.host_units import AssignableUnit
 from agent.model.names import child_uuid
-from agent.model.unit_record import AssignableUnit
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of, race
 

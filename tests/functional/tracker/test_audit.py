@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.domain import Domain
+from agent.model.claim import MigrationType
+from agent.model.facts import Domain
 from agent.model.instance import TaskState, VmState
-from agent.model.migration import MigrationType
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
 from tests.support.refusals import rows

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from agent.model.claim import Migration
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Flavor
-from agent.model.migration import Migration
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.requests import ClaimLimits, DeviceClaim, InstanceClaim
 from tests.support.refusals import refused, rows

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent.tracker.errors import NodeNotReady, TrackerError, UnknownNode
-from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_entry import NodeEntry
+from agent.tracker.node_record import HostCapacity
 from tests.support.tracking import F1, F3, Host
 
 ASKED: dict[str, Callable[[Host], object]] = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.migration import MigrationStatus
+from agent.model.claim import MigrationStatus
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import WrongState
 from tests.support.tracking import F1, F3, Host

@@ -6,11 +6,11 @@ import pytest
 
 from agent.errors import ConfigErrors
 from agent.model.devices import PciAddress
-from agent.model.domain import Origin
-from agent.model.flavor import Flavor
+from agent.model.facts import Origin
+from agent.model.instance import Flavor
 from agent.numa.host_policy import HostPolicy
+from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown, NodeDegraded, NodeUnavailable, ResourcesUnavailable
-from agent.tracker.guest_import import GuestImport
 from agent.tracker.reconcile import ReconcileRules
 from tests.support.tracking import F1, FN, FN4, Host, World, device, domain, guest, race, settled
 from tests.unit.tracker.samples import pinned

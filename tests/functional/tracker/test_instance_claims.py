@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.requests import ClaimLimits, InstanceClaim

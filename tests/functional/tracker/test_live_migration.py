@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.migration import MigrationStatus
+from agent.model.claim import MigrationStatus
 from tests.support.agents import HOUR
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows

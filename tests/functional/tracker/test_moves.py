@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.migration import Migration
+from agent.model.claim import Migration
 from agent.model.node_records import RecordChanges
 from agent.tracker.requests import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import AgentError
-from agent.model.compute_node import ComputeNode, Lease
 from agent.model.names import ProviderUuid
+from agent.model.node_records import ComputeNode, Lease
 from agent.tracker.errors import UnknownNode
 from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows

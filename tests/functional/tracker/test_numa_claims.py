@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.model.claim import Claim
-from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import Flavor
 from agent.model.node_records import RecordChanges
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host import HostCell

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.migration import Migration, MigrationType
+from agent.model.claim import Migration, MigrationType
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.store.store import open_store

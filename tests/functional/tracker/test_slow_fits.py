@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import Undecided
 from agent.model.claim import Claim
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from agent.numa.fit import Fit, fit
 from agent.tracker import reserving
 from agent.tracker.errors import InstanceElsewhere, ResourcesUnavailable, ResourcesUndecided

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.flavor import Flavor
+from agent.model.instance import Flavor
 from tests.support.refusals import refused
 from tests.support.tracking import F1, FN, NUMA_RESERVED, Host, World
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.api.access import Access, Peer, peer_of
-from agent.api.errors import Forbidden
+from agent.api.problem import Forbidden
+from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
-from agent.cli.options import Options, Override, Source
 from agent.errors import ConfigErrors
 
 READERS, WRITERS = 501, 502

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.api.body import decode
-from agent.api.errors import NotJson, TooManyValues
+from agent.api.problem import NotJson, TooManyValues
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 VALUES = st.recursive(

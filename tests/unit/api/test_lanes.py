@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.api.receive_buffer import ReceiveBuffer
-from agent.api.request_queues import HEALTH_AT_ONCE, LARGE, LARGE_AT_ONCE, RequestQueues
+from agent.api.server import HEALTH_AT_ONCE, LARGE, LARGE_AT_ONCE, RequestQueues
 
 END = None
 

@@ -5,11 +5,18 @@ from http import HTTPStatus
 import pytest
 
 import agent.api.connection
-import agent.api.errors
+import agent.api.problem
 import agent.tracker.errors
 from agent import errors
-from agent.api.errors import Fault, InvalidApiRequest
-from agent.api.problem import KINDS, REFUSALS, phrase, problem_of, status_of
+from agent.api.problem import (
+    KINDS,
+    REFUSALS,
+    Fault,
+    InvalidApiRequest,
+    phrase,
+    problem_of,
+    status_of,
+)
 from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
 
 SERVERS_OWN = {
@@ -42,7 +49,7 @@ def everything(kind=AgentError):
 
 
 @pytest.mark.parametrize(
-    "module", [agent.api.errors, agent.tracker.errors, errors], ids=lambda module: module.__name__
+    "module", [agent.api.problem, agent.tracker.errors, errors], ids=lambda module: module.__name__
 )
 def test_every_error_that_a_request_may_meet_has_a_status_of_its_own(module):
     codes = {one.code for one in everything() if one.__module__ == module.__name__} - {None}

@@ -3,8 +3,7 @@ import json
 import pytest
 
 from agent.cli.main import run
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import PlacementView
+from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import open_store
 from tests.unit.render.reports import CELL, ROOT, tree

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from agent.cli.command import Source
 from agent.cli.config_files import read_all, sources_of
-from agent.cli.options import Source
 
 
 def written(path: Path, text: str) -> Path:

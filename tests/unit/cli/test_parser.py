@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.command import Options, Override, Source
 from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find
-from agent.cli.options import Options, Override, Source
 from agent.cli.parser import FLAGS, find_format, parse
 from agent.errors import UsageError
 

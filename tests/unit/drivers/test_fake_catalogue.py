@@ -13,8 +13,8 @@ from agent.driver.interface import (
 )
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
-from agent.model.tree_difference import compare_trees
-from drivers.fake.baremetal import baremetal_uuid
+from agent.model.provider_tree import compare_trees
+from drivers.fake.catalogue import baremetal_uuid
 from tests.unit.drivers.fakes import (
     EXAMPLES,
     IDENTITY,

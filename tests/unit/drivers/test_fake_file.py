@@ -5,12 +5,10 @@ import pytest
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
 from agent.model.devices import PciAddress
-from agent.model.domain import Domain, Origin
-from agent.model.encryption import EncryptionFacts
-from agent.model.flavor import Flavor
+from agent.model.facts import Domain, Origin
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.mdev import Mdev, MdevParent
-from agent.model.unit_record import AssignableUnit
+from agent.model.host_units import AssignableUnit, EncryptionFacts, Mdev, MdevParent
+from agent.model.instance import Flavor
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
 
 

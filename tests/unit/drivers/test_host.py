@@ -10,8 +10,8 @@ import pytest
 
 from agent.driver.interface import Driver, available, load
 from agent.errors import ConfigError, DriverError, NotReady
-from agent.model.cpu_list import parse_cpu_list
 from agent.model.facts import summarize_faults
+from agent.model.topology import parse_cpu_list
 from drivers.host import HostDriver, sysfs
 from drivers.host.driver import _version
 from tests.support.host_driver import CONTEXT, host_conf, started

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from agent.model.topology import Cell, PagePool
-from drivers.host.cell import read_topology
+from drivers.host.cpu import read_topology
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 

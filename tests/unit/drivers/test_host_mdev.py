@@ -3,9 +3,9 @@
 import pytest
 
 from agent.model.facts import PartialRead
-from agent.model.mdev import Mdev, MdevParent
-from drivers.host.mdev import read_parents
+from agent.model.host_units import Mdev, MdevParent
 from drivers.host.sysfs import Sysfs
+from drivers.host.units import read_parents
 from tests.support.recorded_sysfs import RecordedSysfs
 
 GPU = "0000:06:00.0"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
 from tests.unit.model.trees import N0, ROOT
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.inventory import completed
-from agent.model.provider_tree import ProviderTree
-from agent.model.tree_difference import compare_trees
+from agent.model.provider_tree import ProviderTree, compare_trees
 from tests.unit.model.trees import state
 
 TRAITS = ["HW_A", "HW_B", "CUSTOM_C"]

@@ -1,6 +1,5 @@
 from agent.model.names import child_uuid
-from agent.model.provider_tree import ProviderTree
-from agent.model.tree_difference import TreeDifference, compare_trees
+from agent.model.provider_tree import ProviderTree, TreeDifference, compare_trees
 from tests.unit.model.trees import AGGREGATE, N0, N1, PF0, ROOT, STORAGE, forest
 
 NOTHING = TreeDifference((), (), (), (), (), (), ())

@@ -7,8 +7,7 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from agent.monitors.cpu import CpuMonitor
-from agent.monitors.memory import MemoryMonitor
+from agent.monitors.linux import CpuMonitor, MemoryMonitor
 from agent.monitors.monitor import Monitor
 
 KINDS = ("user", "kernel", "idle", "iowait")

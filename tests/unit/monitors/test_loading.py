@@ -3,8 +3,7 @@ from oslo_config import cfg
 
 from agent.conf import options
 from agent.errors import ConfigErrors
-from agent.monitors.cpu import CpuMonitor
-from agent.monitors.memory import MemoryMonitor
+from agent.monitors.linux import CpuMonitor, MemoryMonitor
 from agent.monitors.monitor import NAMESPACE
 from agent.monitors.poll import load_monitors
 from tests.support import distribution

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.command import Options, Source
 from agent.cli.configuration import load
-from agent.cli.options import Options, Source
 from agent.errors import ConfigErrors
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_cells import NetworkAffinity

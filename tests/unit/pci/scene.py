@@ -10,7 +10,7 @@ from typing import Any
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
 from agent.pci.device_spec import DeviceSpec, device_specs
-from agent.pci.matching import Matched, PresentDevices, match_devices
+from agent.pci.settings import Matched, PresentDevices, match_devices
 
 NAMES = {
     "P0": "0000:81:00.0",

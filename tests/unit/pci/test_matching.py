@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.devices import PciDevice
-from agent.pci.matching import PresentDevices, match_devices
+from agent.pci.settings import PresentDevices, match_devices
 from tests.unit.pci.scene import (
     by_name,
     errors,

@@ -1,6 +1,6 @@
 """How the devices of a host stand to each other."""
 
-from agent.pci.matching import PresentDevices
+from agent.pci.settings import PresentDevices
 from tests.unit.pci.scene import host, physical, plain, present, virtual
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent.model.inventory import completed
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree

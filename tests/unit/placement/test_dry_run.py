@@ -4,7 +4,7 @@ import pytest
 
 from agent.errors import PlacementUnreachable
 from agent.placement.client import PlacementClient
-from agent.placement.dry_run import RecordingExchange, Write
+from agent.placement.connect import RecordingExchange, Write
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, THEIR_AGGREGATE
 

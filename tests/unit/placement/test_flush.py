@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import GenerationConflict, PlacementUnreachable
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView
+from agent.model.mirror import Journal, PlacementView
 from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, SetTraits
 from agent.placement.client import PlacementClient
 from agent.placement.flush import flush

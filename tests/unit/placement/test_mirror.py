@@ -6,8 +6,7 @@ import logging
 import pytest
 
 from agent.errors import GenerationConflict
-from agent.model.journal import Ownership
-from agent.model.mirror import PlacementView
+from agent.model.mirror import Ownership, PlacementView
 from agent.placement.mirror import Freshness, refresh_view
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, total

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from agent.errors import InvalidTree
-from agent.model.journal import Journal, Ownership
-from agent.model.provider_tree import ProviderTree
-from agent.model.tree_difference import compare_trees
+from agent.model.mirror import Journal, Ownership
+from agent.model.provider_tree import ProviderTree, compare_trees
 from agent.placement.merge_inputs import foreign_share
 from agent.placement.merge_inventory import held_record
 from tests.unit.placement.nodes import (

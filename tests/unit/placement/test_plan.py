@@ -6,8 +6,7 @@ import pytest
 
 from agent.errors import ReshapeFailed
 from agent.model.allocation import Allocation
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import Journal, Ownership, ServerCapabilities
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,

@@ -1,6 +1,6 @@
 """Which tombstones there are: what was taken back, as long and as many as are worth it."""
 
-from agent.model.journal import Journal, Ownership, Tombstone
+from agent.model.mirror import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.placement import tombstones
 from agent.placement.tombstones import next_tombstones

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.provider_config.entry import ProviderConfig
+from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.folder import read_folder
 
 META = "meta: {schema_version: '1.0'}\n"

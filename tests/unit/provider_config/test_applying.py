@@ -2,11 +2,18 @@
 
 import pytest
 
-from agent.model.journal import Configured
+from agent.model.mirror import Configured
 from agent.model.provider_tree import ProviderTree
-from agent.provider_config.applying import Addition, ConfiguredNode, apply
-from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
-from agent.yaml_files.document import TextPosition
+from agent.provider_config.applying import (
+    COMPUTE_NODE,
+    Addition,
+    ConfiguredNode,
+    Entry,
+    Key,
+    ProviderConfig,
+    apply,
+)
+from agent.yaml_files.parsing import TextPosition
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 CHILD = "5f9c2a34-7d1e-4a8b-9c46-000000000002"

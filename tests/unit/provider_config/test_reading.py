@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.provider_config.entry import Entry, Key, ProviderConfig
+from agent.provider_config.applying import Entry, Key, ProviderConfig
 from agent.provider_config.folder import read_folder
-from agent.yaml_files.document import TextPosition
+from agent.yaml_files.parsing import TextPosition
 from tests.unit.provider_config.reading import (
     META,
     NODE,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.errors import ConfigErrors
 from agent.model.inventory import DEFAULTS, problems
 from agent.model.names import is_custom, is_uuid, printable
-from agent.provider_config.entry import COMPUTE_NODE, ProviderConfig
+from agent.provider_config.applying import COMPUTE_NODE, ProviderConfig
 from agent.provider_config.file import read_file
 from agent.provider_config.folder import read_folder
 

@@ -20,7 +20,7 @@ from agent.model.operation import (
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, Outcome, Problem, Report, Usage
-from agent.render.own_tree import StoredTree
+from agent.render.json_report import StoredTree
 
 ROOT = ProviderUuid("2f0c1a5e-9b1d-4a9c-8a0e-0d6b6c1f7a11")
 CELL = ProviderUuid("663e183e-9bd4-510f-bebf-c8f559338776")

@@ -1,7 +1,7 @@
 """Guests as text that fits its stream."""
 
-from agent.render.guests import GuestList, render_guests
 from agent.render.look import Look
+from agent.render.records import GuestList, render_guests
 
 PLAIN = Look()
 GUEST = {

@@ -3,7 +3,7 @@
 import dataclasses
 
 from agent.model.report import Problem
-from agent.placement.dry_run import Write
+from agent.placement.connect import Write
 from agent.render.look import Look
 from agent.render.work import WorkReport, render_work, work_document
 

@@ -6,17 +6,21 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from agent.model.claim import Claim, ClaimState, Half, Purpose
-from agent.model.compute_node import ComputeNode, Lease
+from agent.model.claim import (
+    Claim,
+    ClaimState,
+    Half,
+    Migration,
+    MigrationStatus,
+    MigrationType,
+    Purpose,
+)
 from agent.model.devices import DeviceRecord, DeviceType, Serves
-from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Instance, TaskState, VmState
-from agent.model.mdev import MdevShare
-from agent.model.migration import Migration, MigrationStatus, MigrationType
+from agent.model.host_units import MdevShare, UnitRecord
+from agent.model.instance import Amounts, Flavor, Instance, TaskState, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
-from agent.model.unit_record import UnitRecord
+from agent.model.node_records import ComputeNode, Lease, RecordChanges
 from agent.store.records import Records
 
 SMALL = Flavor("f1", "small", 1, 2048, root_gb=20, extra_specs={"hw:cpu_policy": "dedicated"})

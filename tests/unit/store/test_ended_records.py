@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from agent.model.compute_node import Lease
-from agent.model.journal import Journal, Ownership
-from agent.model.node_records import RecordChanges
+from agent.model.mirror import Journal, Ownership
+from agent.model.node_records import Lease, RecordChanges
 from agent.store.metadata import METADATA
 from agent.store.record_schema import CLAIM, INSTANCE, MIGRATION
 from agent.store.records import Records

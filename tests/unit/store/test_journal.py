@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RecordConflict
-from agent.model.journal import Configured, Journal, Ownership
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import Store

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
 from agent.errors import StoreError
-from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Journal, Ownership
 from agent.model.node_records import RecordChanges
 from agent.store.metadata import METADATA
 from agent.store.migration import config, upgrade

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import StoreError
-from agent.model.journal import Journal, Ownership
-from agent.model.mirror import PlacementView
+from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
 from tests.support.statements import counted

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store import engines
-from agent.store.location import locate
+from agent.store.engines import locate
 from agent.store.store import Store, open_read_only, open_store
 from tests.unit.store.ordinary_user import as_ordinary_user
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view

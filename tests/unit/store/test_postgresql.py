@@ -15,8 +15,7 @@ from sqlalchemy import Connection, make_url
 
 from agent import deadline
 from agent.errors import StoreError
-from agent.model.journal import Journal
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import Journal, ServerCapabilities
 from agent.store import migration
 from agent.store.metadata import METADATA
 from agent.store.schema import VERSION_TABLE

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StoreError
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place

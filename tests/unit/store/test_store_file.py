@@ -15,7 +15,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
-from agent.store.location import locate
+from agent.store.engines import locate
 from agent.store.lock import RunLock
 from agent.store.open_file import OpenFile
 from agent.store.store import open_read_only, open_store

@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode
-from agent.model.flavor import Amounts
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import Amounts
 from agent.model.names import ProviderUuid
-from agent.model.node_records import NodeRecords
+from agent.model.node_records import ComputeNode, NodeRecords
 from agent.numa.host import HostCell
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from tests.unit.store.record_samples import device, instance, node
 

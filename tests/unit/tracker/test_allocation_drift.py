@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim
-from agent.model.flavor import Amounts, Flavor
+from agent.model.claim import Claim, Migration
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.migration import Migration
+from agent.model.instance import Amounts, Flavor
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker.allocation_drift import allocation_drift

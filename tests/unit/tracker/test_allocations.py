@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.allocation import Allocation
+from agent.model.claim import STATUSES, TYPES, Migration
 from agent.model.instance import Instance
-from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import DeleteAllocations, SetAllocations
 from agent.tracker.allocations import (

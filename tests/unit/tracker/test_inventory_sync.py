@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent.model.devices import DeviceRecord
+from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
-from agent.model.unit_record import UnitRecord
 from agent.tracker.reconcile import sync_devices, sync_units
 from tests.unit.store.record_samples import device, unit
 from tests.unit.tracker.samples import HERE

@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode
+from agent.model.claim import STATUSES, Claim, Migration
 from agent.model.devices import DeviceRequest
-from agent.model.migration import STATUSES, Migration
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import ComputeNode, RecordChanges
 from agent.tracker import move_claims, moves
 from agent.tracker.errors import (
     InstanceClaimed,
@@ -22,7 +20,7 @@ from agent.tracker.errors import (
     UnknownClaim,
     WrongState,
 )
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.requests import MoveClaim
 from agent.tracker.stored_state import StoredState
 from tests.support.tracking import F1, F3, guest, instance

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigError
-from agent.model.compute_node import ComputeNode, Lease
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import ComputeNode, Lease, RecordChanges
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_record import Agent, FoundNode, node_record
 from agent.tree.policy import Policy, Ratio

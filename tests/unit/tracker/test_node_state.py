@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.flavor import Amounts
+from agent.model.instance import Amounts
 from agent.model.names import ProviderUuid
 from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import release_claims
 from agent.tracker.stored_state import StoredState
+from agent.tracker.verdicts import release_claims
 from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
 

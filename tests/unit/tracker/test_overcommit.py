@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.flavor import Amounts
+from agent.model.instance import Amounts
 from agent.tracker.claim_usage import overcommitted
 from tests.unit.tracker.samples import HERE, RESERVED
 

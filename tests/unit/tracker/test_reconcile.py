@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.claim import Claim
-from agent.model.flavor import NOTHING, Amounts
-from agent.model.instance import Instance
-from agent.model.migration import STATUSES, TYPES, Migration
+from agent.model.claim import STATUSES, TYPES, Claim, Migration
+from agent.model.instance import NOTHING, Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, Reconciliation, reconcile
 from tests.support.tracking import F1, F3, domain, guest

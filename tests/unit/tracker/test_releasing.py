@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from agent.model.node_records import RecordChanges
-from agent.tracker.releasing import give_back, release_claims
 from agent.tracker.stored_state import StoredState
+from agent.tracker.verdicts import give_back, release_claims
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, guest_here, holder, pinned
 

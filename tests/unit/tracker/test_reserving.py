@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.model.devices import DeviceRequest
-from agent.model.flavor import Amounts, Flavor
+from agent.model.instance import Amounts, Flavor
 from agent.model.names import ProviderUuid
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.domain import Domain
+from agent.model.facts import Domain
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
 from agent.numa.host import HostCell, Pages

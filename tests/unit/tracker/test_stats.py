@@ -1,7 +1,6 @@
 """The numbers of a node."""
 
-from agent.model.flavor import Flavor
-from agent.model.instance import Instance
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid
 from agent.tracker.claim_usage import stats
 

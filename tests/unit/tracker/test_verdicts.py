@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim, Half
+from agent.model.claim import STATUSES, TYPES, Claim, Half, Migration
 from agent.model.instance import Instance
-from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.verdicts import WAITING, judge_claim
 from tests.support.tracking import F1

@@ -1,8 +1,8 @@
 import pytest
 
 from agent.errors import ReshapeNeeded
-from agent.model.journal import Journal
-from agent.model.unit_record import AssignableUnit
+from agent.model.host_units import AssignableUnit
+from agent.model.mirror import Journal
 from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.tree.policy import Policy
 from tests.unit.tree.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only

@@ -10,18 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.devices import PciDevice
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.provider_tree import ProviderTree
-from agent.model.tree_difference import compare_trees
-from agent.pci.matching import PresentDevices, match_devices
+from agent.model.provider_tree import ProviderTree, compare_trees
+from agent.pci.settings import PresentDevices, match_devices
 from agent.placement.merge import Merge, foreign_share
 from agent.placement.merge_inputs import MergeInputs
 from agent.tree.cell_tree import cell_name
 from agent.tree.device_providers import Reported, device_providers_of, shrinking
 from agent.tree.device_tree import ProviderPlace, put_devices, with_cards
-from agent.tree.device_uses import DeviceUse
+from agent.tree.reported_cards import DeviceUse
 from tests.support.tracking import guest
 from tests.unit.pci import scene
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.model.encryption import EncryptionFacts
+from agent.model.host_units import EncryptionFacts
 from agent.tree.children import offered
-from agent.tree.encryption_policy import EncryptionPolicy
+from agent.tree.mdev_policy import EncryptionPolicy
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Where mediated devices are counted, and what is left of them."""
 
-from agent.model.mdev import Mdev, MdevParent
+from agent.model.host_units import Mdev, MdevParent
 from agent.tree.children import put_mdevs
 from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.tree.node_trees import NodeTrees

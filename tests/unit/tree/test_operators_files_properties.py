@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.inventory import DEFAULTS, completed
-from agent.model.journal import Journal
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.provider_tree import ProviderTree
 from agent.placement.merge import Merge, foreign_share
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.plan import make_plan
-from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
-from agent.tree.provider_files import put_operators_files
-from agent.yaml_files.document import TextPosition
+from agent.provider_config.applying import COMPUTE_NODE, Entry, Key, ProviderConfig
+from agent.tree.desired_tree import put_operators_files
+from agent.yaml_files.parsing import TextPosition
 
 NODE, CHILD = "node-a", "node-a_gpu"
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

@@ -8,13 +8,13 @@ import pytest
 
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.journal import Journal
+from agent.model.mirror import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
 from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
-from agent.tree.reshape.context import GuestPlaces, ReshapeContext, Sharing
+from agent.tree.reshape.allocation_editor import GuestPlaces, ReshapeContext, Sharing
 from agent.tree.reshape.moving import move_allocations
 from tests.unit.tree.nodes import FACTS, NAME, ROOT, STORAGE, amount, root_only, with_storage
 

@@ -3,12 +3,12 @@
 import pytest
 
 from agent.model.facts import HostFacts
-from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Journal, Ownership
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
+from agent.tree.desired_tree import STATUS_DISABLED, agent_trait, put_root_traits
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
-from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
 from tests.unit.tree.nodes import ROOT, root_only
 
 AGENT = "0e1d2c3b-4a59-4687-8796-000000000009"

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from agent.model.host_units import AssignableUnit
 from agent.model.provider_tree import ProviderTree
-from agent.model.unit_record import AssignableUnit
+from agent.tree.children import provider_name, put_units
 from agent.tree.node_trees import NodeTrees
-from agent.tree.units import provider_name, put_units
 from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 PMEM, OTHER = "CUSTOM_PMEM_NAMESPACE_4GB", "CUSTOM_PMEM_NAMESPACE_16GB"

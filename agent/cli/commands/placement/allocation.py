@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from oslo_config import cfg
 
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.cli.placement_work import finish, placement_work
 from agent.model.allocation import Holdings
 from agent.model.names import ProviderUuid, printable
 from agent.placement.allocations.change import Deleted, delete, delete_forced, remove_tree
 from agent.placement.allocations.checks import consumer_uuid
-from agent.placement.allocations.move import move
+from agent.placement.allocations.claim import move
 from agent.placement.allocations.providers import provider_by, provider_name_of, read_consumer
 from agent.placement.client import CONSUMER_TYPES
 

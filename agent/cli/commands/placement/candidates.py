@@ -8,14 +8,14 @@ from typing import Any
 
 from oslo_config import cfg
 
+from agent.cli.command import Options
 from agent.cli.commands.placement.allocation import holdings_lines
-from agent.cli.options import Options
 from agent.cli.placement_work import finish, placement_work
 from agent.errors import PlacementTooOld
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.placement.allocations.candidates import Candidates, candidates, parse_query
 from agent.placement.allocations.checks import owner_problems, refuse
-from agent.placement.allocations.usages import quota_usage, usages_for_limits
+from agent.placement.allocations.providers import quota_usage, usages_for_limits
 from agent.placement.client import CANDIDATES, PlacementClient
 
 

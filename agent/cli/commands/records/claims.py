@@ -6,8 +6,8 @@ from typing import get_args
 from oslo_config import cfg
 
 from agent.api.client import MoveStep
+from agent.cli.command import Options
 from agent.cli.daemon_client import client, request_in
-from agent.cli.options import Options
 from agent.cli.record_lists import (
     ask_daemon_or_store,
     read_list,
@@ -16,7 +16,7 @@ from agent.cli.record_lists import (
     show_record,
 )
 from agent.errors import ConfigError
-from agent.model.migration import ENDED
+from agent.model.claim import ENDED
 from agent.model.names import printable
 from agent.render.records import claim_lines, migration_lines, move_lines
 

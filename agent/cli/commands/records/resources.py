@@ -8,12 +8,12 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient
 from agent.api.documents.node import node_records
+from agent.cli.command import Options
 from agent.cli.commands.tree import stored_trees
-from agent.cli.options import Options
 from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
 from agent.conf.default import host_name
 from agent.errors import StoreError
-from agent.model.flavor import NOTHING, Amounts
+from agent.model.instance import NOTHING, Amounts
 from agent.model.inventory import capacity
 from agent.model.names import choose_nodes
 from agent.model.node_records import NodeRecords
@@ -21,7 +21,7 @@ from agent.render.json_report import tree_rows
 from agent.render.resources import resource_lines, resource_table
 from agent.store.records import Records
 from agent.store.store import Store
-from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from agent.tree.policy import Policy
 

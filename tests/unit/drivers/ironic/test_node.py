@@ -2,8 +2,7 @@ import pytest
 
 from agent.errors import DriverError
 from agent.model.provider_tree import ProviderTree
-from drivers.ironic.facts import facts_of, put_node
-from drivers.ironic.node import FIELDS, BareMetalNode
+from drivers.ironic.node import FIELDS, BareMetalNode, facts_of, put_node
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, document, node
 
 

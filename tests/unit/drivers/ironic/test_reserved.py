@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drivers.ironic.facts import reserved
+from drivers.ironic.node import reserved
 from tests.unit.drivers.ironic.samples import INSTANCE, node
 
 OFF, ON, ERROR, NONE = "power off", "power on", "error", None

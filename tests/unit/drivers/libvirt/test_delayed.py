@@ -3,7 +3,7 @@
 import threading
 import time
 
-from drivers.libvirt.debouncer import Debouncer
+from drivers.libvirt.events import Debouncer
 from tests.support.service_manager import until
 
 LATER = 0.2

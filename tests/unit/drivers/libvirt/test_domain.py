@@ -5,12 +5,11 @@ be understood.
 import pytest
 
 from agent.model.devices import PciAddress
-from agent.model.domain import Domain, Origin
-from agent.model.flavor import Flavor
+from agent.model.facts import Domain, Origin
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import Flavor
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.domain import read_domains
-from drivers.libvirt.guest_devices import FunctionAliases, function_aliases
+from drivers.libvirt.domain import FunctionAliases, function_aliases, read_domains
 from drivers.libvirt.node_devices import read_node_devices
 from tests.support.libvirt_answers import (
     DEVICES,

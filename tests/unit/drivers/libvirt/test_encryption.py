@@ -2,11 +2,10 @@
 
 import pytest
 
-from agent.model.encryption import EncryptionFacts
+from agent.model.host_units import EncryptionFacts
 from agent.tree.children import offered
-from agent.tree.encryption_policy import EncryptionPolicy
-from drivers.libvirt.domain_capabilities import Emulator, Sev
-from drivers.libvirt.encryption import read_encryption
+from agent.tree.mdev_policy import EncryptionPolicy
+from drivers.libvirt.domain_capabilities import Emulator, Sev, read_encryption
 from drivers.libvirt.raw_capabilities import KernelAnswer
 
 SEV = Emulator("x86_64", sev=Sev(15, 100))

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.mdev import Mdev, MdevParent
+from agent.model.host_units import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
-from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import read_node_devices
+from drivers.libvirt.pci import read_mdevs
 from drivers.libvirt.raw_capabilities import DeviceAnswer
 from tests.support.libvirt_answers import GPU, cuttable, mdev, pci
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.queries import EmulatedMachine, capability_queries
+from drivers.libvirt.raw_capabilities import EmulatedMachine, capability_queries
 from drivers.libvirt.settings import LibvirtSettings
 from tests.support.libvirt_host import libvirt_conf
 

@@ -13,7 +13,7 @@ from agent.placement.allocations.change import (
     subtract_holdings,
     without_providers,
 )
-from agent.placement.allocations.errors import NegativeResult, NotAllocated
+from agent.placement.allocations.checks import NegativeResult, NotAllocated
 
 PROVIDERS = [f"5f9c2a34-7d1e-4a8b-9c46-00000000000{n}" for n in range(4)]
 CONSUMER = "c0000000-0000-4000-8000-000000000001"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup, parse_query
-from agent.placement.allocations.errors import BadRequest
+from agent.placement.allocations.checks import BadRequest
 
 UUID = "5f9c2a34-7d1e-4a8b-9c46-00000000000a"
 OTHER = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.placement.allocations import checks
-from agent.placement.allocations.errors import BadRequest
+from agent.placement.allocations.checks import BadRequest
 
 UUID = "5f9c2a34-7d1e-4a8b-9c46-00000000000a"
 

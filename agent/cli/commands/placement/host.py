@@ -1,28 +1,36 @@
 """``agent decommission`` and ``agent pci unreport``: remove a node, or the providers of its
-devices, from Placement, as far as other consumers and providers allow.
+devices, from Placement, as far as other consumers and providers allow. ``agent aggregate add-host``
+and ``remove-host``: put a host into an aggregate, or remove it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
 from agent.errors import AgentError, ConfigError
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, number_of, printable
-from agent.placement.allocations.checks import consumer_uuid
-from agent.placement.allocations.decommission import Decommissioned, Retired, decommission, retire
-from agent.placement.allocations.errors import ProviderNotFound
+from agent.placement.allocations.checks import ProviderNotFound, consumer_uuid, provider_uuid
+from agent.placement.allocations.host import (
+    Decommissioned,
+    Retired,
+    add_host,
+    decommission,
+    remove_host,
+    retire,
+)
 from agent.placement.allocations.providers import provider_by
 from agent.placement.answers import Row
+from agent.placement.client import PlacementClient
 from agent.store.lock import RunLock
 from agent.store.reading import RecordReader, every
 from agent.store.records import Records
 from agent.store.store import open_read_only
-from agent.tree.device_names import MARKER, card_of
+from agent.tree.reported_cards import MARKER, card_of
 
 UNREPORT = "pci-unreport"
 
@@ -186,4 +194,60 @@ def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
         yield (
             f"  consumer {consumer} is not known to be of this node and keeps what it has on "
             f"{', '.join(where)}"
+        )
+
+
+def add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Put the host into the aggregate; no error if it is in already. Return the exit code.
+
+    :raises AllocationError: there is no such host, or it cannot be written.
+    """
+    return _run(conf, options, "aggregate-add-host", add_host, ("in", "put into"))
+
+
+def remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Take the host out of the aggregate; no error if it is not in, as long as other hosts are.
+    Return the exit code.
+
+    :raises AllocationError: there is no such host, no host is in that aggregate, or it cannot be
+        written.
+    """
+    return _run(conf, options, "aggregate-remove-host", _remove, ("not in", "taken out of"))
+
+
+def _remove(client: PlacementClient, aggregate: str, *, provider: ProviderUuid) -> bool:
+    if remove_host(client, aggregate, provider=provider):
+        return True
+    if not client.members(aggregate):
+        raise ProviderNotFound(
+            f"no host is in aggregate {aggregate}",
+            "check its uuid: openstack aggregate show displays it",
+        )
+    return False
+
+
+def _run(
+    conf: cfg.ConfigOpts,
+    options: Options,
+    name: str,
+    operation: Callable[..., bool],
+    words: tuple[str, str],
+) -> int:
+    aggregate = provider_uuid(options.arguments["aggregate"], "aggregate")
+    already, done = words
+    with placement_work(conf, options, name, writes=True) as work:
+        host = provider_by(work.client, options.arguments["host"])
+        changed = operation(work.client, aggregate, provider=host.uuid)
+        how = f"{'would be' if options.dry_run else 'was'} {done}" if changed else f"is {already}"
+        result = {
+            "aggregate": aggregate,
+            "host": {"uuid": host.uuid, "name": host.name},
+            "changed": changed,
+        }
+        return finish(
+            work,
+            options,
+            name,
+            result,
+            [f"host {printable(host.name)} {how} aggregate {aggregate}"],
         )

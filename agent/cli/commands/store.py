@@ -1,20 +1,23 @@
-"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole."""
+"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole. ``agent identity
+show``: shows the uuid by which Placement knows this node.
+"""
 
 from contextlib import ExitStack
 from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.cli.options import Options
+from agent.cli.command import Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name
+from agent.errors import IdentityError
 from agent.model.names import printable
 from agent.store import identity
 from agent.store.backup import back_up, restore
-from agent.store.location import locate
+from agent.store.engines import locate
 from agent.store.lock import RunLock
 from agent.store.schema import VERSION
-from agent.store.store import Store, open_store
+from agent.store.store import Store, open_read_only, open_store
 
 UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"
 
@@ -102,4 +105,30 @@ def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
         )
     else:
         write(f"{location} as it was a moment ago is in {printable(str(target))}\n")
+    return 0
+
+
+SCHEMA = "compute-node-agent/identity/1"
+
+
+def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the identity; creates none. Return the exit code.
+
+    :raises IdentityError: there is no identity yet, or its file and the store contradict each
+        other.
+    :raises StoreError: the store cannot be read.
+    """
+    folder, host = Path(conf.store.path), host_name(conf)
+    with open_read_only(folder, conf.store.connection) as store:
+        found = identity.find(folder, Path(conf.state_path), host, store)
+    if found is None:
+        raise IdentityError(
+            f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
+        )
+    if options.as_document:
+        write_document(
+            {"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0}, options
+        )
+    else:
+        write(f"{found}\n")
     return 0

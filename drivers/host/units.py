@@ -1,8 +1,20 @@
-"""The parents of mediated devices on the host, with their existing devices."""
+"""The parents of mediated devices on the host, with their existing devices, and the techniques by
+which the host can encrypt the memory of guests.
+"""
 
 from agent.errors import DriverError
 from agent.model.facts import PartialRead
-from agent.model.mdev import Mdev, MdevParent, parent_name
+from agent.model.host_units import (
+    CAPACITIES,
+    SWITCHES,
+    EncryptionFacts,
+    Mdev,
+    MdevParent,
+    contexts,
+    is_on,
+    parent_name,
+    parse_capacities,
+)
 from agent.model.names import is_uuid
 from drivers.host.sysfs import Sysfs
 
@@ -67,3 +79,37 @@ def _devices(sysfs: Sysfs, folder: str, mdev_type: str) -> list[Mdev]:
         for name in sysfs.names(f"{folder}/mdev_supported_types/{mdev_type}/devices")
         if is_uuid(name)
     ]
+
+
+def read_encryption(sysfs: Sysfs) -> PartialRead[EncryptionFacts | None]:
+    """Return the techniques that are switched on, None if none is. The number of contexts is known
+    only with the cgroup controller ``misc``.
+    """
+    try:
+        on = [technique for technique, path in SWITCHES.items() if _is_on(sysfs, path)]
+        capacities = _capacities(sysfs) if on else {}
+    except DriverError as error:
+        return PartialRead(None, (error.message,))
+    return PartialRead(
+        EncryptionFacts({technique: contexts(technique, capacities) for technique in on})
+        if on
+        else None
+    )
+
+
+def _is_on(sysfs: Sysfs, path: str) -> bool:
+    try:
+        return is_on(sysfs.optional_text(path))
+    except ValueError as error:
+        raise sysfs.fault(path, str(error)) from error
+
+
+def _capacities(sysfs: Sysfs) -> dict[str, int] | None:
+    for path in CAPACITIES:
+        text = sysfs.optional_text(path)
+        if text is not None:
+            try:
+                return parse_capacities(text)
+            except ValueError as error:
+                raise sysfs.fault(path, str(error)) from error
+    return None

@@ -1,0 +1,188 @@
+"""The nodes of a fleet: the leases on them, those that were deleted, and those that need no audit
+now because neither the driver nor Placement shows a change.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from agent.audit.context import AuditContext
+from agent.driver.interface import MarksNodes, NeedsLease
+from agent.errors import AgentError, DriverError
+from agent.model.names import ProviderUuid, printable
+from agent.model.report import NodeReport
+from agent.placement.answers import Row
+
+
+class FleetLeases:
+    """Takes, renews and hands over the leases of one fleet."""
+
+    def __init__(self, context: AuditContext) -> None:
+        self._records = context.records
+        # Checked once, because isinstance() on a Protocol takes as long as some audits.
+        self._keeps_all = isinstance(context.driver, MarksNodes)
+        self.shared = context.driver if isinstance(context.driver, NeedsLease) else None
+        """The driver, if other agents see its nodes too; None otherwise."""
+
+    def hold(self, *, dry_run: bool) -> bool:
+        """Take or renew the lease on all nodes, or in a dry run check that it is free. Return
+        whether another agent may have had the nodes meanwhile.
+
+        :raises StandingBy: another agent manages them.
+        """
+        return self.shared is not None and not self._records.shared_lease.hold(
+            self.shared.lease(), dry_run=dry_run
+        )
+
+    def keep(self, nodes: Iterable[str]) -> None:
+        """Keep the leases on the nodes that will not be audited, and release those of nodes that
+        left.
+        """
+        if self._keeps_all or self._records.node_leases.has_inherited:
+            self._records.node_leases.keep([ProviderUuid(uuid) for uuid in nodes])
+
+    def renew(self) -> None:
+        """Renew the leases on the nodes while no audit does.
+
+        :raises StandingBy: another agent has them.
+        :raises StoreError: the store cannot be written.
+        """
+        self._records.node_leases.renew()
+        if self.shared is not None:
+            self._records.shared_lease.hold(self.shared.lease())
+
+    def hand_over(self, successor: "FleetLeases | None") -> None:
+        """Leave the leases to those of the fleet that replaces this one on the same host, so that
+        no other agent takes them in between.
+
+        ``successor`` None: that fleet cannot be started yet. The leases stay as they are and expire
+        if it never comes.
+        """
+        leases, shared = self._records.node_leases, self._records.shared_lease
+        leases.hand_over(successor._records.node_leases if successor is not None else None)
+        if successor is None:
+            shared.leave()
+        elif successor.shared is not None:
+            shared.leave(successor.shared.lease())
+
+
+LOG = logging.getLogger(__name__)
+
+# Seconds after which the driver is asked again about a node that it no longer lists and did not
+# delete, in case it is deleted elsewhere meanwhile.
+ASK_AGAIN = 600.0
+
+
+class DeletedNodes:
+    """Asks the driver about nodes that it no longer lists, and remembers those not deleted."""
+
+    def __init__(self, context: AuditContext) -> None:
+        self._context = context
+        self._remembers = isinstance(context.driver, MarksNodes)
+        # When the driver last said of a node that is no longer managed here that it is not deleted;
+        # in seconds of the monotonic clock.
+        self._elsewhere: dict[ProviderUuid, float] = {}
+
+    def find(
+        self,
+        listed: Container[str],
+        rows: Mapping[ProviderUuid, Row],
+        errors: list[AgentError],
+    ) -> dict[str, str]:
+        """Return the names, by uuid, of the roots in ``rows`` that are ours, that are not
+        ``listed``, and of which the driver says that they are deleted.
+
+        Only an explicit answer counts, because a missing node may have moved to another agent. With
+        a driver that marks its nodes, "not deleted" is remembered for a while. A failed call is
+        added to ``errors``, and ends the questions of this pass.
+        """
+        deleted, now = {}, time.monotonic()
+        missing = {uuid: row for uuid, row in rows.items() if uuid not in listed}
+        self._elsewhere = {
+            uuid: at
+            for uuid, at in self._elsewhere.items()
+            if uuid in missing and now - at < ASK_AGAIN
+        }
+        for uuid, row in missing.items():
+            if uuid in self._elsewhere or not self._is_ours(uuid):
+                continue
+            try:
+                answer = self._is_deleted(row.name)
+            except DriverError as error:
+                errors.append(error)
+                break
+            if answer:
+                deleted[str(uuid)] = row.name
+                continue
+            if self._remembers:
+                self._elsewhere[uuid] = now
+            LOG.info(
+                "node %s is not managed here any more, but it is not deleted either; its providers "
+                "stay",
+                printable(row.name),
+            )
+        return deleted
+
+    def _is_ours(self, root: ProviderUuid) -> bool:
+        return self._context.server.storage.journal(root).owns(root)
+
+    def _is_deleted(self, name: str) -> bool:
+        context = self._context
+        return context.worker.call(
+            context.driver.is_node_deleted, name, deadline=context.facts_deadline, node=name
+        )
+
+    def forget(self) -> None:
+        """Forget the answers, because another agent may have managed the nodes meanwhile."""
+        self._elsewhere.clear()
+
+
+# Divisor that spreads the full audits: the first four hex digits of a node's uuid give a fraction
+# below 0.5 of the interval, added to the first half of it.
+SPREAD = 131072
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchanged:
+    """The report of a node's last audit, the driver's mark then, and when the report expires."""
+
+    mark: Hashable
+    report: NodeReport
+    until: float
+
+
+class UnchangedNodes:
+    """Reports of the last audits, valid for up to ``interval`` seconds.
+
+    ``clock`` never goes back.
+    """
+
+    def __init__(self, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval, self._clock = interval, clock
+        self._known: dict[str, _Unchanged] = {}
+
+    def report(self, uuid: str, mark: Hashable) -> NodeReport | None:
+        """Return the node's last report; None if the node has to be audited."""
+        known = self._known.get(uuid)
+        return (
+            known.report
+            if known is not None and known.mark == mark and self._clock() < known.until
+            else None
+        )
+
+    def audited(self, uuid: str, mark: Hashable, report: NodeReport) -> None:
+        """Remember the report of a node without drift and errors. Any other node is forgotten,
+        because the next pass must audit it again.
+        """
+        if report.state not in ("in-sync", "changed") or report.drift or report.errors:
+            self._known.pop(uuid, None)
+            return
+        part = 0.5 + int(uuid[:4], 16) / SPREAD
+        same = replace(report, state="in-sync", attempts=1, outcomes=(), requests={}, seconds={})
+        self._known[uuid] = _Unchanged(mark, same, self._clock() + self._interval * part)
+
+    def keep(self, present: Collection[str]) -> None:
+        """Forget the nodes that are not among ``present``."""
+        for uuid in self._known.keys() - set(present):
+            del self._known[uuid]

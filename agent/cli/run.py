@@ -1,0 +1,79 @@
+"""``agent`` without a command: the daemon in the foreground. ``agent --once``: one audit of every
+node, or of the named ones.
+"""
+
+import logging
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from oslo_config import cfg
+
+from agent.audit.context import AuditOptions
+from agent.bootstrap.fleet import running_fleet
+from agent.cli.command import Options
+from agent.cli.configuration import load
+from agent.cli.exposures import exposures
+from agent.cli.logs import set_up_logging
+from agent.cli.unknown_options import warn_of_unknown
+from agent.errors import AgentError
+from agent.model.report import Report, exit_code
+from agent.render.json_report import problems_of
+from agent.render.work import node_progress
+from agent.service import daemon
+
+
+def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
+    """Audit the nodes, flush unless it is a dry run, and return the report.
+
+    :raises AgentError: the audit could not begin.
+    """
+    audit_options = AuditOptions(
+        dry_run=options.dry_run,
+        adopt=options.adopt,
+        start=True,
+        reread=options.reread,
+        with_usages=options.with_usages,
+    )
+    complete = False
+    try:
+        with (
+            running_fleet(conf, Event(), dry_run=options.dry_run) as fleet,
+            node_progress(sys.stderr) as progress,
+        ):
+            complete = True
+            report = fleet.run(audit_options, options.nodes, progress)
+    finally:
+        # Afterwards, because driver and monitors register options of their own; also after an
+        # error, because an unknown option may be its cause.
+        warn_of_unknown(conf, complete=complete)
+    return replace(
+        report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)
+    )
+
+
+LOG = logging.getLogger(__name__)
+
+
+def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Run the daemon until it is stopped. Return its exit code. An error of its start is logged
+    too, unless the log goes to stderr, where the error is written anyway.
+
+    :raises AgentError: the daemon could not start.
+    """
+    try:
+        return daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
+    except AgentError as error:
+        if not conf.use_stderr:
+            for problem in problems_of(error):
+                LOG.error("the agent cannot start: %s (%s)", problem.message, problem.remedy)
+        raise
+
+
+def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
+    """Log warnings of settings that are valid but may not be meant."""
+    for line in exposures(conf, map(Path, conf.config_file)):
+        LOG.warning("%s", line)
+    warn_of_unknown(conf, complete=complete)

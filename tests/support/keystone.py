@@ -42,11 +42,13 @@ class Keystone:
                     "connection": f"sqlite:///{self._database}",
                     "sqlite_synchronous": False,
                 },
-                "token": {"provider": "fernet"},
+                "token": {"provider": "fernet", "caching": False},
                 "fernet_tokens": {"key_repository": self._keys},
                 "fernet_receipts": {"key_repository": self._keys},
                 "credential": {"key_repository": self._keys},
-                "cache": {"enabled": False},
+                # Everything but tokens and what revokes them, because a request asks for some hundred rows.
+                "cache": {"enabled": True, "backend": "dogpile.cache.memory"},
+                "revoke": {"caching": False},
                 "identity": {"password_hash_rounds": 4},
             },
         )

@@ -15,8 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 from agent.cli.main import run
+from tests.support import preloaded
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
+from tests.support.preloaded import ForkedProcess
 from tests.support.process_state import undone
 
 FOREIGN_VARIABLES = ("OS_", "XDG_")
@@ -87,22 +89,30 @@ class AgentCommand:
     @contextlib.contextmanager
     def started(
         self, *arguments: str, env: Mapping[str, str] | None = None
-    ) -> Iterator["subprocess.Popen[str]"]:
+    ) -> Iterator["subprocess.Popen[str] | ForkedProcess"]:
         """A running agent, for signals and kills; what is left of it is killed at the end."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "agent", "--config-file", str(self.config_file), *arguments],
+        given = ["--config-file", str(self.config_file), *arguments]
+        environment = self._environment(env or {})
+        with self._start(given, environment) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _start(
+        self, arguments: list[str], environment: dict[str, str]
+    ) -> "subprocess.Popen[str] | ForkedProcess":
+        if preloaded.can_fork(arguments, environment):
+            return preloaded.start("agent", arguments, cwd=self.folder, environment=environment)
+        return subprocess.Popen(
+            [sys.executable, "-m", "agent", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env=self._environment(env or {}),
+            env=environment,
         )
-        with process:
-            try:
-                yield process
-            finally:
-                process.kill()
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
         kept = {

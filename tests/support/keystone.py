@@ -42,7 +42,7 @@ class Keystone:
                     "connection": f"sqlite:///{self._database}",
                     "sqlite_synchronous": False,
                 },
-                "token": {"provider": "fernet", "caching": False},
+                "token": {"provider": "fernet", "caching": False, "cache_on_issue": False},
                 "fernet_tokens": {"key_repository": self._keys},
                 "fernet_receipts": {"key_repository": self._keys},
                 "credential": {"key_repository": self._keys},

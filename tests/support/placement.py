@@ -137,9 +137,10 @@ class PlacementServer(Placement):
             return dump.dump(placement_app.connection_of(self._database))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the database to the next server; this one cannot be used any more."""
         self._http.close()
-        self._database.writer.get_engine().dispose()
+        placement_app.give_back(self._database)
+        self._database = None
 
     @contextlib.contextmanager
     def _serving(self) -> Any:

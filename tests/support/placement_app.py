@@ -133,12 +133,31 @@ def serving_from(manager: Any) -> Iterator[None]:
 
 def memory_database() -> Any:
     """An empty in-memory database as oslo.db's context manager; one connection, shared by all
-    threads.
+    threads. If possible one that was given back, because an engine that has compiled Placement's
+    statements answers in two thirds of the time.
     """
+    with ONE_AT_A_TIME:
+        while _GIVEN_BACK:
+            manager = _GIVEN_BACK.pop()
+            # A cursor that nobody has finished keeps the database locked.
+            with contextlib.suppress(sqlite3.Error):
+                connection = connection_of(manager)
+                connection.rollback()
+                connection.deserialize(_template_bytes())
+                return manager
+            manager.writer.get_engine().dispose()
     manager = enginefacade.transaction_context()
     manager.configure(connection="sqlite://", max_retries=0)
     copy_template(connection_of(manager))
     return manager
+
+
+_GIVEN_BACK: list[Any] = []
+
+
+def give_back(manager: Any) -> None:
+    """Let another server have this ``memory_database``."""
+    _GIVEN_BACK.append(manager)
 
 
 def connection_of(manager: Any) -> sqlite3.Connection:
@@ -167,6 +186,11 @@ def _template() -> sqlite3.Connection:
     copy = sqlite3.connect(":memory:", check_same_thread=False)
     connection_of(manager).backup(copy)
     return copy
+
+
+@functools.cache
+def _template_bytes() -> bytes:
+    return _template().serialize()
 
 
 @contextlib.contextmanager

@@ -170,9 +170,7 @@ def _check(options: Options, parser: _ArgumentParser) -> None:
 
 
 def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
-    """Return the parser. Only the commands whose words are in ``argv`` get the options, because
-    much of a start would otherwise be spent on options of commands that cannot be chosen.
-    """
+    """Return the parser. Only the commands whose words are in ``argv`` get all options."""
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
     configuration = _ArgumentParser(add_help=False, **plain)
     _add_configuration(configuration, given, argv)
@@ -300,9 +298,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
         ),
     )
     flag(
-        "--wide",
-        action="store_true",
-        help="show every trait by its name, however many a provider has",
+        "--wide", action="store_true", help="show all traits of each provider, however many it has"
     )
     flag(
         "--detailed-exitcode",

@@ -18,6 +18,30 @@ def _show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_allocation(conf, options)
 
 
+def _claim_candidate(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import claim_candidate
+
+    return claim_candidate(conf, options)
+
+
+def _put_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import put_allocation
+
+    return put_allocation(conf, options)
+
+
+def _add_to_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import add_to_allocation
+
+    return add_to_allocation(conf, options)
+
+
+def _remove_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import remove_from_allocation
+
+    return remove_from_allocation(conf, options)
+
+
 def _move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.placement.allocation import move_allocation
 
@@ -72,6 +96,14 @@ AGGREGATE = (
     Argument("aggregate", "the aggregate's uuid", "AGGREGATE"),
     Argument("host", "the host's name, or its provider's uuid", "HOST"),
 )
+PROVIDER = Argument("provider", "the provider's name or uuid", "PROVIDER")
+AMOUNTS = Argument("amounts", "the amount of each class", "CLASS=AMOUNT", many=True)
+QUERY = Argument(
+    "query",
+    "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX",
+    "KEY=VALUE",
+    many=True,
+)
 # All of them take --dry-run, because a command that only reads sends no writes either.
 DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
@@ -80,17 +112,7 @@ PLACEMENT_COMMANDS = (
         "show the allocation candidates for a query",
         _show_candidates,
         DRY,
-        (
-            Argument(
-                "query",
-                (
-                    "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 "
-                    "required=HW_CPU_X86_AVX"
-                ),
-                "KEY=VALUE",
-                many=True,
-            ),
-        ),
+        (QUERY,),
         ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
     ),
     Command(
@@ -100,6 +122,59 @@ PLACEMENT_COMMANDS = (
         DRY,
         (CONSUMER,),
         (f"agent allocation show {A_UUID}",),
+    ),
+    Command(
+        ("allocation", "claim"),
+        "allocate the first candidate for a query to a consumer",
+        _claim_candidate,
+        DRY,
+        (
+            CONSUMER,
+            QUERY,
+            Argument("--project-id", "the project; by default that of what it holds", "ID"),
+            Argument("--user-id", "the user; by default that of what it holds", "ID"),
+            Argument(
+                "--beside-source",
+                (
+                    "what it holds is the source of a move and stays; a provider on both sides "
+                    "holds the maximum or the sum"
+                ),
+                "maximum|sum",
+            ),
+        ),
+        (
+            f"agent allocation claim --dry-run {A_UUID} resources=VCPU:2,MEMORY_MB:512 "
+            "--project-id 7a1c5e0f --user-id 0d5e7c31",
+        ),
+    ),
+    Command(
+        ("allocation", "put"),
+        "write the allocation of a consumer as a file has it",
+        _put_allocation,
+        DRY,
+        (
+            CONSUMER,
+            Argument(
+                "file", "the record, as agent allocation show --format json writes it", "FILE"
+            ),
+        ),
+        (f"agent allocation put --dry-run {A_UUID} record.json",),
+    ),
+    Command(
+        ("allocation", "add"),
+        "add amounts of a provider to the allocation of a consumer",
+        _add_to_allocation,
+        DRY,
+        (CONSUMER, PROVIDER, AMOUNTS),
+        (f"agent allocation add --dry-run {A_UUID} compute-1 VCPU=2",),
+    ),
+    Command(
+        ("allocation", "remove"),
+        "remove amounts of a provider from the allocation of a consumer",
+        _remove_from_allocation,
+        DRY,
+        (CONSUMER, PROVIDER, AMOUNTS),
+        (f"agent allocation remove --dry-run {A_UUID} compute-1 VCPU=2",),
     ),
     Command(
         ("allocation", "move"),

@@ -2,6 +2,7 @@
 how they fail.
 """
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -75,6 +76,10 @@ WORDS = {
     "candidates",
     "allocation",
     "show",
+    "claim",
+    "put",
+    "add",
+    "remove",
     "move",
     "delete",
     "remove-tree",
@@ -157,6 +162,12 @@ def test_usages_are_shown_by_class_and_as_quota_counts_them(
 # --- writing --------------------------------------------------------------------------------------
 
 WRITERS: dict[str, tuple[tuple[str, ...], list[tuple[str, str]]]] = {
+    "claim": (
+        ("allocation", "claim", C, "resources=VCPU:2", f"in_tree={H}", "--beside-source", "sum"),
+        [("PUT", f"/allocations/{C}")],
+    ),
+    "add": (("allocation", "add", C, "PF0", "SRIOV_NET_VF=2"), [("PUT", f"/allocations/{C}")]),
+    "remove": (("allocation", "remove", C, "R x", "VCPU=1"), [("PUT", f"/allocations/{C}")]),
     "move": (("allocation", "move", C, M), [("POST", "/allocations")]),
     "delete": (("allocation", "delete", C), [("PUT", f"/allocations/{C}")]),
     "delete by force": (("allocation", "delete", C, "--force"), [("DELETE", f"/allocations/{C}")]),
@@ -207,6 +218,141 @@ def test_a_dry_run_shows_what_the_run_after_it_sends(
     ] == [tuple(one.values()) for one in sent["writes"]]
     assert sent["requests"]["total"] == cloud.count()
     assert [key for key, value in planned["result"].items() if value != sent["result"][key]] == []
+
+
+OWNED = ("--project-id", PROJECT, "--user-id", USER)
+
+
+def test_the_first_candidate_with_room_is_claimed(agent: AgentHere, cloud: HttpPlacement) -> None:
+    query = ("resources=VCPU:2", f"in_tree={H}")
+    document = done(agent, "allocation", "claim", M, *query, *OWNED)
+    assert document["result"] == {
+        "consumer": M,
+        "candidate": {"allocations": {H: {"resources": {"VCPU": 2}}}, "mappings": {"": [H]}},
+        "allocations": {H: {"VCPU": 2}},
+    }
+    assert holdings(cloud) == {C: HELD, M: {H: {"VCPU": 2}}}
+    again = done(agent, "allocation", "claim", M, *query, *OWNED, "--detailed-exitcode")
+    assert again["writes"] == []
+    for more, code in (("VCPU:3", "consumer-changed"), ("VCPU:9", "no-room")):
+        refused = agent.run("allocation", "claim", M, f"resources={more}", f"in_tree={H}", *OWNED)
+        assert (refused.code, f"[allocation.{code}]" in refused.stderr) == (1, True)
+    assert holdings(cloud)[M] == {H: {"VCPU": 2}}
+
+
+@pytest.mark.parametrize("how, on_both", [("maximum", 3), ("sum", 4)])
+def test_a_claim_beside_the_source_of_a_move_keeps_what_is_held_and_its_owner(
+    agent: AgentHere, cloud: HttpPlacement, how: str, on_both: int
+) -> None:
+    arguments = ("allocation", "claim", C, "resources=VCPU:3", f"in_tree={H}")
+    done(agent, *arguments, "--beside-source", how)
+    assert holdings(cloud) == {C: {**HELD, H: {"VCPU": on_both}}}
+    assert cloud.dump()["consumers"][C]["project_id"] == PROJECT
+    wrong = agent.run(*arguments, "--beside-source", "both")
+    assert (wrong.code, "neither maximum nor sum" in wrong.stderr) == (1, True)
+
+
+def test_a_claim_for_a_consumer_that_holds_nothing_needs_an_owner(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
+    refused = agent.run("allocation", "claim", M, "resources=VCPU:1")
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "its owner is unknown" in refused.stderr
+    assert "give --project-id and --user-id" in refused.stderr
+    assert holdings(cloud) == {C: HELD}
+
+
+def test_amounts_of_a_provider_come_and_go(agent: AgentHere, cloud: HttpPlacement) -> None:
+    added = done(agent, "allocation", "add", C, "R x", "VCPU=1", "PCPU=2")
+    assert added["result"]["provider"] == {"uuid": R, "name": "R x"}
+    assert holdings(cloud)[C][R] == {"VCPU": 3, "PCPU": 2, "MEMORY_MB": 512}
+    done(agent, "allocation", "remove", C, R, "VCPU=1", "PCPU=2")
+    assert holdings(cloud) == {C: HELD}
+    for arguments, code in (
+        (("remove", C, "R x", "VCPU=3"), "negative-result"),
+        (("remove", C, "R x", "PCPU=1"), "not-allocated"),
+        (("add", C, "R x", "VCPU=9"), "no-room"),
+        (("add", M, "R x", "VCPU=1"), "consumer-not-found"),
+        (("add", C, "R y", "VCPU=1"), "provider-not-found"),
+    ):
+        refused = agent.run("allocation", *arguments)
+        assert (refused.code, f"[allocation.{code}]" in refused.stderr) == (1, True), refused
+    assert holdings(cloud) == {C: HELD}
+    for provider, resources in HELD.items():
+        words = [f"{name}={amount}" for name, amount in resources.items()]
+        done(agent, "allocation", "remove", C, provider, *words)
+    assert holdings(cloud) == {}
+
+
+def test_amounts_that_are_none_are_told_all_at_once(agent: AgentHere, cloud: HttpPlacement) -> None:
+    words = ("VCPU", "VCPU=-1", "VCPU=٣", "PCPU=1", "PCPU=2")
+    refused = agent.run("allocation", "add", C, R, *words)
+    assert (refused.code, refused.stdout) == (1, "")
+    for word in words[:3]:
+        assert f"'{word}' is not CLASS=AMOUNT" in refused.stderr
+    assert "'PCPU' is named twice" in refused.stderr
+    assert "whole number from 1" in agent.run("allocation", "add", C, R, "VCPU=0").stderr
+    assert cloud.count() == 0 or [str(one) for one in cloud.writes()] == []
+
+
+def test_a_record_is_put_as_it_was_shown_unless_somebody_changed_it(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
+    file = agent.folder / "record.json"
+    file.write_text(agent.run("allocation", "show", C, "--format", "json").stdout)
+    edited = json.loads(file.read_text())["result"]
+    edited["allocations"][R]["VCPU"] = 5
+    file.write_text(json.dumps(edited))
+    dry = done(agent, "allocation", "put", C, str(file), "--dry-run")
+    assert [one["method"] for one in dry["writes"]] == ["PUT"]
+    assert holdings(cloud) == {C: HELD}
+    done(agent, "allocation", "put", C, str(file))
+    assert holdings(cloud)[C][R] == {"VCPU": 5, "MEMORY_MB": 512}
+    # It is there already.
+    done(agent, "allocation", "put", C, str(file))
+    edited["allocations"][R]["VCPU"] = 1
+    file.write_text(json.dumps(edited))
+    changed = agent.run("allocation", "put", C, str(file))
+    assert (changed.code, "[allocation.consumer-changed]" in changed.stderr) == (1, True)
+    assert holdings(cloud)[C][R] == {"VCPU": 5, "MEMORY_MB": 512}
+
+
+BAD_RECORDS: dict[str, tuple[str, str]] = {
+    "no JSON": ("{", "record.json"),
+    "nested": ("[" * 100_000, "record.json"),
+    "no object": ("[]", "it is no object with allocations, project_id"),
+    "too large": (" " * 1_100_000 + "{}", "it is no object with"),
+    "no generation": ('{"allocations": {}, "project_id": "p", "user_id": "u"}', "no object with"),
+    "of another": (
+        f'{{"consumer": "{M}", "allocations": {{}}, "project_id": "p", "user_id": "u", '
+        '"consumer_generation": 1}',
+        f"the record of consumer '{M}', not of {C}",
+    ),
+    "generation": (
+        '{"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": "1"}',
+        "consumer_generation '1' is no whole number",
+    ),
+    "amounts": (
+        f'{{"allocations": {{"{R}": {{"VCPU": -1}}}}, "project_id": "", "user_id": "u", '
+        '"consumer_generation": 1}',
+        "'-1' of 'VCPU' is no whole number",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", BAD_RECORDS)
+def test_a_record_that_is_none_is_refused_and_nothing_is_sent(
+    agent: AgentHere, cloud: HttpPlacement, which: str
+) -> None:
+    text, message = BAD_RECORDS[which]
+    file = agent.folder / "record.json"
+    file.write_text(text)
+    refused = agent.run("allocation", "put", C, str(file))
+    assert (refused.code, refused.stdout) == (1, "")
+    assert message in refused.stderr
+    assert "[allocation.bad-request]" in refused.stderr
+    assert [str(one) for one in cloud.writes()] == []
+    assert holdings(cloud) == {C: HELD}
 
 
 def test_everything_of_a_consumer_is_moved_once(agent: AgentHere, cloud: HttpPlacement) -> None:

@@ -1,20 +1,42 @@
-"""``agent allocation show``, ``move``, ``delete`` and ``remove-tree``: work on what a consumer
-holds.
+"""``agent allocation show``, ``claim``, ``put``, ``add``, ``remove``, ``move``, ``delete`` and
+``remove-tree``: work on what a consumer holds.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from oslo_config import cfg
 
 from agent.cli.command import Options
 from agent.cli.placement_work import finish, placement_work
-from agent.model.allocation import Holdings
-from agent.model.names import ProviderUuid, printable
-from agent.placement.allocations.change import Deleted, delete, delete_forced, remove_tree
-from agent.placement.allocations.checks import consumer_uuid
-from agent.placement.allocations.claim import move
+from agent.model.allocation import Allocation, Holdings
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.placement.allocations.candidates import candidates, parse_query
+from agent.placement.allocations.change import (
+    Deleted,
+    Doubling,
+    add_resources,
+    delete,
+    delete_forced,
+    remove_resources,
+    remove_tree,
+)
+from agent.placement.allocations.checks import (
+    REMEDY,
+    BadRequest,
+    NotEnoughRoom,
+    consumer_uuid,
+    quoted,
+    refuse,
+)
+from agent.placement.allocations.claim import Owner, claim, move, put
 from agent.placement.allocations.providers import provider_by, provider_name_of, read_consumer
-from agent.placement.client import CONSUMER_TYPES
+from agent.placement.client import CONSUMER_TYPES, PlacementClient
+
+LARGEST_RECORD = 1024 * 1024
+"""In bytes: a file with one consumer's record."""
 
 
 def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -136,3 +158,188 @@ def move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
             *holdings_lines(moved.resources, {}),
         ]
         return finish(work, options, "allocation-move", result, lines)
+
+
+def claim_candidate(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Allocate the first candidate for a query for which there is capacity. Return the exit code.
+
+    :raises AllocationError: there is no candidate, or it cannot be allocated.
+    """
+    given = options.arguments
+    consumer, query = consumer_uuid(given["consumer"]), parse_query(given["query"])
+    doubling = _doubling(given["beside_source"])
+    with placement_work(conf, options, "allocation-claim", writes=True) as work:
+        owner = _owner(work.client, consumer, given["project_id"], given["user_id"])
+        found = candidates(work.client, query)
+        if not found.requests:
+            raise NotEnoughRoom(
+                "there is no candidate for this query",
+                f"ask for less; agent candidates {' '.join(given['query'])}",
+                consumer=consumer,
+            )
+        claimed = claim(work.client, consumer, found.requests, owner, doubling=doubling)
+        result = {
+            "consumer": consumer,
+            "candidate": claimed.request.body,
+            "allocations": claimed.resources,
+        }
+        lines = [
+            f"consumer {consumer} {'gets' if options.dry_run else 'holds'}",
+            *holdings_lines(claimed.resources, {}),
+        ]
+        return finish(work, options, "allocation-claim", result, lines)
+
+
+def _doubling(word: str | None) -> Doubling:
+    """Return how a claim treats what the consumer holds already, as the source of a move."""
+    known = {None: Doubling.REFUSE, "maximum": Doubling.MAXIMUM, "sum": Doubling.SUM}
+    if word not in known:
+        raise BadRequest(
+            f"--beside-source {quoted(word)}: neither maximum nor sum",
+            "maximum: both sides share what is on both; sum: each side has its own",
+        )
+    return known[word]
+
+
+def _owner(
+    client: PlacementClient, consumer: ConsumerUuid, project_id: str | None, user_id: str | None
+) -> Owner:
+    """Return the given owner; what is not given is that of the consumer's present allocation.
+
+    :raises BadRequest: the consumer has no allocation that would say who its owner is.
+    """
+    if project_id is None or user_id is None:
+        held = client.allocation(consumer)
+        if held is None:
+            raise BadRequest(
+                f"consumer {consumer} holds nothing, so that its owner is unknown",
+                "give --project-id and --user-id",
+                consumer=consumer,
+            )
+        project_id, user_id = project_id or held.project_id, user_id or held.user_id
+    return Owner(project_id, user_id)
+
+
+def add_to_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Add amounts of one provider to a consumer's allocation. Return the exit code.
+
+    :raises AllocationError: there is no such consumer or provider, or not enough room.
+    """
+    return _change(conf, options, "allocation-add", add_resources, ("would get", "got"))
+
+
+def remove_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Remove amounts of one provider from a consumer's allocation. Return the exit code.
+
+    :raises AllocationError: there is no such consumer or provider, or the consumer has less.
+    """
+    return _change(conf, options, "allocation-remove", remove_resources, ("would lose", "lost"))
+
+
+def _change(
+    conf: cfg.ConfigOpts,
+    options: Options,
+    name: str,
+    change: Callable[[PlacementClient, str, Holdings], None],
+    verbs: tuple[str, str],
+) -> int:
+    given = options.arguments
+    consumer, amounts = consumer_uuid(given["consumer"]), _amounts(given["amounts"])
+    with placement_work(conf, options, name, writes=True) as work:
+        provider = provider_by(work.client, given["provider"])
+        change(work.client, consumer, {provider.uuid: amounts})
+        did = verbs[0] if options.dry_run else verbs[1]
+        result = {
+            "consumer": consumer,
+            "provider": {"uuid": provider.uuid, "name": provider.name},
+            "resources": amounts,
+        }
+        lines = [
+            f"consumer {consumer} {did}",
+            *holdings_lines({provider.uuid: amounts}, {provider.uuid: printable(provider.name)}),
+        ]
+        return finish(work, options, name, result, lines)
+
+
+def _amounts(words: Sequence[str]) -> dict[str, int]:
+    """Return the amounts by class that words such as ``VCPU=2`` name.
+
+    :raises BadRequest: a word is no such amount, or names a class again.
+    """
+    wrong: list[str] = []
+    found: dict[str, int] = {}
+    for word in words:
+        name, _, amount = word.partition("=")
+        if not amount.isascii() or not amount.isdigit() or len(amount) > 10:
+            wrong.append(f"{quoted(word)} is not CLASS=AMOUNT")
+        elif name in found:
+            wrong.append(f"{quoted(name)} is named twice")
+        else:
+            found[name] = int(amount)
+    refuse(wrong)
+    return found
+
+
+def put_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Write the complete record of a consumer, as a file has it. Return the exit code.
+
+    :raises AllocationError: the record is invalid, or somebody else changed the consumer.
+    """
+    consumer = consumer_uuid(options.arguments["consumer"])
+    record = _record(consumer, Path(options.arguments["file"]))
+    with placement_work(conf, options, "allocation-put", writes=True) as work:
+        put(work.client, record)
+        result = {
+            "consumer": consumer,
+            "allocations": record.resources,
+            "project_id": record.project_id,
+            "user_id": record.user_id,
+        }
+        lines = [
+            f"consumer {consumer} {'would hold' if options.dry_run else 'holds'}",
+            *holdings_lines(record.resources, {}),
+        ]
+        return finish(work, options, "allocation-put", result, lines)
+
+
+def _record(consumer: ConsumerUuid, file: Path) -> Allocation:
+    """Return the record in ``file``: the document of ``agent allocation show --format json`` or its
+    ``result`` alone.
+
+    :raises BadRequest: the file cannot be read, or is no such document.
+    """
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(LARGEST_RECORD + 1)
+        document = json.loads(text) if len(text) <= LARGEST_RECORD else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadRequest(f"{printable(str(file))}: {printable(str(error))}", REMEDY) from error
+    if isinstance(document, dict) and isinstance(document.get("result"), dict):
+        document = document["result"]
+    fields = ("allocations", "project_id", "user_id", "consumer_generation")
+    if not isinstance(document, dict) or any(field not in document for field in fields):
+        raise BadRequest(
+            f"{printable(str(file))}: it is no object with {', '.join(fields)}",
+            f"begin with agent allocation show {consumer} --format json",
+        )
+    if document.get("consumer", consumer) != consumer:
+        raise BadRequest(
+            (
+                f"{printable(str(file))}: it is the record of consumer "
+                f"{quoted(document['consumer'])}, not of {consumer}"
+            ),
+            REMEDY,
+        )
+    generation: Any = document["consumer_generation"]
+    if generation is not None and (not isinstance(generation, int) or isinstance(generation, bool)):
+        raise BadRequest(
+            f"{printable(str(file))}: consumer_generation {quoted(generation)} is no whole number",
+            "null, if the consumer holds nothing yet",
+        )
+    return Allocation(
+        consumer,
+        document["allocations"],
+        document["project_id"],
+        document["user_id"],
+        generation,
+    )

@@ -18,6 +18,12 @@ def _show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_allocation(conf, options)
 
 
+def _list_allocations(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.placement.allocation import list_allocations
+
+    return list_allocations(conf, options)
+
+
 def _claim_candidate(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.placement.allocation import claim_candidate
 
@@ -122,6 +128,14 @@ PLACEMENT_COMMANDS = (
         DRY,
         (CONSUMER,),
         (f"agent allocation show {A_UUID}",),
+    ),
+    Command(
+        ("allocation", "list"),
+        "show every consumer that holds something of a node",
+        _list_allocations,
+        DRY,
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+        ("agent allocation list compute-1",),
     ),
     Command(
         ("allocation", "claim"),

@@ -142,20 +142,6 @@ class Decommissioned:
         return not (self.released.failed or self.kept)
 
 
-def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[str]) -> Released:
-    """Remove the allocations of evacuated consumers on the tree at and below ``root``; those on
-    their new hosts stay.
-
-    The consumers are those of completed migrations of type evacuation from this host and node that
-    do not run here. A failure with one of them does not affect the others; a consumer without
-    allocations there is no failure.
-
-    :raises BadRequest: the input is invalid.
-    """
-    top, uuids = provider_uuid(root), [consumer_uuid(consumer) for consumer in consumers]
-    return _release(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
-
-
 def _release(
     client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]
 ) -> Released:

@@ -20,7 +20,7 @@ from agent.placement.allocations.checks import (
     refuse,
 )
 from agent.placement.answers import Row
-from agent.placement.client import PlacementClient, ProviderHolding
+from agent.placement.client import PlacementClient
 from agent.placement.consumers import holders
 from agent.placement.mirror import below
 
@@ -43,19 +43,6 @@ def existing_allocation(client: PlacementClient, consumer: ConsumerUuid) -> Allo
         raise ConsumerNotFound(
             f"consumer {consumer} holds nothing", "check its uuid", consumer=consumer
         )
-    return held
-
-
-def of_provider(client: PlacementClient, provider: str) -> Mapping[ConsumerUuid, ProviderHolding]:
-    """Return the allocation of each consumer on one provider.
-
-    :raises ProviderNotFound: there is no such provider.
-    :raises BadRequest: ``provider`` is not a uuid.
-    """
-    uuid = provider_uuid(provider)
-    held = client.holdings(uuid)
-    if held is None:
-        raise ProviderNotFound(f"there is no provider {uuid}", "check its uuid", provider=uuid)
     return held
 
 
@@ -143,14 +130,6 @@ class QuotaUsage:
     """In MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaUsages:
-    """The usage of a project, and of a user in it if one was given, read one after the other."""
-
-    project: QuotaUsage
-    user: QuotaUsage | None
-
-
 def usages_for_limits(
     client: PlacementClient, project_id: str, user_id: str | None = None
 ) -> Mapping[str, int]:
@@ -165,21 +144,6 @@ def usages_for_limits(
         return client.owner_usages(project_id, user_id)
     except PlacementRefused as error:
         raise UsagesFailed(f"no usages: {error.message}", error.remedy) from error
-
-
-def usages_for_quota(
-    client: PlacementClient, project_id: str, user_id: str | None = None
-) -> QuotaUsages:
-    """Return the usages in the units of quota.
-
-    :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.
-    """
-    refuse(_problems(project_id, user_id))
-    project = quota_usage(usages_for_limits(client, project_id))
-    return QuotaUsages(
-        project,
-        None if user_id is None else quota_usage(usages_for_limits(client, project_id, user_id)),
-    )
 
 
 def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:

@@ -76,6 +76,7 @@ WORDS = {
     "candidates",
     "allocation",
     "show",
+    "list",
     "claim",
     "put",
     "add",
@@ -139,6 +140,25 @@ def test_a_consumer_is_shown_with_the_names_of_its_providers(
     assert text.startswith(f"consumer {C}, generation 1, project {PROJECT}, user {USER}\n")
     assert f"  R x ({R}): MEMORY_MB 512, VCPU 2\n" in text
     assert done(agent, "allocation", "show", M)["result"] == {"consumer": M, "allocations": {}}
+
+
+def test_the_consumers_of_a_node_are_listed_with_all_that_they_hold(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
+    cloud.other.claim({H: {"VCPU": 2}}, M)
+    document = done(agent, "allocation", "list", "R x")
+    record = {"project_id": PROJECT, "user_id": USER, "consumer_generation": 1}
+    assert document["result"] == {
+        "root": {"uuid": R, "name": "R x"},
+        "consumers": {C: {"allocations": HELD, **record}},
+    }
+    assert set(done(agent, "allocation", "list", H)["result"]["consumers"]) == {C, M}
+    assert agent.run("allocation", "list", "R x").stdout.splitlines()[:2] == [
+        f"R x ({R}): 1 consumer",
+        f"consumer {C}",
+    ]
+    unknown = agent.run("allocation", "list", "R y")
+    assert (unknown.code, "[allocation.provider-not-found]" in unknown.stderr) == (1, True)
 
 
 def test_usages_are_shown_by_class_and_as_quota_counts_them(

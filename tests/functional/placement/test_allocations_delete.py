@@ -16,7 +16,6 @@ from agent.placement.allocations.host import (
     Decommissioned,
     Released,
     decommission,
-    evacuated_cleanup,
 )
 from agent.placement.allocations.providers import of_tree
 from tests.support import faults
@@ -259,22 +258,6 @@ def test_a_node_below_somebody_elses_rack(scene: Scene) -> None:
     settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
 
 
-def test_evacuated_consumers_are_cleaned_up_each_by_itself(scene: Scene) -> None:
-    unknown = "c0000000-0000-4000-8000-0000000000ee"
-    scene.given((C, {**TWO, **AWAY}), (D, {**VF, **AWAY}), (M, AWAY))
-    scene.placement.faults.add(faults.answer(500), method="PUT", path=C, times=None)
-    result = evacuated_cleanup(scene.client, R, [C, D, M, unknown])
-    assert result.done == {D: 1, M: 0, unknown: 0}
-    assert set(result.failed) == {C}
-    assert scene.seen()[0] == TREE
-    scene.settled({D: record(AWAY, 2)}, {H: 1})
-
-
-def test_nobody_evacuated_is_no_request(scene: Scene) -> None:
-    assert evacuated_cleanup(scene.client, R, []) == Released({}, {})
-    assert scene.seen() == []
-
-
 def test_bad_input_is_refused_before_any_request(scene: Scene) -> None:
     for wrong in (
         {"root": "R", "known": []},
@@ -283,6 +266,4 @@ def test_bad_input_is_refused_before_any_request(scene: Scene) -> None:
     ):
         with pytest.raises(BadRequest, match="is no uuid"):
             decommission(scene.client, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadRequest, match="is no uuid"):
-        evacuated_cleanup(scene.client, R, [C, "c"])
     assert scene.seen() == []

@@ -8,7 +8,6 @@ from agent.errors import AgentBug, PlacementRefused, PlacementUnreachable
 from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import (
-    of_provider,
     of_tree,
     provider_by,
     provider_by_name,
@@ -16,9 +15,9 @@ from agent.placement.allocations.providers import (
     read_consumer,
     sharing_providers,
 )
-from agent.placement.client import PlacementClient, ProviderHolding
+from agent.placement.client import PlacementClient
 from tests.support import faults
-from tests.support.allocation_scene import N0, PF0, SS, A, C, D, H, M, R, Scene
+from tests.support.allocation_scene import PF0, SS, A, C, D, H, M, R, Scene
 from tests.support.other_client import PROJECT, USER
 
 UNKNOWN = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
@@ -40,18 +39,6 @@ def test_a_consumer_is_read_whole(scene: Scene) -> None:
     )
     assert read_consumer(scene.client, D) is None
     assert {one.version for one in scene.placement.requests} == {"1.28"}
-
-
-def test_a_providers_consumers_are_read_with_their_generations(scene: Scene) -> None:
-    scene.given((C, SPREAD), (D, {R: {"VCPU": 1}}))
-    scene.other.claim(SPREAD, C)
-    assert of_provider(scene.client, R) == {
-        C: ProviderHolding({"VCPU": 2}, 2),
-        D: ProviderHolding({"VCPU": 1}, 1),
-    }
-    assert of_provider(scene.client, N0) == {}
-    with pytest.raises(ProviderNotFound, match=UNKNOWN):
-        of_provider(scene.client, UNKNOWN)
 
 
 def test_a_trees_consumers_are_read_with_all_that_they_hold(scene: Scene) -> None:
@@ -103,7 +90,6 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
     asked: tuple[Callable[[PlacementClient], object], ...] = (
         lambda client: provider_by_name(client, "R"),
         lambda client: provider_name_of(client, R),
-        lambda client: of_provider(client, R),
         lambda client: read_consumer(client, C),
         lambda client: of_tree(client, R),
     )
@@ -145,7 +131,6 @@ def test_sharing_providers_are_found_by_their_aggregates(scene: Scene) -> None:
     "wrong",
     [
         lambda client: read_consumer(client, "../usages"),
-        lambda client: of_provider(client, "R"),
         lambda client: of_tree(client, "R"),
         lambda client: provider_by_name(client, ""),
         lambda client: provider_name_of(client, "R"),

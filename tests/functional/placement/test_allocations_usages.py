@@ -6,9 +6,8 @@ from agent.errors import PlacementUnreachable
 from agent.placement.allocations.checks import BadRequest, UsagesFailed
 from agent.placement.allocations.providers import (
     QuotaUsage,
-    QuotaUsages,
+    quota_usage,
     usages_for_limits,
-    usages_for_quota,
 )
 from tests.support import faults
 from tests.support.allocation_scene import SS, C, D, H, R, Scene
@@ -29,7 +28,7 @@ def other_users(scene: Scene) -> None:
 
 def test_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "PCPU": 3, "MEMORY_MB": 64}, SS: {"DISK_GB": 7}}))
-    assert usages_for_quota(scene.client, PROJECT) == QuotaUsages(QuotaUsage(5, 64), None)
+    assert quota_usage(usages_for_limits(scene.client, PROJECT)) == QuotaUsage(5, 64)
     assert scene.seen() == [f"GET usages?project_id={PROJECT} -> 200"]
     assert scene.placement.requests[0].version == "1.23"
     scene.settled()
@@ -37,23 +36,19 @@ def test_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
 
 def test_who_has_nothing_has_nothing(scene: Scene) -> None:
     assert usages_for_limits(scene.client, PROJECT) == {}
-    assert usages_for_quota(scene.client, PROJECT, USER) == QuotaUsages(
-        QuotaUsage(0, 0), QuotaUsage(0, 0)
-    )
+    assert quota_usage(usages_for_limits(scene.client, PROJECT, USER)) == QuotaUsage(0, 0)
 
 
 def test_a_user_is_counted_too_if_asked_for(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "MEMORY_MB": 64}}))
     other_users(scene)
     scene.begin()
-    assert usages_for_quota(scene.client, PROJECT, "a&user_id=b") == QuotaUsages(
-        QuotaUsage(3, 64), QuotaUsage(1, 0)
-    )
+    assert usages_for_limits(scene.client, PROJECT) == {"VCPU": 3, "MEMORY_MB": 64}
+    assert usages_for_limits(scene.client, PROJECT, "a&user_id=b") == {"VCPU": 1}
     assert [one.query for one in scene.placement.requests] == [
         f"project_id={PROJECT}",
         f"project_id={PROJECT}&user_id=a%26user_id%3Db",
     ]
-    assert usages_for_limits(scene.client, PROJECT) == {"VCPU": 3, "MEMORY_MB": 64}
     assert usages_for_limits(scene.client, PROJECT, USER) == {"VCPU": 2, "MEMORY_MB": 64}
 
 
@@ -83,5 +78,5 @@ def test_bad_input_is_refused_before_any_request(
     scene: Scene, project: str, user: str | None
 ) -> None:
     with pytest.raises(BadRequest, match="has not 1 to 255 characters"):
-        usages_for_quota(scene.client, project, user)
+        usages_for_limits(scene.client, project, user)
     assert scene.seen() == []

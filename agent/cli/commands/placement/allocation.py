@@ -1,5 +1,5 @@
-"""``agent allocation show``, ``claim``, ``put``, ``add``, ``remove``, ``move``, ``delete`` and
-``remove-tree``: work on what a consumer holds.
+"""``agent allocation`` with ``show``, ``list``, ``claim``, ``put``, ``add``, ``remove``, ``move``,
+``delete`` and ``remove-tree``: work on what a consumer holds.
 """
 
 import json
@@ -12,7 +12,7 @@ from oslo_config import cfg
 from agent.cli.command import Options
 from agent.cli.placement_work import finish, placement_work
 from agent.model.allocation import Allocation, Holdings
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import (
     Deleted,
@@ -32,7 +32,12 @@ from agent.placement.allocations.checks import (
     refuse,
 )
 from agent.placement.allocations.claim import Owner, claim, move, put
-from agent.placement.allocations.providers import provider_by, provider_name_of, read_consumer
+from agent.placement.allocations.providers import (
+    of_tree,
+    provider_by,
+    provider_name_of,
+    read_consumer,
+)
 from agent.placement.client import CONSUMER_TYPES, PlacementClient
 
 LARGEST_RECORD = 1024 * 1024
@@ -121,6 +126,33 @@ def show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
         }
         lines = [f"consumer {consumer}, {owner}", *holdings_lines(held.resources, names)]
         return finish(work, options, "allocation-show", result, lines)
+
+
+def list_allocations(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show every consumer that holds something of a node or below it. Return the exit code.
+
+    :raises AllocationError: there is no such node.
+    """
+    with placement_work(conf, options, "allocation-list", writes=False) as work:
+        root = provider_by(work.client, options.arguments["root"])
+        found = of_tree(work.client, root.uuid)
+        names = {row.uuid: printable(row.name) for row in work.client.tree(root.uuid)}
+        lines = [f"{printable(root.name)} ({root.uuid}): {number_of(len(found), 'consumer')}"]
+        for consumer, held in found.items():
+            lines += [f"consumer {consumer}", *holdings_lines(held.resources, names)]
+        result = {
+            "root": {"uuid": root.uuid, "name": root.name},
+            "consumers": {
+                consumer: {
+                    "allocations": held.resources,
+                    "project_id": held.project_id,
+                    "user_id": held.user_id,
+                    "consumer_generation": held.generation,
+                }
+                for consumer, held in found.items()
+            },
+        }
+        return finish(work, options, "allocation-list", result, lines)
 
 
 def move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:

@@ -121,15 +121,21 @@ def _application(connection: str, copy: Copy | None) -> Any:
     placement_conf.register_opts(conf)
     conf.set_override("connection", connection, group="placement_database")
     conf.set_override("auth_strategy", "noauth2", group="api")
-    conf([], project="placement", default_config_files=[], default_config_dirs=[])
-    db_api.configure(conf)
-    if copy is not None and (copied := copy()) is not None:
-        with closing(copied):
-            copied.backup(db_api.get_placement_engine().raw_connection().driver_connection)
-    # alembic logs every step at INFO, which is of no interest here.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    migration.upgrade("head")
-    return deploy.loadapp(conf)
+    try:
+        conf([], project="placement", default_config_files=[], default_config_dirs=[])
+        db_api.configure(conf)
+        if copy is not None and (copied := copy()) is not None:
+            with closing(copied):
+                copied.backup(db_api.get_placement_engine().raw_connection().driver_connection)
+        # alembic logs every step at INFO, which is of no interest here.
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        migration.upgrade("head")
+        return deploy.loadapp(conf)
+    finally:
+        # Placement's groups of options are objects of the process, so that an override would be one
+        # of every configuration.
+        conf.clear_override("connection", group="placement_database")
+        conf.clear_override("auth_strategy", group="api")
 
 
 def _error_of(file: Path, error: Exception) -> ConfigError | StoreError:

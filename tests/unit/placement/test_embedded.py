@@ -2,7 +2,6 @@
 blamed for what is in its file.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -16,20 +15,6 @@ from agent.placement import embedded
 from tests.support import backends
 
 backends.require("placement.deploy")
-
-
-@pytest.fixture(autouse=True)
-def _options_of_placement() -> Iterator[None]:
-    """Taken back, because Placement's groups of options, and what was overridden in them, are
-    shared by all configurations of a process.
-    """
-    yield
-    from placement import conf as placement_conf
-
-    conf = cfg.ConfigOpts()
-    placement_conf.register_opts(conf)
-    conf.clear_override("connection", group="placement_database")
-    conf.clear_override("auth_strategy", group="api")
 
 
 def refused(folder: Path) -> AgentError:
@@ -102,3 +87,29 @@ def test_a_file_of_a_newer_version_is_told_as_such(
     assert isinstance(told, StoreError)
     assert "made by another version" in told.message
     assert "upgrade openstack-placement" in told.remedy
+
+
+def test_no_other_configuration_of_the_process_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placement's groups of options are shared by all configurations of a process."""
+    from placement import conf as placement_conf
+
+    file = tmp_path / "other.conf"
+    file.write_text(
+        "[placement_database]\nconnection = sqlite:///x\n[api]\nauth_strategy = keystone\n"
+    )
+
+    def options() -> tuple[str, str]:
+        conf = cfg.ConfigOpts()
+        placement_conf.register_opts(conf)
+        conf([], default_config_files=[str(file)], default_config_dirs=[])
+        return conf.placement_database.connection, conf.api.auth_strategy
+
+    assert embedded.connect_embedded(tmp_path, Event()).endpoint == embedded.ENDPOINT
+    assert options() == ("sqlite:///x", "keystone")
+    from placement.db.sqlalchemy import migration
+
+    monkeypatch.setattr(migration, "upgrade", {}.__getitem__)
+    assert isinstance(refused(tmp_path), ConfigError | StoreError)
+    assert options() == ("sqlite:///x", "keystone")

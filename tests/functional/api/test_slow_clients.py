@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import select
 import socket
 import threading
 import time
@@ -189,23 +190,36 @@ def test_more_requests_than_may_wait_are_refused_with_a_problem_and_nobody_leave
 ):
     import psutil
 
-    held = threading.Event()
+    held, served = threading.Event(), []
+
+    def nodes():
+        served.append(1)
+        assert held.wait(QUICK)
+        return []
+
     monkeypatch.setattr(server, "MAX_QUEUED", 2)
     with api_here() as api, contextlib.ExitStack() as stack:
-        monkeypatch.setattr(api.service, "nodes", lambda: held.wait(QUICK) and [])
+        monkeypatch.setattr(api.service, "nodes", nodes)
         before = psutil.Process().num_fds()
-        asked = [stack.enter_context(api.connect()) for _ in range(server.WORKERS + 30)]
-        for connection in asked:
+        asked = [stack.enter_context(api.connect()) for _ in range(server.WORKERS + 32)]
+        for place, connection in enumerate(asked, 1):
             connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        refused = asked[-1]
-        assert b"503 Service Unavailable" in (answer := whole_answer(refused))
-        assert b'"code": "agent.busy"' in answer
-        assert b"Retry-After: 1" in answer
+            # One after the other, because a thread that has not taken its request yet leaves it in
+            # the queue.
+            if place <= server.WORKERS:
+                until(lambda place=place: len(served) == place)
+        waiting = list(asked)
+        while len(waiting) > server.WORKERS + 2:
+            refused = select.select(waiting, [], [], QUICK)[0][0]
+            waiting.remove(refused)
+            assert b"503 Service Unavailable" in (answer := whole_answer(refused))
+            assert b'"code": "agent.busy"' in answer
+            assert b"Retry-After: 1" in answer
         held.set()
-        for connection in asked[:-1]:
-            whole_answer(connection)
+        for connection in waiting:
+            assert b"200 OK" in whole_answer(connection)
+        for connection in asked:
             connection.close()
-        refused.close()
         until(lambda: psutil.Process().num_fds() <= before + 1)
 
 

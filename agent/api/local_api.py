@@ -67,8 +67,6 @@ class LocalApi:
         :raises ListenerUnusable: the agent cannot listen there.
         """
         if self._address is not None:
-            from agent.api.local_api import metrics_server
-
             self._figures = metrics_server(self._address, self._service, self.metrics)
             self._figures.prepare()
             self._showing = Thread(target=self._figures.serve, name="figures", daemon=True)

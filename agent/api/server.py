@@ -20,6 +20,8 @@ from agent.api.connection import Gateway, LocalConnection, Request
 from agent.api.receive_buffer import MAX_BODY, MAX_HEAD, ReceiveBuffer
 from agent.api.send_buffer import Sender
 
+LOG = logging.getLogger(__name__)
+
 Lane = Literal["health", "small", "large"]
 
 # In bytes. A longer request takes so much memory and time that few are served at once.
@@ -108,8 +110,6 @@ class WorkerThreads(ThreadPool):
         self._queue = RequestQueues(threads, most)
         self.get = self._queue.get
 
-
-LOG = logging.getLogger(__name__)
 
 NAME = "compute-node-agent"
 # Threads; one more is for health alone.

@@ -29,6 +29,8 @@ from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.rival_writers import RivalWriters
 from agent.tracker.consumer_records import ConsumerRecords
 
+LOG = logging.getLogger(__name__)
+
 
 class FlushStep:
     """Sends the plans of one node, or foresees in a dry run what sending them would do."""
@@ -141,8 +143,6 @@ def flush_clearing(
         )
     return flushed
 
-
-LOG = logging.getLogger(__name__)
 
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
 

@@ -14,6 +14,8 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.report import NodeReport
 from agent.placement.answers import Row
 
+LOG = logging.getLogger(__name__)
+
 
 class FleetLeases:
     """Takes, renews and hands over the leases of one fleet."""
@@ -66,8 +68,6 @@ class FleetLeases:
         elif successor.shared is not None:
             shared.leave(successor.shared.lease())
 
-
-LOG = logging.getLogger(__name__)
 
 # Seconds after which the driver is asked again about a node that it no longer lists and did not
 # delete, in case it is deleted elsewhere meanwhile.

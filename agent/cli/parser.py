@@ -292,10 +292,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     flag(
         "--format",
         choices=FORMATS,
-        help=(
-            "format of the report: text or table for people, json or yaml for tools; text is the "
-            "default"
-        ),
+        help="format of the report: text (default) or table for people, json or yaml for tools",
     )
     flag(
         "--wide", action="store_true", help="show all traits of each provider, however many it has"

@@ -21,6 +21,8 @@ from agent.render.json_report import error_rows, request_counts
 from agent.render.look import Look, escape_text, look_of, to_string, wrap_line
 from agent.render.text import count_with_parts, error_lines
 
+LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
@@ -101,8 +103,6 @@ def _closing(report: WorkReport) -> Text:
         "bold",
     )
 
-
-LOG = logging.getLogger(__name__)
 
 # The number of nodes from which on progress is shown.
 MANY = 5

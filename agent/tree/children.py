@@ -50,9 +50,6 @@ def _keep_last_mdevs(trees: NodeTrees, policy: MdevPolicy) -> None:
     trees.keep_last(trees.name, {orc.VGPU})
 
 
-MEM_ENCRYPTION_CONTEXT = orc.MEM_ENCRYPTION_CONTEXT
-
-
 @dataclass(frozen=True, slots=True)
 class Child:
     """The child provider of one technique of memory encryption."""
@@ -81,9 +78,9 @@ def put_encryption(trees: NodeTrees, facts: HostFacts, policy: EncryptionPolicy)
     """
     if not facts.complete("encryption"):
         for child in CHILDREN.values():
-            if trees.keep_last(child.name(trees.name), {MEM_ENCRYPTION_CONTEXT}):
+            if trees.keep_last(child.name(trees.name), {orc.MEM_ENCRYPTION_CONTEXT}):
                 trees.desired.add_traits(child.name(trees.name), child.trait)
-        trees.keep_last(trees.name, {MEM_ENCRYPTION_CONTEXT})
+        trees.keep_last(trees.name, {orc.MEM_ENCRYPTION_CONTEXT})
         return
     for technique, total in offered(facts.encryption or EncryptionFacts(), policy).items():
         child = CHILDREN[technique]
@@ -91,7 +88,7 @@ def put_encryption(trees: NodeTrees, facts: HostFacts, policy: EncryptionPolicy)
         ensure_child(trees.desired, provider, trees.root)
         # A guest has one context: its memory is encrypted by one key.
         trees.desired.update_inventory(
-            provider, {MEM_ENCRYPTION_CONTEXT: inventory_record(total, most=1)}
+            provider, {orc.MEM_ENCRYPTION_CONTEXT: inventory_record(total, most=1)}
         )
         trees.desired.add_traits(provider, child.trait)
 

@@ -24,7 +24,6 @@ from agent.placement.merge_inputs import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ConfiguredNode, ProviderConfig, apply
 from agent.tree.children import (
     CHILDREN,
-    MEM_ENCRYPTION_CONTEXT,
     put_encryption,
     put_mdevs,
     put_units,
@@ -120,9 +119,9 @@ def _novas_ownership(provider: Provider, root: str) -> Ownership | None:
     ):
         return Ownership(frozenset({orc.VGPU}))
     for child in CHILDREN.values():
-        if MEM_ENCRYPTION_CONTEXT in provider.inventory and provider.name == child.name(root):
+        if orc.MEM_ENCRYPTION_CONTEXT in provider.inventory and provider.name == child.name(root):
             return Ownership(
-                frozenset({MEM_ENCRYPTION_CONTEXT}), frozenset(provider.traits & {child.trait})
+                frozenset({orc.MEM_ENCRYPTION_CONTEXT}), frozenset(provider.traits & {child.trait})
             )
     return None
 
@@ -142,9 +141,9 @@ def count_on_root(tree: ProviderTree, root: ProviderUuid, classes: frozenset[str
             [uuid for uuid in tree.get_provider_uuids_in_tree(root) if uuid != root],
             together=True,
         )
-    if MEM_ENCRYPTION_CONTEXT in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
+    if orc.MEM_ENCRYPTION_CONTEXT in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
         # A guest has one context, and contexts of the other techniques never were on the root.
-        _fold(tree, root, MEM_ENCRYPTION_CONTEXT, [tree.provider(sev).uuid], together=False)
+        _fold(tree, root, orc.MEM_ENCRYPTION_CONTEXT, [tree.provider(sev).uuid], together=False)
         tree.add_traits(root, _SEV.trait)
 
 

@@ -21,6 +21,8 @@ from agent.model.names import ApiVersion
 from drivers.ironic.failure import not_ready, refused
 from drivers.ironic.node import FIELDS, BareMetalNode
 
+LOG = logging.getLogger(__name__)
+
 LEAST = ApiVersion(1, 46)
 WITH_SHARDS = ApiVersion(1, 82)
 
@@ -80,8 +82,6 @@ def _too_old(what: str, needed: ApiVersion, highest: ApiVersion, url: str) -> Co
         "upgrade ironic, or remove the option",
     )
 
-
-LOG = logging.getLogger(__name__)
 
 Ask = Callable[[str], BareMetalNode | None]
 """Returns what ironic says about one node now; None if it does not exist."""

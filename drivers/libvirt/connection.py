@@ -21,6 +21,8 @@ from drivers.libvirt.binding import (
     ensure_event_loop,
 )
 
+LOG = logging.getLogger(__name__)
+
 # A hanging libvirtd is noticed after COUNT intervals (in seconds) without a sign of life.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 
@@ -165,8 +167,6 @@ class Session:
             self._handle.close()
         self._undo, self._handle = [], None
 
-
-LOG = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
 """Seconds."""

@@ -13,6 +13,8 @@ from oslo_log import log as logging
 from drivers.libvirt.binding import binding
 from drivers.libvirt.connection import Handle, Undo
 
+LOG = logging.getLogger(__name__)
+
 
 class Debouncer:
     """Calls ``tell`` for each key that was put ``seconds`` ago and not cancelled since. ``tell`` is
@@ -72,9 +74,6 @@ class Debouncer:
                     return True
                 self._changed.wait(left)
             return False
-
-
-LOG = logging.getLogger(__name__)
 
 
 class Events:

@@ -4,6 +4,7 @@ usages of projects and users, for limits and for quota.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.errors import AgentBug, PlacementRefused
 from agent.model.allocation import Allocation
@@ -46,12 +47,23 @@ def existing_allocation(client: PlacementClient, consumer: ConsumerUuid) -> Allo
     return held
 
 
-def of_tree(client: PlacementClient, root: str) -> Mapping[ConsumerUuid, Allocation]:
-    """Return every consumer with an allocation at and below ``root``, with all its allocations.
+class TreeConsumers(NamedTuple):
+    """The providers at and below a root, and every consumer of one of them."""
+
+    providers: Sequence[Row]
+    """Parents first; none if the root does not exist."""
+    consumers: Mapping[ConsumerUuid, Allocation]
+    """With all allocations of the consumer, also on other trees."""
+
+
+def of_tree(client: PlacementClient, root: str) -> TreeConsumers:
+    """Return the tree at and below ``root`` with its consumers.
 
     :raises BadRequest: ``root`` is not a uuid.
     """
-    return holders(client, members(client, provider_uuid(root)))
+    top = provider_uuid(root)
+    rows = below(client.tree(top), top)
+    return TreeConsumers(rows, holders(client, [row.uuid for row in rows]))
 
 
 def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:

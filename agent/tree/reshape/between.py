@@ -14,7 +14,7 @@ from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import cell_name
-from agent.tree.children import CHILDREN, MEM_ENCRYPTION_CONTEXT
+from agent.tree.children import CHILDREN
 from agent.tree.node_trees import NodeTrees
 from agent.tree.reshape.allocation_editor import (
     AllocationEditor,
@@ -75,7 +75,7 @@ def _shares_by_device(
 
     :raises ReshapeFailed: fewer devices of the consumer are known.
     """
-    if resource_class == MEM_ENCRYPTION_CONTEXT:
+    if resource_class == orc.MEM_ENCRYPTION_CONTEXT:
         # Only SEV was on the root: the other techniques had children from the start.
         return {CHILDREN["sev"].name(root): amount}
     owner = reshape_context.places.moving.get(consumer, consumer)

@@ -12,7 +12,6 @@ from agent.model.guest import PlacedCell
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import OF_CELLS, cell_name, is_cell_name, page_size
-from agent.tree.children import MEM_ENCRYPTION_CONTEXT
 from agent.tree.node_trees import NodeTrees
 
 CellShare = Callable[[PlacedCell], int]
@@ -57,7 +56,7 @@ def shares_by_cell(
     return None
 
 
-OF_CHILDREN = frozenset({orc.VGPU, MEM_ENCRYPTION_CONTEXT})
+OF_CHILDREN = frozenset({orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT})
 """Classes that are counted by children other than cells."""
 ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, *OF_CHILDREN})
 """Classes that may always move; page classes are added where there are some."""

@@ -34,15 +34,14 @@ from agent.tree.reshape.between import (
 )
 from agent.tree.reshape.class_moves import ClassMove, ClassMoves, class_moves, counted_by_cells
 
-DISK = orc.DISK_GB
-
 
 def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:
     """Return the providers that share DISK_GB with the tree, ordered by uuid."""
     return sorted(
         provider.uuid
         for provider in tree.providers()
-        if DISK in provider.inventory and os_traits.MISC_SHARES_VIA_AGGREGATE in provider.traits
+        if orc.DISK_GB in provider.inventory
+        and os_traits.MISC_SHARES_VIA_AGGREGATE in provider.traits
     )
 
 
@@ -72,20 +71,20 @@ def move_disk(
     """
     tree, former = trees.desired, reshape_context.sharing.former
     if disk.after and not disk.before:
-        for consumer, provider, amount in editor.holders(DISK, former):
+        for consumer, provider, amount in editor.holders(orc.DISK_GB, former):
             if not editor.holds_outside(consumer, tree, former):
-                editor.take(consumer, provider, DISK, amount)
-                editor.give(consumer, trees.root, DISK, amount)
+                editor.take(consumer, provider, orc.DISK_GB, amount)
+                editor.give(consumer, trees.root, orc.DISK_GB, amount)
     if not disk_becomes_shared(disk, tree):
         return
-    shares = editor.holders(DISK, disk.before)
+    shares = editor.holders(orc.DISK_GB, disk.before)
     if not shares:
         return
     storage = _storage(trees, shares, reshape_context)
     for consumer, provider, share in shares:
-        check_room(tree, storage, DISK, consumer, share)
-        editor.take(consumer, provider, DISK, share)
-        editor.give(consumer, storage, DISK, share)
+        check_room(tree, storage, orc.DISK_GB, consumer, share)
+        editor.take(consumer, provider, orc.DISK_GB, share)
+        editor.give(consumer, storage, orc.DISK_GB, share)
 
 
 def _storage(
@@ -145,10 +144,12 @@ def move_allocations(
     editor = AllocationEditor(allocations)
     remaining = swap_cpu_classes(moves, reshape_context, editor, trees.present, trees.root)
     for name, move in remaining.items():
-        if name != DISK and (_crosses(move, trees.root, reshape_context) or move != moves[name]):
+        if name != orc.DISK_GB and (
+            _crosses(move, trees.root, reshape_context) or move != moves[name]
+        ):
             move_between_root_and_children(move, trees, reshape_context, editor)
     if reshape_context.start:
-        move_disk(moves[DISK], trees, reshape_context, editor)
+        move_disk(moves[orc.DISK_GB], trees, reshape_context, editor)
 
 
 def _certain_moves(
@@ -158,7 +159,7 @@ def _certain_moves(
     crossing = [
         name
         for name, move in moves.items()
-        if name != DISK and _crosses(move, trees.root, reshape_context)
+        if name != orc.DISK_GB and _crosses(move, trees.root, reshape_context)
     ]
     certain = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
     if not reshape_context.start:
@@ -169,7 +170,7 @@ def _certain_moves(
         certain.append("VCPU of pinned guests becomes PCPU")
     if becomes_shared(moves, reshape_context) and reshape_context.places.pinned:
         certain.append("PCPU of pinned guests becomes VCPU")
-    if disk_becomes_shared(moves[DISK], trees.desired):
+    if disk_becomes_shared(moves[orc.DISK_GB], trees.desired):
         certain.append("DISK_GB moves to shared storage")
     return certain
 
@@ -195,7 +196,7 @@ def _possible_moves(
     possible: list[str] = []
     # A root that gets its first DISK_GB mostly has a new disk; only the consumers show whether it
     # was shared before.
-    if reshape_context.start and disk_becomes_local(moves[DISK], trees):
+    if reshape_context.start and disk_becomes_local(moves[orc.DISK_GB], trees):
         possible.append("DISK_GB may come back from shared storage")
     # PCPU may go because its CPUs are gone, and not because a set was removed.
     if (

@@ -152,6 +152,7 @@ def test_the_consumers_of_a_node_are_listed_with_all_that_they_hold(
         "root": {"uuid": R, "name": "R x"},
         "consumers": {C: {"allocations": HELD, **record}},
     }
+    assert document["requests"]["total"] == 1 + 1 + 1 + 2 + 1, "version, name, tree, each, consumer"
     assert set(done(agent, "allocation", "list", H)["result"]["consumers"]) == {C, M}
     assert agent.run("allocation", "list", "R x").stdout.splitlines()[:2] == [
         f"R x ({R}): 1 consumer",

@@ -43,7 +43,7 @@ def test_a_consumer_is_read_whole(scene: Scene) -> None:
 
 def test_a_trees_consumers_are_read_with_all_that_they_hold(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, {PF0: {"SRIOV_NET_VF": 1}}), (M, {H: {"VCPU": 1}}))
-    found = of_tree(scene.client, R)
+    found = of_tree(scene.client, R).consumers
     assert {consumer: one.resources for consumer, one in found.items()} == {
         C: SPREAD,
         D: {PF0: {"SRIOV_NET_VF": 1}},
@@ -53,7 +53,7 @@ def test_a_trees_consumers_are_read_with_all_that_they_hold(scene: Scene) -> Non
         *(f"GET al {name} -> 200" for name in ("R", "N0", "PF0")),
         *(f"GET allocations {one} -> 200" for one in "cd"),
     ]
-    assert of_tree(scene.client, UNKNOWN) == {}
+    assert of_tree(scene.client, UNKNOWN).consumers == {}
     scene.settled()
 
 
@@ -62,7 +62,7 @@ def test_a_consumer_that_lets_go_between_the_readings_is_left_out(scene: Scene) 
     scene.placement.faults.add(
         faults.before(lambda _: scene.other.release(C)), method="GET", path=C
     )
-    assert set(of_tree(scene.client, R)) == {D}
+    assert set(of_tree(scene.client, R).consumers) == {D}
 
 
 @pytest.mark.parametrize("name", ["rack 7/a&b#c+d", "cn&uuid=" + R, "größe 100%"])

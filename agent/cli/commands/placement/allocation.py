@@ -135,8 +135,8 @@ def list_allocations(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     with placement_work(conf, options, "allocation-list", writes=False) as work:
         root = provider_by(work.client, options.arguments["root"])
-        found = of_tree(work.client, root.uuid)
-        names = {row.uuid: printable(row.name) for row in work.client.tree(root.uuid)}
+        providers, found = of_tree(work.client, root.uuid)
+        names = {row.uuid: printable(row.name) for row in providers}
         lines = [f"{printable(root.name)} ({root.uuid}): {number_of(len(found), 'consumer')}"]
         for consumer, held in found.items():
             lines += [f"consumer {consumer}", *holdings_lines(held.resources, names)]

@@ -79,6 +79,7 @@ def ended_well(service: Service) -> None:
     assert service.process.communicate() == ("", "")
 
 
+@pytest.mark.long
 def test_systemd_hears_of_a_start_of_life_and_of_an_end(http_placement, tmp_path):
     host = Host(tmp_path / "agent", http_placement.url, watchdog=6)
     host.set("DEFAULT", update_resources_interval=30)
@@ -109,6 +110,7 @@ def test_an_edit_of_the_host_file_shows_one_period_later(host, http_placement):
         ended_well(service)
 
 
+@pytest.mark.long
 def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_lost(
     host, http_placement
 ):
@@ -133,6 +135,7 @@ def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_
     assert len(re.findall("WARNING.*cannot connect to", service.log)) == 1, service.log
 
 
+@pytest.mark.long
 def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(
     host, http_placement, proxy
 ):
@@ -232,6 +235,7 @@ def test_a_driver_whose_backend_starts_later_is_waited_for(http_placement, tmp_p
         ended_well(service)
 
 
+@pytest.mark.long
 def test_what_a_driver_tells_of_a_node_is_seen_within_seconds_by_one_audit_of_that_node(
     http_placement, tmp_path
 ):

@@ -44,6 +44,7 @@ def node(client):
     return found
 
 
+@pytest.mark.long
 def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(
     host: Host, proxy: FaultProxy
 ) -> None:

@@ -65,6 +65,7 @@ def host(http_placement, tmp_path):
     return Host(tmp_path / "agent", http_placement)
 
 
+@pytest.mark.long
 def test_a_reload_takes_good_files_and_refuses_bad_ones_as_a_whole(host):
     host.files.write("a.yaml", default("CUSTOM_A"))
     with host.service.running() as service:

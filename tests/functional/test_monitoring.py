@@ -113,6 +113,7 @@ def expressions(dashboard: Mapping[str, Any]) -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", [RULES, DASHBOARD], ids=lambda one: one.name)
 def test_every_figure_that_they_name_is_one_that_the_agent_gives(
     figures: tuple[str, Host], file: Path

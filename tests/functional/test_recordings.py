@@ -26,6 +26,8 @@ from tests.support.recordings import (
     sysfs_root,
 )
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(frozen=True)
 class Difference:

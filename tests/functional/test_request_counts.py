@@ -246,6 +246,7 @@ def test_a_restart_is_one_request(agent: AgentUnderTest, placement: PlacementSer
     assert placement.count() == 1
 
 
+@pytest.mark.long
 def test_a_restart_without_the_saved_mirror_reads_everything_once(
     agent: AgentUnderTest, placement: PlacementServer, size: Size
 ) -> None:
@@ -334,6 +335,7 @@ def test_with_records_a_provider_that_moved_is_one_request_more(
     assert placement.count() == placement.count("GET") == 1 + 3 + 1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("book")
 def test_with_records_everything_read_again_is_four_requests_a_provider(
     agent: AgentUnderTest, placement: PlacementServer, size: Size
@@ -420,6 +422,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return lambda seconds: monkeypatch.setattr(clock, "now", lambda: now + seconds)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("book")
 def test_with_records_the_holders_of_root_and_cells_are_each_asked_for_within_consumers_refresh_one_a_pass(
     agent: AgentUnderTest, placement: PlacementServer, size: Size, at: Callable[[float], None]
@@ -466,6 +469,7 @@ def test_without_records_nobody_is_asked_who_holds_what(
         assert placement.count() == 1
 
 
+@pytest.mark.long
 def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(
     agent: AgentUnderTest, placement: PlacementServer, book: Book
 ) -> None:
@@ -566,6 +570,7 @@ def metal(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest
     agent.stop()
 
 
+@pytest.mark.long
 def test_many_bare_metal_nodes(metal: AgentUnderTest, placement: PlacementServer) -> None:
     first = metal.period(start=True)
     assert {node.state for node in first.nodes} == {"changed"}

@@ -165,6 +165,7 @@ def test_no_command_says_a_password(setup, tmp_path, monkeypatch):
     assert said.faults == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("user", "shown"),
     [(f"agent:{SECRET}", "agent:***"), (SECRET, "***")],

@@ -235,6 +235,7 @@ def test_a_guest_comes_back_as_often_as_it_likes_by_every_kind_of_move(cloud: Cl
     cloud.is_exact([])
 
 
+@pytest.mark.long
 def test_a_copied_identity_is_refused_until_its_owner_lets_go(shared_cloud: Cloud) -> None:
     cloud = shared_cloud
     a, c = cloud.a, cloud.host("c", node=cloud.a.node)

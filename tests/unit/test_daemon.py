@@ -134,6 +134,7 @@ def audits(manager: Manager) -> int:
     )
 
 
+@pytest.mark.long
 def test_a_thousand_audits_leave_nothing_behind(service, placement):
     measured = {}
 
@@ -168,6 +169,7 @@ def test_a_thousand_audits_leave_nothing_behind(service, placement):
     assert objects_later - objects < 300
 
 
+@pytest.mark.long
 def test_many_reloads_leave_nothing_behind(service):
     """Threads of what was replaced, and of audits, end by themselves, but only when they get a
     processor: the least that was seen is what stays.

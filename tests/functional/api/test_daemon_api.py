@@ -79,6 +79,7 @@ def vcpus(placement):
     return placement.other.inventory(ROOT)["VCPU"]["total"]
 
 
+@pytest.mark.long
 def test_it_answers_before_placement_is_up_and_says_what_is_missing(host, proxy, http_placement):
     host.set("placement", endpoint=proxy.url)
     proxy.stop()
@@ -185,6 +186,7 @@ def test_only_the_last_hundred_reports_are_kept(host):
         assert host.client.audit_report(ids[1])
 
 
+@pytest.mark.long
 def test_the_figures_say_what_was_done(host, http_placement):
     with host.service.running():
         host.ready()

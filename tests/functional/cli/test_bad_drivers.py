@@ -50,6 +50,7 @@ def inventories(placement: HttpPlacement) -> dict[str, Any]:
 # --- loading --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_driver_of_another_distribution_is_found_by_its_entry_point(
     site: Path, http_placement: HttpPlacement, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_driver_of_another_distribution_is_found_by_its_entry_point(
     assert "outside" not in problem["remedy"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("driver", "told", "remedy"),
     [
@@ -253,6 +255,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any], str, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_driver_that_raises_or_answers_nonsense(
     outside: AgentHere, http_placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -345,6 +348,7 @@ WRONG_FACTS = {
 }
 
 
+@pytest.mark.long
 def test_facts_that_cannot_be_are_errors_of_the_driver_that_name_field_and_value(
     outside: AgentHere, http_placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,6 +423,7 @@ def test_a_tree_that_a_driver_shapes_of_nonsense_is_no_bug_of_the_agents(
             assert "agent.bug" not in {error["code"] for error in errors}, (field, total_of, errors)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["start", "nodes", "facts", "shape"])
 def test_a_driver_that_hangs_is_abandoned_at_its_deadline(
     outside: AgentHere,
@@ -573,6 +578,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_host_with_any_name_is_found_again(
     agent: AgentHere, http_placement: HttpPlacement, name: str

@@ -96,6 +96,7 @@ def through(
     return agent
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "connected"),
     # The connection itself is asked for once, everything else each time: both must tell the same.
@@ -171,6 +172,7 @@ def test_another_service_answers(
     assert "GET / with something that is not Placement's" in problem["message"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 @pytest.mark.parametrize(
     "action",
@@ -210,6 +212,7 @@ def json_answer(text: str) -> Action:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]], ids=["run", "dry run"])
 def test_a_placement_that_is_too_old(tmp_path: Path, arguments: list[str]) -> None:
     old = HttpPlacement(tmp_path, max_version="1.29")
@@ -285,6 +288,7 @@ def test_what_the_catalog_lacks(
     assert "no placement endpoint for region any" in problem["message"]
 
 
+@pytest.mark.long
 def test_an_identity_service_that_is_not_there(
     through_keystone: Callable[..., AgentHere],
     keystone: Keystone,
@@ -661,6 +665,7 @@ def from_the_future(file: Path) -> None:
         database.commit()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [

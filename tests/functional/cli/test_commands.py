@@ -289,6 +289,7 @@ def test_usages_are_asked_for_on_request(agent: AgentHere, http_placement: HttpP
 # --- exit codes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_exit_codes(blades: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
     assert blades.run("--once", "--detailed-exitcode").code == 2
     assert blades.run("--once", "--detailed-exitcode").code == 0
@@ -564,6 +565,7 @@ def on_a_terminal(agent: AgentCommand, *arguments: str, **env: str) -> str:
     return written.decode()
 
 
+@pytest.mark.long
 def test_colours_are_for_terminals_that_want_them(
     agent: AgentHere, http_placement: HttpPlacement
 ) -> None:

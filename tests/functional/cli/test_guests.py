@@ -371,6 +371,7 @@ def missing(agent: AgentHere) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_a_guest_that_is_gone_is_told_whether_it_ran_or_not_and_forgotten_as_the_remedy_says(
     agent: AgentHere, http_placement: HttpPlacement
 ) -> None:

@@ -208,6 +208,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], list[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", WRITERS)
 def test_a_dry_run_shows_what_the_run_after_it_sends(
     agent: AgentHere, cloud: HttpPlacement, which: str

@@ -32,6 +32,7 @@ SPOILS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoil", SPOILS.values(), ids=list(SPOILS))
 def test_a_version_that_cannot_be_found_hides_no_other_error(tmp_path: Path, spoil: str) -> None:
     # In a process of its own, because Python remembers what it found.

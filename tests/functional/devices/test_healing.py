@@ -239,6 +239,7 @@ def test_what_was_allocated_for_a_resize_that_is_claimed_in_time_is_never_lowere
         clock.now += 600
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["resize_prep", None])
 @pytest.mark.parametrize("end", ["confirm", "given up", "lost"])
 def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its_guest_again(
@@ -406,6 +407,7 @@ def on_root(host: DeviceHost) -> tuple[int, int]:
     return record["total"], record["reserved"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("owner", ["S1", "stranger"])
 def test_a_wrong_share_beside_a_class_that_vanishes_while_in_use_does_not_block_the_node(

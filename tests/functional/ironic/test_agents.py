@@ -20,6 +20,8 @@ from tests.support.proxy import FaultProxy
 from tests.support.store_place import Place
 from tests.support.tracking import Time
 
+pytestmark = pytest.mark.long
+
 STANDBY = StandingBy.code
 
 
@@ -45,7 +47,6 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(tmp_path / "both", f"sqlite:///{tmp_path}/both.sqlite")
 
 
-@pytest.mark.long
 def test_of_two_agents_of_one_shard_one_manages_and_the_other_stands_by(
     metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
 ) -> None:
@@ -167,7 +168,6 @@ def test_a_lease_that_was_lost_in_the_middle_ends_the_pass(
     )
 
 
-@pytest.mark.long
 def test_a_node_that_moves_to_another_shard_moves_to_its_agent(
     metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
 ) -> None:

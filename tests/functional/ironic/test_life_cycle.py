@@ -12,6 +12,8 @@ from tests.support.ironic import Ironic
 from tests.support.metal import MetalAgent
 from tests.support.placement import PlacementServer
 
+pytestmark = pytest.mark.long
+
 GOLD = "CUSTOM_BAREMETAL_GOLD"
 
 

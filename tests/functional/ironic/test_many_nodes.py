@@ -90,6 +90,7 @@ def test_many_nodes_cost_what_the_budgets_say(
     restarted.kill()
 
 
+@pytest.mark.long
 def test_only_the_three_nodes_that_changed_are_asked_for_their_facts(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded
 ) -> None:
@@ -123,6 +124,7 @@ def test_what_changes_in_placement_is_looked_at_although_ironic_says_nothing_new
     agent.kill()
 
 
+@pytest.mark.long
 def test_every_node_is_audited_within_the_interval_but_not_all_at_once(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from tests.support.metal import MetalAgent, audited
 from tests.support.placement import PlacementServer
 from tests.support.proxy import FaultProxy
 
+pytestmark = pytest.mark.long
+
 LIST = r"^/v1/nodes\?"
 ONE = r"^/v1/nodes/"
 
@@ -31,7 +33,6 @@ def pages(proxy: FaultProxy) -> int:
     return len([one for one in proxy.requests if one.path == "/v1/nodes"])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [faults.html(503), faults.half_answer(), faults.reset(), faults.answer(500), faults.html(200)],
@@ -205,7 +206,6 @@ def test_credentials_that_are_refused_end_a_start_and_are_told_in_a_run(
     )
 
 
-@pytest.mark.long
 def test_an_ironic_that_asks_for_a_user_and_a_password(
     metal: Metal, guarded: Ironic, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -217,7 +217,6 @@ def test_an_ironic_that_asks_for_a_user_and_a_password(
     assert PASSWORD not in agent_log.text
 
 
-@pytest.mark.long
 def test_what_is_deployed_and_what_is_being_deployed_is_reserved(
     metal: Metal, guarded: Ironic, placement: PlacementServer
 ) -> None:
@@ -237,7 +236,6 @@ def test_what_is_deployed_and_what_is_being_deployed_is_reserved(
     assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("group", ["racka", "RackA"])
 def test_a_conductor_group_is_meant_in_upper_and_lower_case(
     metal: Metal, guarded: Ironic, group: str

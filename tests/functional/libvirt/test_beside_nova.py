@@ -24,6 +24,8 @@ from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 from tests.support.system import AgentHere
 
+pytestmark = pytest.mark.long
+
 NOVA = os.environ.get("NOVA_PYTHON")
 OURS = {"OWNER_NOVA"}
 """What the agent sets on its roots beside its mark."""

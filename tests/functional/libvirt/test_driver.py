@@ -93,6 +93,7 @@ def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvir
         assert states(driver) == {}
 
 
+@pytest.mark.long
 def test_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(
     libvirtd, operator, monkeypatch
 ):
@@ -117,6 +118,7 @@ def test_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(
         assert len(told) == 1
 
 
+@pytest.mark.long
 def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_was(
     libvirtd, operator
 ):
@@ -145,6 +147,7 @@ def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_w
         until(lambda: told, lambda: "the new connection has no events")
 
 
+@pytest.mark.long
 def test_while_libvirtd_is_down_it_is_asked_less_and_less_often(libvirtd):
     driver = LibvirtDriver(libvirt_conf(NOWHERE))
     with pytest.raises(NotReady, match="cannot connect"):

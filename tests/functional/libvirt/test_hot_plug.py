@@ -48,6 +48,7 @@ def devices(placement):
     }
 
 
+@pytest.mark.long
 def test_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_loses_it_when_it_is_pulled_out(
     plugged, http_placement
 ):

@@ -152,6 +152,7 @@ ENDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ENDS)
 def test_an_answer_is_bounded_in_size_and_in_time_as_a_whole(how: str, serving: Serving) -> None:
     answering, kind = ENDS[how]

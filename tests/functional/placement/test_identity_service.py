@@ -177,6 +177,7 @@ def test_a_write_is_repeated_with_the_new_token_as_well(
     settled(agent, keystone_placement, agent_log, {NAME: node(more)})
 
 
+@pytest.mark.long
 def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_restart(
     agent: AgentUnderTest,
     auth: Counting,

@@ -259,6 +259,7 @@ def _uuid(body: Any, uuid: str) -> Any:
     return {"resource_providers": [{**first, "uuid": uuid}, *others]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_not_documented_is_told_with_call_and_field_and_writes_nothing(
     form: str, scene: AgentUnderTest, placement: PlacementServer

@@ -185,6 +185,7 @@ def moved_away(placement: PlacementServer, parent: str | None) -> None:
     placement.other.reparent(N0, parent)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("elsewhere", ["nowhere", "another tree", "another tree, renamed"])
 @pytest.mark.parametrize("dry_run_first", [False, True])
 def test_a_child_of_ours_that_somebody_took_out_of_the_tree_is_put_back(
@@ -252,6 +253,7 @@ OWN = ProviderUuid("0a0a0a0a-7d1e-4a8b-9c46-000000000001")
 SHAPES = {N0: shaped(VCPU, {"N0": (NAME, GPU)}), OWN: with_uuid}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ours", "way_out"),
     [(N0, "delete"), (N0, "rename"), (N0, "adopt"), (OWN, "delete"), (OWN, "rename")],

@@ -476,6 +476,7 @@ UNKNOWN = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "applied"),
     UNKNOWN,

@@ -9,6 +9,7 @@ from tests.support.reshape_host import Layout, ReshapeHost
 pytestmark = pytest.mark.parametrize("count", [FEW])
 
 
+@pytest.mark.long
 @ways({name: case for name, case in REQUIRED.items() if name in ("R1", "R3", "R4")})
 def test_another_layout_waits_for_the_next_start(host: ReshapeHost, goal: Layout) -> None:
     before = host.placement.dump()

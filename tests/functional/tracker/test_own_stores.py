@@ -175,6 +175,7 @@ def own(tmp_path: Path) -> Iterator[Road]:
         yield Road(World(a), World(b))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_guest_comes_back_as_often_as_it_likes(road: Road, kind: MigrationType) -> None:
     road.built(road.a)

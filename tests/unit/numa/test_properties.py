@@ -43,6 +43,7 @@ def fitted(
         return reason
 
 
+@pytest.mark.long
 @some
 @given(cases())
 def test_a_fit_takes_only_what_is_free(case):
@@ -102,6 +103,7 @@ def test_no_order_of_cells_changes_whether_it_fits(case, chance):
     assert isinstance(fitted(case), Fit) == isinstance(fitted(case, host, guest), Fit)
 
 
+@pytest.mark.long
 @some
 @given(cases())
 def test_nothing_given_is_changed(case):
@@ -110,6 +112,7 @@ def test_nothing_given_is_changed(case):
     assert (case.host, case.guest, case.limits, case.networks) == before
 
 
+@pytest.mark.long
 @some
 @given(cases())
 def test_what_is_added_and_given_back_leaves_no_trace(case):
@@ -123,6 +126,7 @@ def test_what_is_added_and_given_back_leaves_no_trace(case):
         assert after.without_guest(cell) == there
 
 
+@pytest.mark.long
 @some
 @given(cases())
 def test_ids_of_cells_mean_nothing(case):

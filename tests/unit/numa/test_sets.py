@@ -161,6 +161,7 @@ def test_the_set_is_the_best_of_all_and_of_equal_ones_the_most_wanted(case):
     assert case.search().best() == expected
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(cases(), st.integers(1, 5))
 def test_a_search_that_is_given_up_never_says_no_and_never_what_is_not_so(case, budget):
@@ -200,6 +201,7 @@ def test_the_search_for_networks_ends_without_a_no():
     assert Hitting([[True] * 8] * 7, range(8), groups).columns() is not None
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(tables())
 def test_a_matching_is_found_exactly_if_there_is_one(table):

@@ -166,6 +166,7 @@ def test_all_errors_of_all_values_in_their_order():
     ]
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.dictionaries(

@@ -538,6 +538,7 @@ def test_all_errors_of_all_files_come_at_once_in_order(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_more_entries_than_anybody_needs_are_refused(tmp_path: Path) -> None:
     many = (
         META

@@ -200,6 +200,7 @@ with open_store(folder, sys.argv[2]) as store:
 """
 
 
+@pytest.mark.long
 def test_runs_that_race_for_the_identity_agree(place: Place) -> None:
     folder = place.folder
     place.open().close()

@@ -189,6 +189,7 @@ def test_an_old_view_that_is_not_what_is_there_does_no_harm(store: Store) -> Non
     assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5, generation=7))
 
 
+@pytest.mark.long
 def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
     def work(number: int) -> None:
         root, old = uuid_of(f"node {number}"), None
@@ -275,6 +276,7 @@ def _edited(tree: ProviderTree, chance: random.Random) -> ProviderTree:
     return work.freeze()
 
 
+@pytest.mark.long
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

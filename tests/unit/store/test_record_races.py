@@ -48,6 +48,7 @@ with open_store(Path(sys.argv[1]), sys.argv[2]) as store:
 """
 
 
+@pytest.mark.long
 def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
     here = node()
     devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]

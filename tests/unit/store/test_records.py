@@ -54,6 +54,7 @@ def _read_back(reading: RecordReader, changes: RecordChanges) -> Sequence[Any]:
     ]
 
 
+@pytest.mark.long
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -64,6 +64,7 @@ def count(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.mark.long
 def test_a_log_is_taken_into_its_own_file_after_a_crash(folder: Path, count: int) -> None:
     for times in range(3):
         crash_after(folder, 1 + times * count, 1 + (times + 1) * count)
@@ -91,6 +92,7 @@ def test_a_log_is_not_taken_into_a_new_file(folder: Path, count: int) -> None:
     assert generation(folder) == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opening", [open_store, open_read_only])
 def test_a_log_is_not_taken_into_an_older_copy_of_its_own_file(
     folder: Path, tmp_path: Path, opening: Callable[..., object], count: int

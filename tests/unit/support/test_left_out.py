@@ -90,6 +90,7 @@ def run(folder: Path, *arguments: str, required: bool = False) -> str:
     ).stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["in one process", "in two"])
 def test_missing_parts_are_told_in_a_line_each(tmp_path: Path, workers: list[str]) -> None:
     said = run(tmp_path, *workers)

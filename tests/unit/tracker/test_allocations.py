@@ -115,6 +115,7 @@ def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[Cons
     return holding(*held, running=running), known, since
 
 
+@pytest.mark.long
 @settings(max_examples=500)
 @given(case=cases(), purge_after=st.none() | st.floats(0, 2 * NOW))
 def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float | None) -> None:

@@ -225,6 +225,7 @@ def read(records: Records, uuid: ProviderUuid) -> NodeState:
     return NodeState.of(found, HOST)
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_state_kept_up_to_date_is_the_state_read_anew(

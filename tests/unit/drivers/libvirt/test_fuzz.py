@@ -340,6 +340,7 @@ def harmed(harm: dict[str, Any]) -> RawCapabilities:
     return replace(WHOLE, **harm)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", HARM)
 def test_what_was_made_to_harm_takes_no_time_and_nothing_with_it(kind):
     told = harmed(HARM[kind])

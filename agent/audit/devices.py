@@ -14,7 +14,7 @@ from agent.model.facts import HostFacts
 from agent.model.mirror import REPARENT, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.model.report import Drift, Outcome
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.placement.client import PlacementClient
@@ -63,16 +63,16 @@ LATER = "it is corrected in a later pass"
 class DriverTree:
     """The tree of a node as its driver shapes it, before devices, provider files and merge."""
 
-    base: ProviderTree
+    base: BaseTree
     """The tree from which the driver started: what others own."""
-    desired: ProviderTree
+    desired: DesiredTree
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDeviceTree:
     """A desired tree with its devices."""
 
-    tree: ProviderTree
+    tree: DesiredTree
     part: DeviceProviders
     place: ProviderPlace
     drift: tuple[Drift, ...] = ()

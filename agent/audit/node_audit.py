@@ -26,7 +26,7 @@ from agent.errors import (
     StoreError,
 )
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
 from agent.placement.consumers import usages as read_usages
@@ -160,7 +160,13 @@ class NodeAudit:
         with run.step("tree"):
             usages = self.observer.read_mirror(run, rows)
             state, nothing = self.placement_state, ProviderTree()
-            inputs = MergeInputs.of(state.view, state.journal, nothing, nothing, self.node.uuid)
+            inputs = MergeInputs.of(
+                state.view,
+                state.journal,
+                BaseTree(nothing),
+                DesiredTree(nothing),
+                self.node.uuid,
+            )
             target = Merge(inputs, state.capabilities, usages).target()
         with run.step("plan"):
             return plan_removal(self._plan(run, target, None), self._rivals)

@@ -29,7 +29,7 @@ from agent.errors import (
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
@@ -268,7 +268,7 @@ class Observer:
         )
         whole = report.shape_all and view.tree.exists(root)
         base = (
-            without_reappeared(view.tree.scoped(root), journal)
+            BaseTree(without_reappeared(view.tree.scoped(root), journal))
             if whole
             else foreign_share(view, journal, root, self.node.name)
         )
@@ -290,7 +290,7 @@ class Observer:
     def _reshaped_tree(
         self,
         client: PlacementClient,
-        base: ProviderTree,
+        base: BaseTree,
         report: DriverReport,
         reshape_context: ReshapeContext,
         needed: ReshapeNeeded,
@@ -315,11 +315,11 @@ class Observer:
 
     def _shape(
         self,
-        base: ProviderTree,
+        base: BaseTree,
         report: DriverReport,
         reshape_context: ReshapeContext,
         allocations: Allocations | None,
-    ) -> ProviderTree:
+    ) -> DesiredTree:
         """Return the tree that facts, policy and driver make of ``base``. ``allocations`` are
         edited in place.
         """

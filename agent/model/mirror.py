@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 
 from agent.model.allocation import Resources
 from agent.model.names import ApiVersion, ConsumerUuid, ProviderUuid, is_custom
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, ProviderTree
 
 # The microversion in which a provider can be given another parent.
 REPARENT = "1.37"
@@ -30,7 +30,7 @@ class PlacementView:
     The contents of every provider belong to the generation beside them.
     """
 
-    tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
+    tree: PresentTree = field(default_factory=lambda: PresentTree(ProviderTree().freeze()))
     """Frozen."""
     read_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
     """When each provider was last read in full, in seconds since the epoch."""
@@ -53,6 +53,10 @@ class PlacementView:
     """The provider under which another writer put the node's root; not a part of the tree. Not
     saved, because every list of the tree shows it.
     """
+
+    def subtree(self, root: ProviderUuid) -> PresentTree:
+        """Return a copy of the node's tree alone; empty if Placement does not have it."""
+        return PresentTree(self.tree.subtree(root) if self.tree.exists(root) else ProviderTree())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ microseconds. Method names and results are those that drivers written for nova u
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NewType, Self
 
 from agent.model.inventory import Inventories, changed, copied
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid
@@ -220,6 +220,18 @@ class ProviderTree(ProviderForest):
         return new
 
 
+PresentTree = NewType("PresentTree", ProviderTree)
+"""What Placement has."""
+BaseTree = NewType("BaseTree", ProviderTree)
+"""The tree from which a desired tree is made: the contents of others in the node's tree, or the whole tree
+for drivers that shape all of it.
+"""
+DesiredTree = NewType("DesiredTree", ProviderTree)
+"""What Placement should hold by facts, policy, driver and the operator's files."""
+TargetTree = NewType("TargetTree", ProviderTree)
+"""What Placement should hold after the merge of the desired tree with what others have."""
+
+
 def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
     return {name: copy(units) for name, units in resources.items()}
 
@@ -252,21 +264,21 @@ class TreeDifference:
         )
 
 
-def compare_trees(current: ProviderTree, desired: ProviderTree) -> TreeDifference:
-    """Return what must change in ``current`` to make it ``desired``.
+def compare_trees(present: PresentTree, target: TargetTree) -> TreeDifference:
+    """Return what must change in ``present`` to make it ``target``.
 
     The contents of a new provider are listed too.
     """
-    before, after = current.get_provider_uuids(), desired.get_provider_uuids()
-    present, wanted = set(before), set(after)
+    before, after = present.get_provider_uuids(), target.get_provider_uuids()
+    there, wanted = set(before), set(after)
     pairs = [
-        (current.provider(new.uuid) if new.uuid in present else _empty(new), new)
-        for new in desired.providers()
+        (present.provider(new.uuid) if new.uuid in there else _empty(new), new)
+        for new in target.providers()
     ]
     different = [(old, new) for old, new in pairs if old is not new]
     children_first = different[::-1]
     return TreeDifference(
-        added=tuple(uuid for uuid in after if uuid not in present),
+        added=tuple(uuid for uuid in after if uuid not in there),
         removed=tuple(uuid for uuid in reversed(before) if uuid not in wanted),
         renamed=tuple(new.uuid for old, new in different if old.name != new.name),
         reparented=tuple(new.uuid for old, new in different if old.parent_uuid != new.parent_uuid),

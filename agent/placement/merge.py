@@ -20,7 +20,7 @@ from agent.model.names import (
     printable,
 )
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import ProviderTree, TargetTree
 from agent.model.report import Drift
 from agent.placement.merge_inputs import (
     ADOPT,
@@ -42,7 +42,7 @@ class Target:
     aggregates of others.
     """
 
-    tree: ProviderTree
+    tree: TargetTree
     journal: Journal
     """What will be the agent's once Placement holds the tree."""
     drift: tuple[Drift, ...]
@@ -120,7 +120,7 @@ class Merge:
             if classes and tree.exists(uuid)
         }
         return Target(
-            tree.freeze(),
+            TargetTree(tree.freeze()),
             Journal(owned, self.adopted, held),
             tuple(self.findings.drift),
             tuple(self.findings.invalid),

@@ -13,7 +13,7 @@ from agent.model.inventory import Inventories
 from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.model.report import Drift
 
 # The standard classes that are the node's own in its tree, written by nova or by the agent; other
@@ -32,12 +32,12 @@ class MergeInputs:
     wrote it, or somebody else.
     """
 
-    present: ProviderTree
+    present: PresentTree
     """What Placement has of the node."""
     journal: Journal
-    base: ProviderTree
+    base: BaseTree
     """The tree from which the driver made the desired tree."""
-    desired: ProviderTree
+    desired: DesiredTree
     root: ProviderUuid
     take_over: bool
     """Whether every provider that the driver wrote is the agent's, as with an empty journal."""
@@ -47,15 +47,16 @@ class MergeInputs:
         cls,
         view: PlacementView,
         journal: Journal,
-        base: ProviderTree,
-        desired: ProviderTree,
+        base: BaseTree,
+        desired: DesiredTree,
         root: ProviderUuid,
         *,
         take_over: bool = False,
     ) -> Self:
         """Build the inputs, with ``present`` taken from ``view``."""
-        present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
-        return cls(present, journal, base, desired, root, take_over or not journal.owns(root))
+        return cls(
+            view.subtree(root), journal, base, desired, root, take_over or not journal.owns(root)
+        )
 
     def is_changed(self, uuid: ProviderUuid) -> bool:
         """Return whether this pass changed or created the provider."""
@@ -98,19 +99,17 @@ def foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inven
     }
 
 
-def foreign_share(
-    view: PlacementView, journal: Journal, root: ProviderUuid, name: str
-) -> ProviderTree:
+def foreign_share(view: PlacementView, journal: Journal, root: ProviderUuid, name: str) -> BaseTree:
     """Return the tree that a shaping driver starts from: without the agent's contents, with those
     of others.
 
     Children of the agent that have foreign children stay, without contents, as their parents.
     """
     if not view.tree.exists(root):
-        tree = ProviderTree()
+        tree = BaseTree(ProviderTree())
         tree.new_root(name, root)
         return tree
-    tree = view.tree.scoped(root)
+    tree = BaseTree(view.tree.scoped(root))
     for uuid in reversed(tree.get_provider_uuids(root)):
         if not journal.owns(uuid) and uuid != root:
             continue

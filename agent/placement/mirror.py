@@ -11,7 +11,7 @@ from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
 from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider, ProviderExists
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 
@@ -102,7 +102,7 @@ def refresh_view(
         view = PlacementView(unknown_since=view.unknown_since)
     if above != view.above:
         view = replace(view, above=above)
-    known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
+    known = view.subtree(root)
     suspects = set(suspects) | _overdue(view, rows, now, freshness.reread)
     read = read_providers(client, _moved(known, rows, suspects))
     if missing and not went_back:
@@ -233,8 +233,8 @@ def _set_back(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> l
 
 
 def log_losses(
-    before: ProviderTree,
-    after: ProviderTree,
+    before: PresentTree,
+    after: PresentTree,
     root: ProviderUuid,
     journal: Journal,
     suspects: Collection[ProviderUuid],
@@ -324,8 +324,8 @@ def _is_restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
 
 def _assemble(
     known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderUuid, Provider]
-) -> ProviderTree:
-    tree = ProviderTree()
+) -> PresentTree:
+    tree = PresentTree(ProviderTree())
     for row in rows:
         contents = read.get(row.uuid) or known.provider(row.uuid)
         try:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import is_custom
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import DesiredTree, PresentTree
 from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ ASK_AGAIN = 3600.0
 
 
 def added_names(
-    present: ProviderTree, desired: ProviderTree
+    present: PresentTree, desired: DesiredTree
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the traits and the resource classes that providers of ``desired`` have and the same
     providers in ``present`` have not.

@@ -19,7 +19,7 @@ from agent.model.mirror import (
 )
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
@@ -95,13 +95,9 @@ class NodePlacementState:
             {},
         )
 
-    def own_tree(self) -> ProviderTree:
+    def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone; empty if Placement does not have it."""
-        return (
-            self.view.tree.subtree(self._root)
-            if self.view.tree.exists(self._root)
-            else ProviderTree()
-        )
+        return self.view.subtree(self._root)
 
     # --- reading ----------------------------------------------------------------------------------
 

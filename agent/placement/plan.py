@@ -24,7 +24,7 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree, TreeDifference, compare_trees
+from agent.model.provider_tree import PresentTree, TargetTree, TreeDifference, compare_trees
 from agent.model.report import Drift
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, build_reshape
@@ -65,7 +65,7 @@ def make_plan(
 
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
-    present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
+    present = view.subtree(root)
     changes = compare_trees(present, target.tree)
     drift = [*target.drift, *_misplaced(view, root)]
     reshapes: list[Reshape] = []
@@ -115,7 +115,7 @@ def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
         yield Drift("identity", "warning", what, remedy, root)
 
 
-def depends(operation: Operation, failed: Collection[Operation], target: ProviderTree) -> bool:
+def depends(operation: Operation, failed: Collection[Operation], target: TargetTree) -> bool:
     """Return whether an operation cannot be sent because one of ``failed`` was not done.
 
     A provider needs its ancestors. A reshape is atomic and needs all its providers in their place;
@@ -158,7 +158,7 @@ def depends(operation: Operation, failed: Collection[Operation], target: Provide
 
 
 def _hangs_from(
-    tree: ProviderTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]
+    tree: TargetTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]
 ) -> bool:
     """Return whether the provider or one of its ancestors is among ``providers``."""
     while uuid is not None:
@@ -181,14 +181,14 @@ def _ref(provider: Provider) -> ProviderRef:
     return ProviderRef(provider.uuid, provider.name)
 
 
-def _old(present: ProviderTree, uuid: ProviderUuid) -> Provider:
+def _old(present: PresentTree, uuid: ProviderUuid) -> Provider:
     return present.provider(uuid) if present.exists(uuid) else _NOTHING
 
 
 def _names(
     changes: TreeDifference,
-    present: ProviderTree,
-    tree: ProviderTree,
+    present: PresentTree,
+    tree: TargetTree,
     capabilities: ServerCapabilities,
 ) -> Iterator[Operation]:
     """Yield operations that create missing names; names that a provider has already are known."""
@@ -210,7 +210,7 @@ def _names(
             yield EnsureTrait(name=name, reason="this Placement does not know it yet")
 
 
-def _creations(changes: TreeDifference, tree: ProviderTree) -> Iterator[Operation]:
+def _creations(changes: TreeDifference, tree: TargetTree) -> Iterator[Operation]:
     for uuid in changes.added:
         added = tree.provider(uuid)
         yield CreateProvider(
@@ -221,7 +221,7 @@ def _creations(changes: TreeDifference, tree: ProviderTree) -> Iterator[Operatio
 
 
 def _renames(
-    changes: TreeDifference, present: ProviderTree, tree: ProviderTree
+    changes: TreeDifference, present: PresentTree, tree: TargetTree
 ) -> Iterator[Operation]:
     for uuid in changes.renamed:
         yield RenameProvider(
@@ -233,8 +233,8 @@ def _renames(
 
 def _moves(
     changes: TreeDifference,
-    present: ProviderTree,
-    tree: ProviderTree,
+    present: PresentTree,
+    tree: TargetTree,
     capabilities: ServerCapabilities,
     drift: list[Drift],
 ) -> Iterator[Operation]:
@@ -273,7 +273,7 @@ def _moves(
             )
 
 
-def _deletions(changes: TreeDifference, present: ProviderTree) -> Iterator[Operation]:
+def _deletions(changes: TreeDifference, present: PresentTree) -> Iterator[Operation]:
     for uuid in changes.removed:
         removed = present.provider(uuid)
         yield DeleteProvider(
@@ -283,8 +283,8 @@ def _deletions(changes: TreeDifference, present: ProviderTree) -> Iterator[Opera
 
 def _contents(
     changes: TreeDifference,
-    present: ProviderTree,
-    tree: ProviderTree,
+    present: PresentTree,
+    tree: TargetTree,
     *,
     reshaped: Container[ProviderUuid],
 ) -> Iterator[Operation]:

@@ -10,7 +10,7 @@ from agent.model.allocation import Allocation, Holdings
 from agent.model.inventory import Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.model.operation import Reshape
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, TargetTree
 
 Consumers = Mapping[ConsumerUuid, Allocation]
 
@@ -74,7 +74,7 @@ def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) 
 
 
 def build_reshape(
-    present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove
+    present: PresentTree, target: TargetTree, owned: frozenset[str], move: AllocationMove
 ) -> Reshape:
     """Return the one operation that takes ``present`` to ``target`` for every provider involved.
 
@@ -118,7 +118,7 @@ def build_reshape(
 
 
 def find_stranded(
-    present: ProviderTree, target: ProviderTree, move: AllocationMove, *, by_driver: bool
+    present: PresentTree, target: TargetTree, move: AllocationMove, *, by_driver: bool
 ) -> Mapping[ProviderUuid, frozenset[str]]:
     """Return the classes that ``target`` drops from providers although consumers of ``move`` still
     hold some of them there afterwards.
@@ -142,7 +142,7 @@ def find_stranded(
 
 
 def _check(
-    target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove
+    target: TargetTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove
 ) -> None:
     """Check for everything that the server would refuse, or that would leave an allocation without
     inventory.
@@ -165,7 +165,7 @@ def _check(
 
 
 def _check_consumer(
-    allocation: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]
+    allocation: Allocation, target: TargetTree, inventories: Mapping[ProviderUuid, Inventories]
 ) -> None:
     for provider, resources in allocation.resources.items():
         for name, amount in resources.items():
@@ -209,7 +209,7 @@ def _sums(consumers: Consumers) -> Counter[tuple[ProviderUuid, str]]:
 
 
 def _records(
-    target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid
+    target: TargetTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid
 ) -> Inventories:
     return inventories.get(provider) or (
         target.provider(provider).inventory if target.exists(provider) else {}

@@ -15,7 +15,7 @@ from agent.errors import AgentError, ConfigError
 from agent.model.inventory import Inventories
 from agent.model.mirror import Configured
 from agent.model.names import ProviderUuid, printable
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import DesiredTree, ProviderTree
 from agent.yaml_files.parsing import TextPosition
 
 COMPUTE_NODE = "$COMPUTE_NODE"
@@ -172,7 +172,7 @@ class Addition:
 class ConfiguredNode:
     """A node's tree without the additions of provider config files."""
 
-    tree: ProviderTree
+    tree: DesiredTree
     root: ProviderUuid
     made: Mapping[ProviderUuid, frozenset[str]]
     """The providers that are the agent's to write, with the node's own classes on each."""
@@ -188,7 +188,7 @@ class ConfiguredNode:
 class Applied:
     """A node's tree with the additions of provider config files."""
 
-    tree: ProviderTree
+    tree: DesiredTree
     configured: Mapping[ProviderUuid, Configured] = field(default_factory=dict)
     """What of the tree comes from the files alone."""
     problems: Sequence[ProviderConfigConflict] = ()

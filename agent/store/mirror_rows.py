@@ -11,7 +11,7 @@ from agent.model.allocation import Resources
 from agent.model.mirror import Consumers, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.store.rows import insert_or_update
 from agent.store.schema import ENDPOINT, MIRROR, MIRROR_CONSUMERS, MIRROR_PROVIDER, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
@@ -153,7 +153,7 @@ def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> Plac
             read_at[row.uuid] = row.read_at
     consumers, consumers_at, unknown_since = load_consumers(connection, found.id)
     return PlacementView(
-        tree=_tree(children),
+        tree=PresentTree(_tree(children)),
         read_at=read_at,
         sharing_read_at=found.sharing_read_at,
         sharing_aggregates=names_of(found.sharing_aggregates),

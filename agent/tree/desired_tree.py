@@ -19,7 +19,7 @@ from agent.model.inventory import differs
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.placement.merge_inputs import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ConfiguredNode, ProviderConfig, apply
 from agent.tree.children import (
@@ -203,8 +203,8 @@ class DriverReport:
 
 
 def desired_tree(
-    base: ProviderTree,
-    present: ProviderTree,
+    base: BaseTree,
+    present: PresentTree,
     root: ProviderUuid,
     driver_report: DriverReport,
     policy: Policy,
@@ -212,7 +212,7 @@ def desired_tree(
     agent: str,
     reshape_context: ReshapeContext | None = None,
     allocations: Allocations | None = None,
-) -> ProviderTree:
+) -> DesiredTree:
     """Return a copy of ``base`` with everything that the node should have. ``allocations`` are
     edited in place.
 
@@ -224,7 +224,7 @@ def desired_tree(
     :raises ReshapeFailed: the allocations cannot be moved.
     :raises ConfigError: the operator's policy does not fit the node.
     """
-    tree = base.copy()
+    tree = DesiredTree(base.copy())
     trees, facts = NodeTrees(tree, present, root), driver_report.facts
     if not driver_report.shape_all:
         shape_host(trees, facts, policy)
@@ -264,7 +264,7 @@ TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
 
 
 def with_remote_managed_ports(
-    driver_report: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid
+    driver_report: DriverReport, offered: bool | None, present: PresentTree, root: ProviderUuid
 ) -> DriverReport:
     """Return ``driver_report`` with the capability of remote-managed ports only if such devices are
     ``offered``, free or not; if that is unknown (None), as ``present`` has it.

@@ -14,7 +14,7 @@ from agent.model.devices import PciAddress
 from agent.model.mirror import Consumers, Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
@@ -85,10 +85,10 @@ class Reported:
     @classmethod
     def of(
         cls,
-        present: ProviderTree,
+        present: PresentTree,
         root: ProviderUuid,
-        desired: ProviderTree,
-        base: ProviderTree,
+        desired: DesiredTree,
+        base: BaseTree,
         journal: Journal,
     ) -> Self:
         """Return the providers of cards in ``present``, without those that the driver wrote in
@@ -112,7 +112,7 @@ class Reported:
 
 
 def reserved_of_cards(
-    present: ProviderTree, root: ProviderUuid, journal: Journal
+    present: PresentTree, root: ProviderUuid, journal: Journal
 ) -> Mapping[PciAddress, ReservedOfCard | None]:
     """Return what ``present`` has as reserved of each card; None where this is ambiguous: the card
     has several classes, or one that the agent reserved as a whole.

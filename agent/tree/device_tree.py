@@ -7,7 +7,7 @@ from agent.model.inventory import Record
 from agent.model.mirror import REPARENT, Journal, Ownership
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_providers import CardProvider, DeviceProviders
@@ -19,7 +19,7 @@ from agent.tree.reported_cards import MARKER, Withheld, device_providers
 class ProviderPlace:
     """The tree in Placement that PCI providers are put into, and the rules for doing so."""
 
-    present: ProviderTree
+    present: PresentTree
     """What Placement has."""
     root: ProviderUuid
     journal: Journal
@@ -45,7 +45,7 @@ class PlacedProviders:
 
 
 def put_devices(
-    tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
+    tree: DesiredTree, base: BaseTree, part: DeviceProviders, place: ProviderPlace
 ) -> PlacedProviders:
     """Give ``tree``, derived from ``base``, the providers of ``part``, and remove those of ours
     that are not needed.
@@ -73,9 +73,7 @@ def put_devices(
     return PlacedProviders(frozenset(anew), tuple(drift))
 
 
-def misplaced(
-    tree: ProviderTree, part: DeviceProviders, place: ProviderPlace
-) -> list[ProviderUuid]:
+def misplaced(tree: DesiredTree, part: DeviceProviders, place: ProviderPlace) -> list[ProviderUuid]:
     """Return the providers of ``part`` that have another parent in Placement than in ``tree``."""
     in_placement = [
         (wanted, place.present.provider(wanted.name))
@@ -110,7 +108,7 @@ def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) ->
 
 
 def _remove_unneeded(
-    tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
+    tree: DesiredTree, base: BaseTree, part: DeviceProviders, place: ProviderPlace
 ) -> None:
     """Remove the providers of ours that are neither wanted nor kept."""
     for provider in list(device_providers(tree, place.root)):
@@ -130,7 +128,7 @@ def _is_emptied(provider: Provider, place: ProviderPlace) -> bool:
     return place.present.exists(provider.uuid) and not shares_provider(place.present, provider)
 
 
-def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> ProviderUuid:
+def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> ProviderUuid:
     """Return the provider's parent in Placement; if that is a cell that would go, it is created
     again.
     """
@@ -155,12 +153,12 @@ def _stuck_drift(last: Provider, parent: str, belongs: str) -> Drift:
     )
 
 
-def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
+def _wanted_parent(tree: DesiredTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
     """Return the cell of the card in a nested layout, if ``tree`` has it; else the root."""
     return cell_or_root(tree, place.root, wanted.numa_node if place.nested else None)
 
 
-def _put_card(tree: ProviderTree, wanted: CardProvider, parent: str, place: ProviderPlace) -> None:
+def _put_card(tree: DesiredTree, wanted: CardProvider, parent: str, place: ProviderPlace) -> None:
     ensure_child(tree, wanted.name, parent)
     tree.update_inventory(wanted.name, {wanted.resource_class: _record(wanted, place)})
     uuid, traits = tree.provider(wanted.name).uuid, _traits(wanted, place)
@@ -198,7 +196,7 @@ def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) 
     return min(max(present, amount) if withheld.due or last is None else present, total)
 
 
-def _keep_present(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
+def _keep_present(tree: DesiredTree, last: Provider, place: ProviderPlace) -> None:
     """Keep the provider as Placement has it, without what operators' files added: they add it
     again.
     """

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from agent.model.inventory import Record
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import DesiredTree, PresentTree, ProviderTree
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTrees:
     """The desired tree of a node, and what Placement has of the node."""
 
-    desired: ProviderTree
+    desired: DesiredTree
     """Edited in place."""
-    present: ProviderTree
+    present: PresentTree
     """What Placement has."""
     root: ProviderUuid
 
@@ -76,14 +76,14 @@ def shares_provider(tree: ProviderTree, provider: Provider) -> bool:
     return tree.exists(provider.uuid) and tree.provider(provider.uuid) is provider
 
 
-def last_parent(tree: ProviderTree, last: Provider, root: ProviderUuid) -> ProviderUuid:
+def last_parent(tree: DesiredTree, last: Provider, root: ProviderUuid) -> ProviderUuid:
     """Return the parent that the provider has in Placement; the root if ``tree`` lacks it."""
     if last.parent_uuid and tree.exists(last.parent_uuid):
         return last.parent_uuid
     return root
 
 
-def ensure_child(tree: ProviderTree, name: str, parent: str) -> None:
+def ensure_child(tree: DesiredTree, name: str, parent: str) -> None:
     """Give ``tree`` a provider of that name below ``parent``. An existing one is moved there: it
     may be kept only for a foreign provider below it, and now belong below another parent.
     """

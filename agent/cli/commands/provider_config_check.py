@@ -15,6 +15,7 @@ from agent.cli.output import write, write_document
 from agent.errors import ConfigError, ConfigErrors, StoreError
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.model.report import NodeReport, NodeState, Outcome, Problem, exit_code
 from agent.placement.merge import Merge, Use
 from agent.placement.merge_inputs import MergeInputs
@@ -57,8 +58,8 @@ def _node(
     owner_trait: str,
 ) -> tuple[NodeReport, frozenset[Key]]:
     # The base is the node's tree as it was last seen, unchanged.
-    base, journal = view.tree.scoped(root), store.journal(root)
-    by = MergeInputs.of(view, journal, base, base.copy(), root)
+    base, journal = BaseTree(view.tree.scoped(root)), store.journal(root)
+    by = MergeInputs.of(view, journal, base, DesiredTree(base.copy()), root)
     applied = put_operators_files(config, by, owner_trait)
     # Placement is not asked whether held classes are free by now; they count as used.
     held = {uuid: dict.fromkeys(classes, Use(1)) for uuid, classes in journal.held.items()}

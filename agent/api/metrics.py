@@ -3,7 +3,7 @@ timed, every refusal is counted.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar, get_args
 
 from prometheus_client import (
@@ -62,100 +62,84 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX, registry=registry)
-        Info(f"{PREFIX}_build", "What runs", registry=registry).info({"version": agent_version()})
-        self._audits = Counter(
-            f"{PREFIX}_audits",
-            "Audits of nodes, by how they left them",
-            ["state"],
-            registry=registry,
+        Info(f"{PREFIX}_build", "The running release", registry=registry).info(
+            {"version": agent_version()}
         )
-        self._seconds = Histogram(
-            f"{PREFIX}_audit_seconds",
-            "How long an audit of a node took",
-            buckets=AUDIT_SECONDS,
-            registry=registry,
+        self._audits = self._counter("audits", "Audits of nodes, by resulting state", "state")
+        self._seconds = self._histogram(
+            "audit_seconds", "Duration of an audit of a node", AUDIT_SECONDS
         )
         self._steps = Summary(
             f"{PREFIX}_audit_step_seconds",
-            "How long the steps of an audit took",
+            "Duration of each step of an audit",
             ["step"],
             registry=registry,
         )
-        self._requests = Counter(
-            f"{PREFIX}_placement_requests", "Requests to Placement", ["method"], registry=registry
+        self._requests = self._counter("placement_requests", "Requests to Placement", "method")
+        self._replies = self._counter(
+            "placement_replies",
+            "Requests to Placement by status; none: there was no answer",
+            "method",
+            "status",
         )
-        self._replies = Counter(
-            f"{PREFIX}_placement_replies",
-            "Requests to Placement by status; none: no answer came",
-            ["method", "status"],
-            registry=registry,
+        self._latency = self._histogram(
+            "placement_request_seconds",
+            "Duration of requests to Placement",
+            ANSWER_SECONDS,
+            "method",
         )
-        self._latency = Histogram(
-            f"{PREFIX}_placement_request_seconds",
-            "How long requests to Placement took",
-            ["method"],
-            buckets=ANSWER_SECONDS,
-            registry=registry,
+        self._calls = self._histogram(
+            "driver_call_seconds", "Duration of driver calls", AUDIT_SECONDS, "call", "outcome"
         )
-        self._calls = Histogram(
-            f"{PREFIX}_driver_call_seconds",
-            "Calls of the driver, and what became of them",
-            ["call", "outcome"],
-            buckets=AUDIT_SECONDS,
-            registry=registry,
+        self._operations = self._counter(
+            "operations", "Changes to Placement, by outcome", "op", "status"
         )
-        self._operations = Counter(
-            f"{PREFIX}_operations",
-            "Changes to Placement, and what became of them",
-            ["op", "status"],
-            registry=registry,
+        self._of_node = self._counter(
+            "node_operations", "Changes to Placement of each node", "node", "op", "status"
         )
-        self._of_node = Counter(
-            f"{PREFIX}_node_operations",
-            "The same by node",
-            ["node", "op", "status"],
-            registry=registry,
+        self._last = self._gauge(
+            "last_audit_timestamp_seconds", "End of the last audit of all nodes"
         )
-        self._last = Gauge(
-            f"{PREFIX}_last_audit_timestamp_seconds",
-            "When an audit of all nodes last ended, whatever came of it",
-            registry=registry,
+        self._last_good = self._gauge(
+            "last_good_audit_timestamp_seconds",
+            "End of the last audit that left all nodes well; 0: none yet",
         )
-        self._last_good = Gauge(
-            f"{PREFIX}_last_good_audit_timestamp_seconds",
-            "When an audit last left all nodes well; 0: never yet",
-            registry=registry,
+        self._unlisted = self._counter(
+            "pci_sync_failures", "Audits of nodes whose PCI devices could not be listed"
         )
-        self._unlisted = Counter(
-            f"{PREFIX}_pci_sync_failures",
-            "Audits of nodes whose PCI devices could not be listed",
-            registry=registry,
+        self._hanging = self._gauge(
+            "hanging_driver_calls", "Abandoned driver calls that have not returned"
         )
-        self._hanging = Gauge(
-            f"{PREFIX}_hanging_driver_calls",
-            "Driver calls that were given up and have not come back",
-            registry=registry,
+        self._answers = self._histogram(
+            "api_request_seconds",
+            "Duration of requests to the local API",
+            ANSWER_SECONDS,
+            "method",
+            "path",
+            "status",
         )
-        self._answers = Histogram(
-            f"{PREFIX}_api_request_seconds",
-            "Requests to the local API",
-            ["method", "path", "status"],
-            buckets=ANSWER_SECONDS,
-            registry=registry,
+        self._work = self._histogram(
+            "tracker_operation_seconds",
+            "Duration of operations of the tracker",
+            OPERATION_SECONDS,
+            "operation",
         )
-        self._work = Histogram(
-            f"{PREFIX}_tracker_operation_seconds",
-            "What was asked of the tracker",
-            ["operation"],
-            buckets=OPERATION_SECONDS,
-            registry=registry,
+        self._refusals = self._counter(
+            "tracker_refusals", "Operations that the tracker refused", "operation", "code"
         )
-        self._refusals = Counter(
-            f"{PREFIX}_tracker_refusals",
-            "What the tracker refused, and why",
-            ["operation", "code"],
-            registry=registry,
-        )
+        self._show_zeros()
+
+    def _counter(self, name: str, help: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", help, labels, registry=self._registry)
+
+    def _gauge(self, name: str, help: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", help, registry=self._registry)
+
+    def _histogram(self, name: str, help: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", help, labels, buckets=buckets, registry=self._registry)
+
+    def _show_zeros(self) -> None:
+        """Make the series whose labels are known exist before anything is counted."""
         for operation in get_args(TrackerOperation):
             self._work.labels(operation)
         for state in get_args(NodeState):

@@ -46,7 +46,7 @@ class NodeFigures(Collector):
         )
         yield _of_nodes(
             "unpublished",
-            "Whether something changed that is not in Placement yet",
+            "1: the node has changes that are not in Placement yet",
             {state.node.name: state.node.dirty for state in states},
         )
         yield from self._monitors()
@@ -60,10 +60,12 @@ class NodeFigures(Collector):
 
     def _monitors(self) -> Iterator[Metric]:
         works = GaugeMetricFamily(
-            f"{PREFIX}_monitor_up", "Whether the monitor gave its figures", labels=["monitor"]
+            f"{PREFIX}_monitor_up", "1: the monitor gave its figures", labels=["monitor"]
         )
         host = GaugeMetricFamily(
-            f"{PREFIX}_host", "What the monitors measured", labels=["monitor", "metric", "unit"]
+            f"{PREFIX}_host",
+            "Figures that the monitors measured",
+            labels=["monitor", "metric", "unit"],
         )
         for reading in self._service.readings():
             works.add_metric([reading.monitor], reading.status == "ok")
@@ -78,7 +80,7 @@ def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     """
     counts = Counter(audit.report.state for audit in audits)
     nodes = GaugeMetricFamily(
-        f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"]
+        f"{PREFIX}_nodes", "Nodes, by the state of their last audit", labels=["state"]
     )
     for state in get_args(AuditState):
         nodes.add_metric([state], counts[state])
@@ -90,7 +92,7 @@ def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     )
     last = _of_nodes(
         "last_audit_timestamp_seconds",
-        "When the node was last audited, whatever came of it",
+        "End of the last audit of the node",
         {audit.report.name: audit.at for audit in audits},
     )
     good = {audit.report.name: audit.good_at for audit in audits if audit.good_at is not None}
@@ -100,7 +102,9 @@ def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
         state_of,
         last,
         _of_nodes(
-            "last_good_audit_timestamp_seconds", "When an audit last left the node well", good
+            "last_good_audit_timestamp_seconds",
+            "End of the last audit that left the node well",
+            good,
         ),
     )
 
@@ -110,11 +114,13 @@ def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     outage does not end an alert.
     """
     whole = GaugeMetricFamily(
-        f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"]
+        f"{PREFIX}_drift",
+        "Drift: differences that the agent does not correct by itself",
+        labels=["kind"],
     )
     by_node = GaugeMetricFamily(
         f"{PREFIX}_node_drift",
-        "The same by node, where there is any",
+        "Drift of each node that has any",
         labels=["node", "kind", "severity"],
     )
     counts = Counter(drift.kind for audit in audits for drift in audit.report.drift)
@@ -131,11 +137,11 @@ def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
 def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         f"{PREFIX}_node_used",
-        "What is used of the node, with what is reserved",
+        "Used and reserved amounts of the node",
         labels=["node", "resource"],
     )
     total = GaugeMetricFamily(
-        f"{PREFIX}_node_total", "What the node has", labels=["node", "resource"]
+        f"{PREFIX}_node_total", "Amounts that the node has", labels=["node", "resource"]
     )
     for state in states:
         node = state.node
@@ -153,7 +159,7 @@ def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
 
 def _claim_metrics(states: Sequence[NodeState]) -> Metric:
     family = GaugeMetricFamily(
-        f"{PREFIX}_claims_open", "Claims that count", labels=["node", "purpose"]
+        f"{PREFIX}_claims_open", "Claims that are counted as usage", labels=["node", "purpose"]
     )
     for state in states:
         counts = Counter(claim.purpose for claim in state.claims.values())

@@ -6,6 +6,7 @@ import argparse
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,19 +27,6 @@ EPILOG = (
     "wins over the files: --compute_driver fake, --store-path DIR, --placement-auth_url URL; a "
     "switch is turned off by --noswitch or --group-noswitch."
 )
-# The flags that belong to certain commands only, as they are written.
-FLAGS = {
-    "dry_run": "--dry-run",
-    "adopt": "--adopt",
-    "reread": "--reread",
-    "with_usages": "--with-usages",
-    "detailed_exitcode": "--detailed-exitcode",
-    "nodes": "--node",
-    "offline": "--offline",
-    "wide": "--wide",
-}
-# The flags that only the help of their own commands shows.
-PARTICULAR = {"once", "version", *FLAGS}
 HELP = "help"
 
 # The prefix of a command's own argument in the namespace, because it may have the name of a common
@@ -62,6 +50,78 @@ class _CommandLine:
         before = self.overrides.pop((group, option.dest), None)
         chosen = [*(before.value if before else []), value] if option.multi else value
         self.overrides[group, option.dest] = Override(group, option.dest, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """A flag that may be anywhere in the command line: a switch, unless it has choices or is
+    collected by ``take``.
+    """
+
+    name: str
+    help: str
+    when: str = ""
+    """Where the flag can be used, for the help of the program itself."""
+    choices: Sequence[str] | None = None
+    take: Callable[[_CommandLine, str], None] | None = None
+    metavar: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its value in ``Options``."""
+        return "nodes" if self.name == "--node" else self.name[2:].replace("-", "_")
+
+
+_FLAGS = (
+    _Flag("--once", "audit every node once, write a report, and exit"),
+    _Flag(
+        "--dry-run",
+        "show what would be done, write nothing",
+        "with --once and commands that write",
+    ),
+    _Flag(
+        "--node",
+        "only this node; may be repeated",
+        take=lambda given, name: given.nodes.append(name),
+        metavar="NAME",
+    ),
+    _Flag(
+        "--format",
+        "format of the report: text (default) or table for people, json or yaml for tools",
+        choices=FORMATS,
+    ),
+    _Flag("--wide", "show all traits of each provider, however many it has"),
+    _Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
+    _Flag("--adopt", "take over a tree that another program made", "with --once"),
+    _Flag("--reread", "read everything again, trust no saved mirror", "with --once"),
+    _Flag(
+        "--with-usages",
+        "show usages as Placement counts them, with one request for each provider",
+        "with --once",
+    ),
+    _Flag(
+        "--offline",
+        "read the store even if a daemon runs",
+        "with a command that asks the daemon",
+    ),
+    _Flag("--version", "show the version and exit"),
+    _Flag(
+        "--config-file",
+        "read this file; may be repeated, later ones win",
+        take=lambda given, path: given.sources.append(Source(Path(path))),
+        metavar="FILE",
+    ),
+    _Flag(
+        "--config-dir",
+        "read every *.conf of this folder",
+        take=lambda given, path: given.sources.append(Source(Path(path), True)),
+        metavar="DIR",
+    ),
+)
+# The flags that only the help of their own commands shows.
+PARTICULAR = {flag.key for flag in _FLAGS} - {"format", "config_file", "config_dir"}
+# The flags that belong to certain commands only, as they are written.
+FLAGS = {flag.key: flag.name for flag in _FLAGS if flag.key in PARTICULAR - {"once", "version"}}
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -267,81 +327,22 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     """Add the flags that may be anywhere. Those that the command does not take are left out of its
     help, and refused by name later.
     """
-
-    def flag(name: str, help: str, when: str = "", **how: Any) -> None:
-        key = "nodes" if name == "--node" else name.removeprefix("--").replace("-", "_")
-        shown = f"{when}: {help}" if when and "once" in takes else help
-        parser.add_argument(
-            name, help=argparse.SUPPRESS if key in PARTICULAR and key not in takes else shown, **how
-        )
-
-    flag("--once", action="store_true", help="audit every node once, write a report, and exit")
-    flag(
-        "--dry-run",
-        action="store_true",
-        when="with --once and commands that write",
-        help="show what would be done, write nothing",
-    )
-    flag(
-        "--node",
-        action=_OptionAction,
-        take=given.nodes.append,
-        metavar="NAME",
-        help="only this node; may be repeated",
-    )
-    flag(
-        "--format",
-        choices=FORMATS,
-        help="format of the report: text (default) or table for people, json or yaml for tools",
-    )
-    flag(
-        "--wide", action="store_true", help="show all traits of each provider, however many it has"
-    )
-    flag(
-        "--detailed-exitcode",
-        action="store_true",
-        help="exit 2 if there are changes, made or pending, or warnings",
-    )
-    flag(
-        "--adopt",
-        action="store_true",
-        when="with --once",
-        help="take over a tree that another program made",
-    )
-    flag(
-        "--reread",
-        action="store_true",
-        when="with --once",
-        help="read everything again, trust no saved mirror",
-    )
-    flag(
-        "--with-usages",
-        action="store_true",
-        when="with --once",
-        help="show usages as Placement counts them, with one request for each provider",
-    )
-    flag(
-        "--offline",
-        action="store_true",
-        when="with a command that asks the daemon",
-        help="read the store even if a daemon runs",
-    )
-    flag("--version", action="store_true", help="show the version and exit")
-    source = given.sources.append
-    flag(
-        "--config-file",
-        action=_OptionAction,
-        take=lambda path: source(Source(Path(path))),
-        metavar="FILE",
-        help="read this file; may be repeated, later ones win",
-    )
-    flag(
-        "--config-dir",
-        action=_OptionAction,
-        take=lambda path: source(Source(Path(path), True)),
-        metavar="DIR",
-        help="read every *.conf of this folder",
-    )
+    for flag in _FLAGS:
+        hidden = flag.key in PARTICULAR and flag.key not in takes
+        what = f"{flag.when}: {flag.help}" if flag.when and "once" in takes else flag.help
+        shown = argparse.SUPPRESS if hidden else what
+        if flag.take is not None:
+            parser.add_argument(
+                flag.name,
+                action=_OptionAction,
+                take=partial(flag.take, given),
+                metavar=flag.metavar,
+                help=shown,
+            )
+        elif flag.choices is not None:
+            parser.add_argument(flag.name, choices=flag.choices, help=shown)
+        else:
+            parser.add_argument(flag.name, action="store_true", help=shown)
 
 
 def _add_configuration(parser: _ArgumentParser, given: _CommandLine, argv: Sequence[str]) -> None:

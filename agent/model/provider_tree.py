@@ -223,8 +223,8 @@ class ProviderTree(ProviderForest):
 PresentTree = NewType("PresentTree", ProviderTree)
 """What Placement has."""
 BaseTree = NewType("BaseTree", ProviderTree)
-"""The tree from which a desired tree is made: the contents of others in the node's tree, or the whole tree
-for drivers that shape all of it.
+"""The tree from which a desired tree is made: the contents of others in the node's tree, or
+the whole tree for drivers that shape all of it.
 """
 DesiredTree = NewType("DesiredTree", ProviderTree)
 """What Placement should hold by facts, policy, driver and the operator's files."""

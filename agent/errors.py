@@ -6,7 +6,8 @@ is wrong and names the file, option, endpoint or provider; ``remedy`` says what 
 about it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 from agent.model.names import masked, printable
@@ -53,6 +54,25 @@ class ConfigErrors(ConfigError):
             remedy=errors[0].remedy if len(errors) == 1 else "",
         )
         self.errors = tuple(errors)
+
+    @classmethod
+    def raise_if_any(cls, errors: Sequence[ConfigError]) -> None:
+        """Raise one error with all of ``errors``; nothing if there are none."""
+        if errors:
+            raise cls(errors)
+
+
+@contextmanager
+def gathering(errors: list[ConfigError] | list[AgentError]) -> Iterator[None]:
+    """Add what is wrong with a configuration to ``errors``, instead of raising it from the block,
+    so that everything that is wrong is reported at once.
+    """
+    try:
+        yield
+    except ConfigErrors as several:
+        errors.extend(several.errors)
+    except ConfigError as error:
+        errors.append(error)
 
 
 class UsageError(AgentError):

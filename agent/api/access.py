@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from agent.api.problem import Forbidden
 from agent.conf.api import GROUP
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
 # struct ucred: pid, uid, gid. The ids are unsigned.
@@ -104,12 +104,9 @@ class Access:
         errors: list[ConfigError] = []
         found: dict[str, int | None] = {}
         for option in ("group", "read_group", "write_group"):
-            try:
+            with gathering(errors):
                 found[option] = group_id(conf, option)
-            except ConfigError as error:
-                errors.append(error)
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         return cls(os.geteuid(), found["read_group"], found["write_group"])
 
     def check(self, peer: Peer, method: str) -> None:

@@ -239,8 +239,7 @@ def check_devices_at_start(
     :raises DevicesGone: the host does not show devices that its guests have. Later this is reported
         as drift and the devices stay counted.
     """
-    if observed.providers.errors:
-        raise ConfigErrors(observed.providers.errors)
+    ConfigErrors.raise_if_any(observed.providers.errors)
     if settings.report and facts.complete("pci"):
         shown = {device.address for device in facts.pci or ()}
         if (error := gone(uses.uses, shown, name)) is not None:

@@ -17,7 +17,7 @@ from agent.conf.default import host_name
 from agent.driver import interface as drivers
 from agent.driver.interface import ChecksConfiguration, Driver, HostContext, WarnsOfOptions
 from agent.driver.worker import DriverWorker
-from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError
+from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError, gathering
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
@@ -65,8 +65,7 @@ def build_components(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) ->
     if check.components is not None:
         return check.components
     config_errors = [error for error in check.errors if isinstance(error, ConfigError)]
-    if config_errors:
-        raise ConfigErrors(config_errors)
+    ConfigErrors.raise_if_any(config_errors)
     raise check.errors[0]
 
 
@@ -163,13 +162,10 @@ def _check_metrics_address(conf: cfg.ConfigOpts) -> None:
 
 @contextmanager
 def _gather(errors: list[AgentError]) -> Iterator[None]:
-    """Collect the configuration errors of the block, instead of ending at the first one."""
+    """Gather the errors of the block: of the configuration, of the store and of the driver."""
     try:
-        yield
-    except ConfigErrors as several:
-        errors += several.errors
-    except ConfigError as error:
-        errors.append(error)
+        with gathering(errors):
+            yield
     except StoreError as error:
         errors.append(ConfigError(error.message, error.remedy))
     except DriverError as error:

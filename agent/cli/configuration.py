@@ -19,7 +19,7 @@ from agent.cli.command import Options, Override
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
 WITH_KEYSTONEAUTH = tuple(service.GROUP for service in agent_options.SERVICES)
@@ -229,8 +229,7 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
     :raises ConfigErrors: all errors of the configuration.
     """
     found = read_configuration(options, environ)
-    if found.errors:
-        raise ConfigErrors(found.errors)
+    ConfigErrors.raise_if_any(found.errors)
     return found.conf
 
 
@@ -249,12 +248,10 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     for register in (neutron.register_physnets, devices.register_types):
         with suppress(ValueError, cfg.Error):
             known += register(conf)
-    unknown_plugins = []
+    unknown_plugins: list[ConfigError] = []
     for service in WITH_KEYSTONEAUTH:
-        try:
+        with gathering(unknown_plugins):
             known += _plugin_options(conf, service, files, environ)
-        except ConfigError as error:
-            unknown_plugins.append(error)
     errors += unknown_plugins
     if not unknown_plugins:
         # Options of the plugins can be set only now that they are registered.

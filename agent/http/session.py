@@ -31,9 +31,7 @@ def service_adapter(
     :raises ConfigErrors: everything that is wrong with the plugin, its options and its
         certificates.
     """
-    problems = [*_section_problems(conf, group), *certificate_problems(conf, group)]
-    if problems:
-        raise ConfigErrors(problems)
+    ConfigErrors.raise_if_any([*_section_problems(conf, group), *certificate_problems(conf, group)])
     limits = {name: getattr(conf[group], name) for name in ("tls_ciphers", "tls_min_version")}
     try:
         auth = loading.load_auth_from_conf_options(conf, group)

@@ -11,7 +11,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from agent.driver.worker import DriverWorker
-from agent.errors import DRIVER_FAULT, AgentError, ConfigError, ConfigErrors, DriverError
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, ConfigErrors, DriverError, gathering
 from agent.model.names import printable
 from agent.monitors.monitor import NAMESPACE, Measurement, Metric, Monitor, Status
 
@@ -27,13 +27,10 @@ def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
     monitors: dict[str, Monitor] = {}
     errors: list[ConfigError] = []
     for name in conf.compute.monitors:
-        try:
+        with gathering(errors):
             monitors[name] = _load_monitor(name, installed)
-        except ConfigError as error:
-            errors.append(error)
     errors += _rivals(conf.compute.monitors, monitors)
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     return monitors
 
 

@@ -33,9 +33,7 @@ class NetworkAffinity:
         :raises ConfigErrors: all options that are wrong on any host.
         """
         nodes = neutron.physnet_nodes(conf)
-        errors = [*_nameless(nodes)]
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any([*_nameless(nodes)])
         return cls(
             {name: frozenset(cells) for name, cells in nodes.items()},
             frozenset(conf[neutron_tunnel.GROUP].numa_nodes),
@@ -121,8 +119,7 @@ def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
             errors.append(
                 ConfigError(f"{OPTION} = {printable(text)}: {error.message}", error.remedy)
             )
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     return pages
 
 

@@ -6,7 +6,7 @@ from typing import Self, TypeVar
 
 from oslo_config import cfg
 
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 from agent.model.topology import Topology, format_cpu_list, parse_cpu_list
 from agent.numa.devices import Strategy
@@ -53,11 +53,9 @@ class HostPolicy:
         errors: list[ConfigError] = []
 
         def read(part: Callable[[], Part], otherwise: Part) -> Part:
-            try:
+            with gathering(errors):
                 return part()
-            except ConfigErrors as several:
-                errors.extend(several.errors)
-                return otherwise
+            return otherwise
 
         shared = read(lambda: _cpus(SHARED, conf.compute.cpu_shared_set), None)
         dedicated = read(lambda: _cpus(DEDICATED, conf.compute.cpu_dedicated_set), None)
@@ -80,8 +78,7 @@ class HostPolicy:
         nothing: ReservedPages = {}
         pages = read(lambda: parse_reserved_pages(conf.reserved_huge_pages), nothing)
         networks = read(lambda: NetworkAffinity.from_options(conf), NetworkAffinity())
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         strategy: Strategy = (
             "pack" if conf.compute.packing_host_numa_cells_allocation_strategy else "spread"
         )

@@ -84,9 +84,7 @@ def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
     :raises ConfigErrors: guests have CPUs of a kind that is not offered, or are pinned to CPUs that
         are not offered.
     """
-    errors = [*_without_set(policy, guests), *_lost_cpus(policy, guests)]
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any([*_without_set(policy, guests), *_lost_cpus(policy, guests)])
 
 
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:

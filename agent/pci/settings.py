@@ -333,8 +333,7 @@ class PciSettings:
         report = conf.pci.report_in_placement
         specs, errors = device_specs(conf.pci.device_spec, report=report)
         named, more = aliases(conf.pci.alias, report=report)
-        if errors or more:
-            raise ConfigErrors([*errors, *more])
+        ConfigErrors.raise_if_any([*errors, *more])
         empty = (
             empty_keys(OPTION, conf.pci.device_spec, lists=True, meant=("physical_network",)),
             empty_keys(ALIAS, conf.pci.alias, lists=False),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 from agent.provider_config.applying import Entry, Key, ProviderConfig
 from agent.yaml_files.parsing import read_bytes
@@ -59,15 +59,11 @@ def read_folder(folder: Path) -> ProviderConfig:
         # Imported here to save memory in an agent without files.
         from agent.provider_config.file import read_file
     for file in files:
-        try:
-            content = read_bytes(file, READABLE)
-        except ConfigErrors as several:
-            errors += several.errors
-            continue
-        found = read_file(content, printable(str(file)))
-        entries += found.entries
-        warnings += sorted(found.warnings, key=_place)
-        errors += sorted(found.errors, key=_place)
+        with gathering(errors):
+            found = read_file(read_bytes(file, READABLE), printable(str(file)))
+            entries += found.entries
+            warnings += sorted(found.warnings, key=_place)
+            errors += sorted(found.errors, key=_place)
     if len(entries) > MAX_ENTRIES:
         errors.append(
             ConfigError(
@@ -79,8 +75,7 @@ def read_folder(folder: Path) -> ProviderConfig:
             )
         )
     errors += _repeated_entries(entries)
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     used = tuple(entry for entry in entries if entry.inventories or entry.traits)
     return ProviderConfig(
         folder, tuple(printable(str(file)) for file in files), used, tuple(warnings)

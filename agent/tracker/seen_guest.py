@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
-from agent.errors import ConfigErrors
+from agent.errors import ConfigError, gathering
 from agent.model.claim import Claim
 from agent.model.facts import Domain, DomainState
 from agent.model.guest import PlacedCell
@@ -235,12 +235,12 @@ def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     """
     shared = frozenset[int]().union(*(cell.shared for cell in state.cells))
     dedicated = frozenset[int]().union(*(cell.dedicated | cell.offline for cell in state.cells))
-    try:
+    errors: list[ConfigError] = []
+    with gathering(errors):
         check_present_guests(
             HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)]
         )
-    except ConfigErrors as several:
-        yield from (Refusal(error.message, error.remedy) for error in several.errors)
+    yield from (Refusal(error.message, error.remedy) for error in errors)
     if state.host.strict and not guest.cells:
         yield Refusal(
             "[compute] numa_mode is strict here, and it has no cells",

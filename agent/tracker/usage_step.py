@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from agent.errors import ConfigError, ConfigErrors, RecordConflict
+from agent.errors import ConfigError, ConfigErrors, RecordConflict, gathering
 from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
 from agent.model.host_units import UnitRecord
@@ -112,8 +112,8 @@ class UsageStep:
         :raises ConfigErrors: the options contradict the host or what its guests have.
         :raises StoreError: the records cannot be read or written.
         """
-        if start and (errors := [*self._option_errors(facts), *self._settings.misfits(facts)]):
-            raise ConfigErrors(errors)
+        if start:
+            ConfigErrors.raise_if_any([*self._option_errors(facts), *self._settings.misfits(facts)])
         with self._adding:
             entry = (
                 self._entries.setdefault(node, NodeEntry(HostCapacity()))
@@ -372,7 +372,7 @@ class UsageStep:
             for unit in state.units.values()
             if not unit.present and unit.holder is not None
         ]
-        try:
+        with gathering(errors):
             check_present_guests(
                 self._settings.policy.host,
                 [
@@ -381,10 +381,7 @@ class UsageStep:
                     if claim.purpose != "devices"
                 ],
             )
-        except ConfigErrors as several:
-            errors += several.errors
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
 
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:

@@ -192,8 +192,7 @@ def _root_inventory(
         inventory[resource.name] = inventory_record(
             resource.total, reserved=resource.reserved, ratio=resource.ratio.of(present_ratio)
         )
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     if disk := inventory.get(orc.DISK_GB):
         # The image cache may be larger than the disk if a link leads to another one; Placement
         # takes no reserved amount above the total.

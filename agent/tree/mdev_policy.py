@@ -59,8 +59,7 @@ class MdevPolicy:
             for name in dict.fromkeys(conf[devices.GROUP].enabled_mdev_types)
         ]
         errors += _claimed_twice(found)
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         without = [kind for kind in found if not kind.parents]
         for kind in without[1:]:
             LOG.warning(

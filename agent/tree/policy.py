@@ -9,7 +9,7 @@ from typing import Literal, Self
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
 from agent.numa.host_policy import HostPolicy
@@ -71,14 +71,10 @@ class Policy:
         :raises ConfigErrors: everything that is wrong with them.
         """
         errors: list[ConfigError] = []
-        try:
+        with gathering(errors):
             host = HostPolicy.from_options(conf)
-        except ConfigErrors as several:
-            errors += several.errors
-        try:
+        with gathering(errors):
             mdev = MdevPolicy.from_options(conf)
-        except ConfigErrors as several:
-            errors += several.errors
         owner = conf.compute.owner_trait
         if not is_token(owner):
             errors.append(
@@ -95,8 +91,7 @@ class Policy:
             for option in RATIOS
             if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
         ]
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         return cls(
             host=host,
             cpu_ratio=Ratio(conf.cpu_allocation_ratio, conf.initial_cpu_allocation_ratio),

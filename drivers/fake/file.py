@@ -52,8 +52,7 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
     ]
     machines = [(node, node.machine()) for node in nodes]
     _check_names(machines)
-    if errors:
-        raise ConfigErrors(sorted(errors, key=lambda error: error.data["line"]))
+    ConfigErrors.raise_if_any(sorted(errors, key=lambda error: error.data["line"]))
     return HostFile(
         machines={str(node.name): machine for node, machine in machines},
         uuids={

@@ -72,8 +72,7 @@ class Scope:
             errors.append(_too_old(f"[ironic] conductor_group = {self.group}", LEAST, highest, url))
         if not errors and highest < LEAST:
             errors.append(_too_old("the driver ironic", LEAST, highest, url))
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
 
 
 def _too_old(what: str, needed: ApiVersion, highest: ApiVersion, url: str) -> ConfigError:

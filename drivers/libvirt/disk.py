@@ -189,8 +189,7 @@ def configured_namespaces(entries: Sequence[str]) -> tuple[Namespace, ...]:
         for name, count in names_given.items()
         if count > 1
     ]
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     return tuple(found)
 
 

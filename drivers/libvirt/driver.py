@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker
-from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady
+from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.facts import HostFacts, Section
 from agent.model.host_units import AssignableUnit
 from agent.model.names import printable
@@ -211,16 +211,11 @@ def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespac
     :raises ConfigErrors: everything that is wrong with the options.
     """
     errors: list[ConfigError] = []
-    try:
+    with gathering(errors):
         settings = LibvirtSettings.from_options(conf)
-    except ConfigErrors as several:
-        errors += several.errors
-    try:
+    with gathering(errors):
         namespaces = configured_namespaces(conf.libvirt.pmem_namespaces)
-    except ConfigErrors as several:
-        errors += several.errors
-    if errors:
-        raise ConfigErrors(errors)
+    ConfigErrors.raise_if_any(errors)
     return settings, namespaces
 
 

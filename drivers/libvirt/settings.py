@@ -88,8 +88,7 @@ class LibvirtSettings:
                     "name the volume group",
                 )
             )
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         return cls(
             uri=options.connection_uri or "qemu:///system",
             virt_type=options.virt_type,

@@ -80,8 +80,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
         found, errors = chosen_nodes(
             managed_nodes(*driver, conf.compute.facts_deadline), options.nodes, parts.driver_name
         )
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
         nodes = [
             _node(
                 uuid,

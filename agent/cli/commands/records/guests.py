@@ -51,8 +51,7 @@ def guests_here(
         found, errors = chosen_nodes(
             managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name
         )
-        if errors:
-            raise ConfigErrors(errors)
+        ConfigErrors.raise_if_any(errors)
 
         def view(uuid: ProviderUuid, name: str) -> NodeView:
             return records.usage_step.audit(

@@ -181,6 +181,7 @@ def reconcile(
         )
         for claim in records.claims
     }
+    verdicts |= dict(_left_half_verdicts(records, verdicts))
     verdicts |= dict(_lone_device_verdicts(records, verdicts))
     changes = _carry_out(records, verdicts, migrations, now)
     gone = {claim.id for claim in changes.claims if not claim.open}
@@ -230,6 +231,22 @@ def _last_heard(
     return max(
         claim.updated_at, *(record.updated_at for record in about if record is not None), 0.0
     )
+
+
+def _left_half_verdicts(
+    records: NodeRecords, verdicts: Mapping[str, ClaimVerdict]
+) -> Iterator[tuple[str, ClaimVerdict]]:
+    """Yield the verdicts on the source's halves of moves within the node whose other half stays:
+    they are released, because a guest is counted once.
+    """
+    arrived = {
+        claim.migration
+        for claim in records.claims
+        if claim.half == "new" and verdicts[claim.id].kind in ("only", "arrived")
+    }
+    for claim in records.claims:
+        if claim.half == "old" and claim.migration in arrived:
+            yield claim.id, ClaimVerdict("release", "the other half of its move has arrived here")
 
 
 def _lone_device_verdicts(

@@ -426,3 +426,29 @@ def test_what_a_claim_has_that_makes_no_sense_stays_held() -> None:
     assert done(replace(records, damaged=())).changes.devices == (
         replace(rows, holder=None, state="available"),
     )
+
+
+@pytest.mark.parametrize("status", ["accepted", "done"])
+def test_a_guest_is_counted_once_after_an_evacuation_of_which_both_halves_are_here(
+    status: str,
+) -> None:
+    who = instance(uuid=WHO[0], host="HA", node=HERE.uuid, vm_state="active")
+    move = migration(
+        who,
+        uuid=MOVES[0],
+        type="evacuation",
+        status=status,
+        source_node=HERE.uuid,
+        dest_node=None,
+    )
+    halves = tuple(
+        claim(who, HERE, id=half, half=half, migration=move.uuid, origin=move.uuid)
+        for half in ("old", "new")
+    )
+    records = NodeRecords(HERE, halves, (who,), (move,))
+    first = done(records)
+    assert {found.half: found.state for found in first.changes.claims} == {
+        "old": "released",
+        "only": "consumed",
+    }
+    assert done(written(records, first.changes)).changes == RecordChanges()

@@ -75,6 +75,12 @@ def gathering(errors: list[ConfigError] | list[AgentError]) -> Iterator[None]:
         errors.append(error)
 
 
+class ObservesOnly(AgentError):
+    """A request that writes, in an agent that only observes."""
+
+    code = "placement.observes-only"
+
+
 class UsageError(AgentError):
     """A command line that cannot be used. ``usage`` shows the right one."""
 

@@ -150,7 +150,7 @@ class Metrics:
 
     def count_report(self, report: Report, hanging: int, *, whole: bool) -> None:
         """Count an audit, of all nodes if ``whole``. Of a dry run only the requests count, because
-        the states that it saw are not those of the nodes.
+        the states that it saw are not those of the nodes, unless the agent only observes.
         """
         for method in METHODS:
             self._requests.labels(method).inc(
@@ -158,7 +158,7 @@ class Metrics:
                 + sum(node.requests.get(method, 0) for node in report.nodes)
             )
         self._hanging.set(hanging)
-        if report.dry_run:
+        if report.dry_run and not report.observes:
             return
         for node in report.nodes:
             if not node.seconds:
@@ -169,7 +169,7 @@ class Metrics:
             self._unlisted.inc("pci" in node.incomplete)
             for step in STEPS[:-1]:
                 self._steps.labels(step).observe(node.seconds.get(step, 0.0))
-            for outcome in node.outcomes:
+            for outcome in node.outcomes if not report.dry_run else ():
                 self._operations.labels(outcome.operation.op, outcome.status).inc()
                 self._of_node.labels(node.name, outcome.operation.op, outcome.status).inc()
         if whole:

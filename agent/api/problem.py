@@ -216,6 +216,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "allocation.out-of-retries": (503, "Others change it in Placement all the time"),
     "placement.conflict": (502, "Others change it in Placement all the time"),
     "placement.too-old": (502, "Placement is too old"),
+    "placement.observes-only": (409, "The agent only observes"),
 }
 OTHER = (500, "The agent could not do it")
 

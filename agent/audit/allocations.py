@@ -135,7 +135,7 @@ class NodeAllocations:
         if not ours:
             return JudgedAllocations()
         consumers = self.placement_state.consumers_in_turn(
-            client, ours, _in_turn(tree), self.refresh
+            client, ours, root_and_cells(tree), self.refresh
         )
         records = self.consumer_records.read(
             self.view, {consumer for held in consumers.values() for consumer in held}
@@ -143,8 +143,8 @@ class NodeAllocations:
         holding = AllocationShare(
             self.view.node,
             consumers,
-            _offered(self.placement_state.view.tree, ours),
-            _running(facts),
+            offered_only_by(ours, self.placement_state.view.tree),
+            running(facts),
         )
         verdicts = judge_allocations(
             holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after
@@ -232,7 +232,7 @@ def _may_be_removed(
     )
 
 
-def _in_turn(tree: ProviderTree) -> frozenset[ProviderUuid]:
+def root_and_cells(tree: ProviderTree) -> frozenset[ProviderUuid]:
     """Return the root and its cells, of which every guest holds something."""
     roots = [root.uuid for root in tree.roots]
     return frozenset(
@@ -243,7 +243,7 @@ def _in_turn(tree: ProviderTree) -> frozenset[ProviderUuid]:
     )
 
 
-def _offered(tree: ProviderTree, ours: Collection[ProviderUuid]) -> frozenset[str]:
+def offered_only_by(ours: Collection[ProviderUuid], tree: ProviderTree) -> frozenset[str]:
     """Return the resource classes that only ``ours`` have, compared with all other providers of the
     tree, sharing ones included.
     """
@@ -253,7 +253,7 @@ def _offered(tree: ProviderTree, ours: Collection[ProviderUuid]) -> frozenset[st
     return frozenset(having[True] - having[False])
 
 
-def _running(facts: HostFacts) -> frozenset[ConsumerUuid] | None:
+def running(facts: HostFacts) -> frozenset[ConsumerUuid] | None:
     """Return the uuids of the guests that the hypervisor shows; None where this could not be read.
 
     Empty for a driver that never shows guests: then the records decide.

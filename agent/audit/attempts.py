@@ -41,7 +41,9 @@ class FlushStep:
         self._context, self._state, self._root = context, placement_state, root
 
     def foresee(self, run: AuditRun, planned: PlannedAudit) -> None:
-        """Report what a dry run would do, and treat it as done for the nodes that follow."""
+        """Report what a dry run would do, and treat it as done for the nodes that follow; not in an
+        agent that only observes, because its next pass looks at what is there.
+        """
         state, plan = self._state, planned.plan
         outcomes, conflicts = predict_outcomes(
             run.client,
@@ -52,7 +54,8 @@ class FlushStep:
         )
         run.errors += conflicts
         run.outcomes = [*outcomes, *planned.withheld]
-        state.assume(plan)
+        if not self._context.observes:
+            state.assume(plan)
 
     def send(self, run: AuditRun, planned: PlannedAudit) -> FlushResult:
         """Send the plan, and record which evacuations its removals clear."""

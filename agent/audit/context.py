@@ -71,6 +71,13 @@ class AuditContext:
     nodes_deadline: float = 300
     """Deadline of the driver's list of nodes, in seconds."""
     order: AuditOrder = field(default_factory=AuditOrder)
+    observes: bool = False
+    """Nothing is written to Placement, because another program manages the nodes."""
+
+    @property
+    def mark(self) -> str:
+        """The name that roots are marked with; empty if they are not to be marked."""
+        return "" if self.observes else self.agent
 
 
 @dataclass(frozen=True, slots=True)

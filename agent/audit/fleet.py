@@ -131,6 +131,7 @@ class Fleet:
             ),
             seconds=time.monotonic() - begun,
             notice=self._notice,
+            observes=self.context.observes,
         )
 
     def _pass(
@@ -160,7 +161,7 @@ class Fleet:
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
         rows = self._rows(client, options, found, chosen)
-        deleted = {} if names else self._deleted.find(found, rows or {}, errors)
+        deleted = {} if names or context.observes else self._deleted.find(found, rows or {}, errors)
         if not options.dry_run:
             self.leases.keep(found)
         unchanged = {} if names else self._unchanged_reports(chosen, options, rows)
@@ -278,7 +279,8 @@ class Fleet:
         Needed for several nodes, and for a single one if the store has others that the driver no
         longer lists.
         """
-        if len(chosen) == 1 < len(found):
+        # The roots of another program do not carry the mark.
+        if self.context.observes or len(chosen) == 1 < len(found):
             return None
         if len(found) == 1 and not self.context.server.storage.roots(self._host) - found.keys():
             return None

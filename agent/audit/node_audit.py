@@ -8,6 +8,7 @@ from typing import Self
 
 from agent.audit.allocations import JudgedAllocations, NodeAllocations
 from agent.audit.attempts import Attempts
+from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import LATER, DeviceAllocations, Surpluses
 from agent.audit.node_usage import NodeUsage, read_driver_report
@@ -92,6 +93,7 @@ class NodeAudit:
         self._refusal: _RefusedAudit | None = None
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
+        self._observed = ObservedAllocations(self.placement_state, context.freshness.consumers)
 
     # --- audits -----------------------------------------------------------------------------------
 
@@ -224,6 +226,8 @@ class NodeAudit:
         drift of the others.
         """
         context = self.context
+        if context.observes:
+            return self._observed.judged(run.client, observed.records, observed.report.facts)
         allocations = NodeAllocations(
             self.placement_state,
             context.records.consumer_records,
@@ -243,7 +247,7 @@ class NodeAudit:
         plan = make_plan(state.view, target, state.capabilities, root, move)
         if plan.limited and self.context.server.offers_more(run.client):
             plan = make_plan(state.view, target, state.capabilities, root, move)
-        return plan
+        return without_novas_rules(plan, root) if self.context.observes else plan
 
     # --- the report -------------------------------------------------------------------------------
 

@@ -17,8 +17,10 @@ from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import ProviderExists
 from agent.model.provider_tree import ProviderTree
+from agent.placement import clock
 from agent.placement.node_state import NodePlacementState
 from agent.tracker.node_state import NodeView
+from agent.tracker.observed_guests import with_observed_guests
 from agent.tree.desired_tree import DriverReport
 
 
@@ -55,13 +57,14 @@ class NodeUsage:
         return records, taken_over
 
     def _audit(self, facts: HostFacts, options: AuditOptions, *, start: bool) -> NodeView:
-        return self._context.records.usage_step.audit(
+        view = self._context.records.usage_step.audit(
             self._node,
             facts,
             self._placement_state.view.tree,
             start=start,
             dry_run=options.dry_run,
         )
+        return with_observed_guests(view, clock.now()) if self._context.observes else view
 
     def remove(self, options: AuditOptions) -> bool:
         """Remove the records of a node that was deleted. What was read of Placement stays valid:

@@ -332,7 +332,7 @@ class Observer:
             with_remote_managed_ports(report, offered, present, self.node.uuid),
             context.policy,
             self.placement_state.journal,
-            context.agent,
+            context.mark,
             reshape_context,
             allocations,
         )

@@ -14,14 +14,14 @@ from oslo_config import cfg
 from agent.audit.context import AuditContext
 from agent.audit.fleet import Fleet
 from agent.bootstrap.components import STOP_DEADLINE, Components, build_components
-from agent.conf.default import host_name
+from agent.conf.default import host_name, only_observes
 from agent.driver.interface import HostContext, TellsOfChanges
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock
 from agent.placement.embedded import FILE, connect_embedded
 from agent.placement.mirror import Freshness
-from agent.placement.server import Backend, Server
+from agent.placement.server import Backend, NoStorage, Server
 from agent.placement.transport import Transport
 from agent.store import identity
 from agent.store.engines import in_file
@@ -159,7 +159,9 @@ def start_fleet(
             start_driver(conf, components, store, cancelled, dry_run=dry_run)
         )
         _subscribe(conf, components, changed)
-        server = Server(transport, backend, store, keep=not dry_run)
+        observes = only_observes(conf)
+        storage = NoStorage() if observes else store
+        server = Server(transport, backend, storage, keep=not (dry_run or observes))
         tracker_services = stack.enter_context(
             open_tracker_services(conf, components, store, dry_run=dry_run, changed=changed)
         )
@@ -176,6 +178,7 @@ def start_fleet(
             provider_config=components.provider_config,
             pci=components.pci,
             nodes_deadline=conf.compute.nodes_deadline,
+            observes=observes,
         )
         yield Fleet(
             context,

@@ -9,11 +9,14 @@ from typing import Any, Literal, get_args
 
 from oslo_config import cfg
 
-Format = Literal["text", "table", "json", "yaml"]
+Format = Literal["text", "table", "json", "yaml", "nagios", "prometheus"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """The formats of output. ``text`` and ``table`` are for people; ``json`` and ``yaml`` hold the same
-document for tools. ``table`` has one line for each item, however few there are.
+document for tools. ``table`` has one line for each item, however few there are. ``nagios`` is the
+line of a monitoring plug-in, ``prometheus`` a file for a textfile collector; both are for audits.
 """
+FOR_MONITORING: tuple[Format, ...] = ("nagios", "prometheus")
+"""The formats that only an audit has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Options:
     command: tuple[str, ...] = ()
     """The words of the command; empty for an audit (``once``) or the daemon."""
     once: bool = False
+    observe: bool = False
     dry_run: bool = False
     adopt: bool = False
     reread: bool = False

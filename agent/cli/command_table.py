@@ -5,7 +5,7 @@ nothing for other commands.
 from oslo_config import cfg
 
 from agent.cli.command import Argument, Command, Options
-from agent.cli.output import write_report
+from agent.cli.output import report_exit_code, write_report
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
 
@@ -15,7 +15,7 @@ def _audit_once(conf: cfg.ConfigOpts, options: Options) -> int:
 
     report = audit_once(conf, options)
     write_report(report, options)
-    return report.exit_code
+    return report_exit_code(report, options)
 
 
 def _run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -94,7 +94,18 @@ AUDIT = Command(
     (),
     "one audit",
     _audit_once,
-    frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes", "wide"}),
+    frozenset(
+        {
+            "observe",
+            "dry_run",
+            "adopt",
+            "reread",
+            "with_usages",
+            "detailed_exitcode",
+            "nodes",
+            "wide",
+        }
+    ),
 )
 DAEMON = Command((), "the daemon, in the foreground", _run_daemon)
 COMMANDS = (

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
+from agent.cli.command import FOR_MONITORING, Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import quiet_libraries, set_up_logging
-from agent.cli.output import write_problems, write_report
+from agent.cli.output import report_exit_code, write_problems, write_report
 from agent.cli.parser import find_format, parse
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
@@ -77,7 +77,7 @@ def _failed(
     options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None
 ) -> int:
     """Report errors that came instead of a result. Return ``code``."""
-    if not options.as_document:
+    if not options.as_document and options.format not in FOR_MONITORING:
         write_problems(problems)
         return code
     embedded = conf is not None and conf.placement.backend == "embedded"
@@ -95,4 +95,4 @@ def _failed(
         write_report(report, options)
     except OutputFailed as error:
         write_problems(problems_of(error))
-    return code
+    return report_exit_code(report, options)

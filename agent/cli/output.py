@@ -5,10 +5,11 @@ The modules that render text are imported when needed, because the daemon does n
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agent.cli.command import Options
+from agent.cli.command import FOR_MONITORING, Options
 from agent.errors import OutputFailed
 from agent.model.report import Problem, Report
 from agent.render.json_report import dumps, report_document, yaml_dumps
@@ -19,6 +20,12 @@ def write_report(report: Report, options: Options) -> None:
     if options.as_document:
         write_document(report_document(report), options)
         return
+    if options.format in FOR_MONITORING:
+        from agent.render.monitoring import render_plugin, render_textfile
+
+        nagios = options.format == "nagios"
+        write(render_plugin(report) if nagios else render_textfile(report, time.time()))
+        return
     from agent.render.look import look_of
     from agent.render.text import render_report
 
@@ -27,6 +34,15 @@ def write_report(report: Report, options: Options) -> None:
             report, look_of(sys.stdout, wide=options.wide), as_table=options.format == "table"
         )
     )
+
+
+def report_exit_code(report: Report, options: Options) -> int:
+    """Return the exit code of a run with this report: for Nagios that of a plug-in."""
+    if options.format != "nagios":
+        return report.exit_code
+    from agent.render.monitoring import PLUGIN_CODES, plugin_state
+
+    return PLUGIN_CODES[plugin_state(report)]
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:

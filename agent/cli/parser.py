@@ -12,7 +12,16 @@ from typing import Any, NoReturn
 
 from oslo_config import cfg
 
-from agent.cli.command import FORMATS, Argument, Command, Format, Options, Override, Source
+from agent.cli.command import (
+    FOR_MONITORING,
+    FORMATS,
+    Argument,
+    Command,
+    Format,
+    Options,
+    Override,
+    Source,
+)
 from agent.cli.command_table import COMMANDS, TOPICS, find
 from agent.cli.configuration import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.errors import UsageError
@@ -80,6 +89,12 @@ _FLAGS = (
         "with --once and commands that write",
     ),
     _Flag(
+        "--observe",
+        "write nothing, report what Placement has otherwise than this host and its guests: for a "
+        "host that nova-compute manages",
+        "with --once",
+    ),
+    _Flag(
         "--node",
         "only this node; may be repeated",
         take=lambda given, name: given.nodes.append(name),
@@ -87,7 +102,8 @@ _FLAGS = (
     ),
     _Flag(
         "--format",
-        "format of the report: text (default) or table for people, json or yaml for tools",
+        "format of the report: text (default) or table for people, json or yaml for tools, nagios "
+        "or prometheus for monitoring",
         choices=FORMATS,
     ),
     _Flag("--wide", "show all traits of each provider, however many it has"),
@@ -186,6 +202,8 @@ def parse(argv: Sequence[str]) -> Options:
     found = vars(parser.parse_args(argv))
     if found.get("word0") == HELP:
         parser.parse_args([*found["asked"], "--help"])
+    if found.get("observe"):
+        given.overrides[None, "mode"] = Override(None, "mode", "observe")
     words = tuple(found.pop(f"word{place}") for place in range(2) if found.get(f"word{place}"))
     known = {option.name for option in fields(Options)}
     options = Options(
@@ -216,6 +234,8 @@ def find_format(argv: Sequence[str]) -> Format:
 
 
 def _check(options: Options, parser: _ArgumentParser) -> None:
+    if options.format in FOR_MONITORING and not options.once:
+        parser.error(f"--format {options.format} can be used with --once only")
     if options.command and options.once:
         parser.error(f"--once makes an audit, and cannot be used with {' '.join(options.command)}")
     allowed = find(options.command, options.once).flags

@@ -18,7 +18,8 @@ from agent.cli.configuration import load
 from agent.cli.exposures import exposures
 from agent.cli.logs import set_up_logging
 from agent.cli.unknown_options import warn_of_unknown
-from agent.errors import AgentError
+from agent.conf.default import only_observes
+from agent.errors import AgentError, ConfigError
 from agent.model.report import Report, exit_code
 from agent.render.json_report import problems_of
 from agent.render.work import node_progress
@@ -30,17 +31,23 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
 
     :raises AgentError: the audit could not begin.
     """
+    observes = only_observes(conf)
+    if observes and options.adopt:
+        raise ConfigError(
+            "--adopt takes a tree over, and [DEFAULT] mode is observe", "leave it out"
+        )
+    dry_run = options.dry_run or observes
     audit_options = AuditOptions(
-        dry_run=options.dry_run,
-        adopt=options.adopt,
-        start=True,
+        dry_run=dry_run,
+        adopt=options.adopt or observes,
+        start=not observes,
         reread=options.reread,
         with_usages=options.with_usages,
     )
     complete = False
     try:
         with (
-            running_fleet(conf, Event(), dry_run=options.dry_run) as fleet,
+            running_fleet(conf, Event(), dry_run=dry_run) as fleet,
             node_progress(sys.stderr) as progress,
         ):
             complete = True

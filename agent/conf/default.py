@@ -28,6 +28,19 @@ OPTIONS = [
         ),
     ),
     HOST,
+    cfg.StrOpt(
+        "mode",
+        default="manage",
+        choices=[
+            ("manage", "The agent writes inventories, traits and allocations to Placement."),
+            (
+                "observe",
+                "The agent writes nothing to Placement. It reports what Placement has otherwise "
+                "than this host and its guests, for a host that nova-compute manages.",
+            ),
+        ],
+        help="Whether the agent manages the nodes of this host, or only observes them.",
+    ),
     cfg.StrOpt("my_ip", sample_default="<address>", help="Address of this host."),
     cfg.BoolOpt(
         "enabled",
@@ -125,3 +138,8 @@ def host_name(conf: cfg.ConfigOpts) -> str:
     """Return ``[DEFAULT] host``. ``conf.host`` would be the section [host]."""
     name: str = conf.DEFAULT.host
     return name
+
+
+def only_observes(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the agent writes nothing to Placement."""
+    return bool(conf.mode == "observe")

@@ -27,6 +27,8 @@ DriftKind = Literal[
     "adoption-needed",
     "stranded-claim",
     "rival-writer",
+    "guest-conflict",
+    "reported-otherwise",
 ]
 # The states of a node without problems.
 WELL: tuple[NodeState, ...] = ("in-sync", "changed")
@@ -136,6 +138,8 @@ class Report:
     seconds: float = 0.0
     notice: str = ""
     """A line to show first."""
+    observes: bool = False
+    """The agent only observes, so that what it plans is what it has found."""
 
 
 DONE = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from agent.conf.default import only_observes
 from agent.conf.placement import GROUP
 from agent.errors import ConfigError
 from agent.http.bounded import MIB
@@ -50,7 +51,11 @@ def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
     # block for ever.
     adapter.session.timeout = adapter.session.timeout or timeouts.read
     return Transport(
-        adapter, timeouts=timeouts, max_in_flight=options.max_in_flight, cancelled=cancelled
+        adapter,
+        timeouts=timeouts,
+        max_in_flight=options.max_in_flight,
+        cancelled=cancelled,
+        read_only=only_observes(conf),
     )
 
 

@@ -48,6 +48,38 @@ class PlacementStorage(Protocol):
         """
 
 
+class NoStorage:
+    """The storage of an agent that only observes: it has written nothing to Placement, whatever a
+    store says of earlier times, and saves nothing.
+    """
+
+    def capabilities(self, endpoint: str) -> ServerCapabilities | None:
+        """Return None: the server is asked."""
+
+    def save_capabilities(self, capabilities: ServerCapabilities) -> None:
+        """Do nothing."""
+
+    def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
+        """Return None: the tree is read."""
+
+    def save_view(
+        self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
+    ) -> None:
+        """Do nothing."""
+
+    def journal(self, root: ProviderUuid) -> Journal:  # noqa: ARG002 - the same for each
+        """Return an empty journal: nothing in Placement is the agent's."""
+        return Journal()
+
+    def roots(self, host: str) -> frozenset[ProviderUuid]:  # noqa: ARG002 - the same for each
+        """Return no node."""
+        return frozenset()
+
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:  # noqa: ARG002 - not saved
+        """Return ``journal`` as it is."""
+        return journal
+
+
 LOG = logging.getLogger(__name__)
 
 LEAST_VERSION = "1.30"

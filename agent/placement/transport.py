@@ -16,7 +16,7 @@ from retrying import RetryError
 
 from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, held, left
-from agent.errors import ConfigError, PlacementUnreachable
+from agent.errors import ConfigError, ObservesOnly, PlacementUnreachable
 from agent.http.session import CertificateFiles, file_problems
 from agent.model.names import masked, printable
 from agent.placement.answers import NotDocumented, PlacementAnswer, brief, decode
@@ -55,7 +55,7 @@ class Transport:
     """A keystoneauth adapter for Placement. Safe to share between threads.
 
     ``cancelled`` ends the waits between retries; ``max_in_flight`` bounds the number of concurrent
-    requests of all threads together.
+    requests of all threads together; ``read_only`` refuses every request that is not a GET.
     """
 
     def __init__(
@@ -65,8 +65,10 @@ class Transport:
         timeouts: Timeouts,
         max_in_flight: int,
         cancelled: threading.Event,
+        read_only: bool = False,
     ) -> None:
         self.adapter = adapter
+        self.read_only = read_only
         self.timeouts = timeouts
         self.max_in_flight = max_in_flight
         self.cancelled = cancelled
@@ -182,8 +184,14 @@ class Exchange:
         A GET is repeated once if the service could not answer, a ``patient`` one up to three times.
 
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
+        :raises ObservesOnly: the request would write, and the transport is read-only.
         """
         outages = self.transport.outages
+        if self.transport.read_only and method != "GET":
+            raise ObservesOnly(
+                f"placement {method} {brief(path)} was not sent: [DEFAULT] mode is observe",
+                "set [DEFAULT] mode = manage if this agent is to write to Placement",
+            )
         try:
             answer = (
                 self._send_get(path, version, timeout, patient)

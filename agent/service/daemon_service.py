@@ -89,9 +89,9 @@ class DaemonService:
 
     def take_report(self, report: Report, *, whole: bool) -> None:
         """Take over the result of an audit. A ``whole`` one covers every node there is; a dry run
-        is ignored.
+        is ignored, unless the agent only observes.
         """
-        if report.dry_run:
+        if report.dry_run and not report.observes:
             return
         now = time.time()
         with self._lock:

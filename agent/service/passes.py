@@ -10,6 +10,7 @@ from dataclasses import replace
 from glob import escape
 
 from agent.audit.context import AuditOptions
+from agent.audit.fleet import Fleet
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code
@@ -150,7 +151,7 @@ class Passes:
         fleet = runtime.start(store)
         self._service.set_context(fleet.context, audited=False)
         report = fleet.run(
-            AuditOptions(start=True, reread=self._reread, asked=asked), progress=self._progress
+            _audit_options(fleet, reread=self._reread, asked=asked), progress=self._progress
         )
         self._service.set_context(fleet.context, audited=True)
         return with_store_state(report, store, self._nodes)
@@ -175,8 +176,9 @@ class Passes:
         def audit() -> Report:
             fleet = runtime.start(store)
             names = [escape(name) for name in request.nodes]
-            options = AuditOptions(dry_run=request.dry_run, start=not request.dry_run, asked=True)
+            options = _audit_options(fleet, asked=True)
             if request.dry_run:
+                options = replace(options, dry_run=True, start=False)
                 return fleet.dry_run_fleet().run(options, names, self._progress)
             return with_store_state(fleet.run(options, names, self._progress), store, ())
 
@@ -194,7 +196,7 @@ class Passes:
 
         def audit() -> Report:
             fleet = runtime.start(store)
-            report = fleet.run(AuditOptions(start=True), nodes, self._progress, refresh=False)
+            report = fleet.run(_audit_options(fleet), nodes, self._progress, refresh=False)
             return with_store_state(report, store, ())
 
         try:
@@ -231,6 +233,16 @@ class Passes:
             self._service.note_progress()
 
         return note_node
+
+
+def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -> AuditOptions:
+    """Return how the daemon audits. One that only observes plans as if the trees were its own, and
+    sends nothing.
+    """
+    observes = fleet.context.observes
+    return AuditOptions(
+        dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
+    )
 
 
 def _failure(runtime: Runtime, error: AgentError) -> Report:

@@ -68,12 +68,16 @@ def put_root_traits(
     If the facts are not complete, the traits set before stay. On a nova host the switch is nova's:
     unset, the trait stays as it was found; true removes it only if the journal says that the agent
     had set it.
+
+    ``agent``: empty for an agent that only observes, which marks nothing.
     """
     tree, root, last = trees.desired, trees.root, trees.present_root
-    tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
-    # Marks of the agent that had the node before: the audit does not get here while another agent
-    # has it.
-    tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
+    tree.add_traits(root, os_traits.COMPUTE_NODE)
+    if agent:
+        tree.add_traits(root, policy.owner_trait, agent_trait(agent))
+        # Marks of the agent that had the node before: the audit does not get here while another
+        # agent has it.
+        tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
     own = journal.of(root)
     if last is not None and not facts.complete("traits"):
         tree.add_traits(root, *(last.traits & own.traits - own.configured.traits - OWN))
@@ -217,8 +221,9 @@ def desired_tree(
     edited in place.
 
     ``base``: what the driver starts from, the parts of others or the whole tree. ``present``: what
-    Placement has. ``agent``: the name that marks the roots of this agent. ``reshape_context``:
-    where guests are placed; by default only the facts and the policy are known.
+    Placement has. ``agent``: the name that marks the roots of this agent, empty for no
+    mark. ``reshape_context``: where guests are placed; by default only the facts and the policy are
+    known.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the allocations cannot be moved.

@@ -1,0 +1,131 @@
+"""The report of an audit for monitoring: as the output of a Nagios plug-in, and as a file for the
+textfile collector of Prometheus' node exporter.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.model.names import printable
+from agent.model.report import WELL, NodeReport, Report
+
+PREFIX = "compute_node_agent"
+PluginState = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
+PLUGIN_CODES: dict[PluginState, int] = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
+DETAILS_AT_MOST = 50
+
+
+def plugin_state(report: Report) -> PluginState:
+    """Return the state that a plug-in reports: ``UNKNOWN`` if no node could be audited,
+    ``CRITICAL`` for errors, ``WARNING`` for differences and for drift of severity warning.
+    """
+    if not report.nodes and report.errors:
+        return "UNKNOWN"
+    if report.errors or any(node.errors or node.state not in _SOUND for node in report.nodes):
+        return "CRITICAL"
+    return "WARNING" if any(map(_has_finding, report.nodes)) else "OK"
+
+
+def render_plugin(report: Report) -> str:
+    """Return the output of a plug-in: a line with the state and figures, then a line for each
+    finding.
+    """
+    differences = sum(len(node.outcomes) for node in report.nodes)
+    drift = Counter(drift.kind for node in report.nodes for drift in node.drift)
+    errors = len(report.errors) + sum(len(node.errors) for node in report.nodes)
+    figures = {
+        "nodes": len(report.nodes),
+        "differences": differences,
+        "drift": drift.total(),
+        "errors": errors,
+    }
+    told = ", ".join(f"{name} {amount}" for name, amount in figures.items())
+    kinds = f" ({', '.join(f'{kind} {count}' for kind, count in sorted(drift.items()))})"
+    first = f"PLACEMENT {plugin_state(report)} - {told}{kinds if drift else ''}"
+    lines = [*_findings(report)]
+    if len(lines) > DETAILS_AT_MOST:
+        more = len(lines) - DETAILS_AT_MOST
+        lines = [*lines[:DETAILS_AT_MOST], f"and {more} more: agent --once --observe"]
+    performance = " ".join(f"{name}={amount}" for name, amount in figures.items())
+    # What follows a vertical bar is performance data.
+    return "\n".join([f"{first} | {performance}", *(line.replace("|", "/") for line in lines), ""])
+
+
+def render_textfile(report: Report, now: float) -> str:
+    """Return the report as metrics in Prometheus' text format. ``now``: the end of the audit, in
+    seconds since the epoch.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Figures(report, now))
+    return generate_latest(registry).decode()
+
+
+_SOUND = (*WELL, "pending")
+
+
+def _has_finding(node: NodeReport) -> bool:
+    return bool(node.outcomes) or any(drift.severity == "warning" for drift in node.drift)
+
+
+def _findings(report: Report) -> Iterator[str]:
+    """Yield the errors, the drift and the differences, a line each."""
+    for error in report.errors:
+        yield _line("error", error.message, error.remedy)
+    for node in report.nodes:
+        name = printable(node.name)
+        for error in node.errors:
+            yield _line(f"{name}: error", error.message, error.remedy)
+        for drift in node.drift:
+            yield _line(f"{name}: {drift.kind}", drift.detail, drift.remedy)
+        for op, count in sorted(_differences(node).items()):
+            yield f"{name}: differences by {op}: {count}"
+
+
+def _line(what: str, detail: str, remedy: str) -> str:
+    return f"{what}: {printable(detail)}" + (f" ({printable(remedy)})" if remedy else "")
+
+
+def _differences(node: NodeReport) -> Counter[str]:
+    return Counter(outcome.operation.op for outcome in node.outcomes)
+
+
+class _Figures(Collector):
+    """The figures of one report."""
+
+    def __init__(self, report: Report, now: float) -> None:
+        self._report, self._now = report, now
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics."""
+        report = self._report
+        last = GaugeMetricFamily(
+            f"{PREFIX}_once_timestamp_seconds", "End of the last audit by agent --once"
+        )
+        last.add_metric([], self._now)
+        errors = GaugeMetricFamily(f"{PREFIX}_once_errors", "Errors of the audit itself")
+        errors.add_metric([], len(report.errors))
+        state = GaugeMetricFamily(
+            f"{PREFIX}_once_node_state", "1: the audit found this state", labels=["node", "state"]
+        )
+        differences = GaugeMetricFamily(
+            f"{PREFIX}_once_node_differences",
+            "Changes that Placement would need, or that were made",
+            labels=["node", "op"],
+        )
+        drift = GaugeMetricFamily(
+            f"{PREFIX}_once_node_drift",
+            "Drift: differences that the agent does not correct by itself",
+            labels=["node", "kind", "severity"],
+        )
+        for node in report.nodes:
+            state.add_metric([node.name, node.state], 1)
+            for op, count in sorted(_differences(node).items()):
+                differences.add_metric([node.name, op], count)
+            found = Counter((drift.kind, drift.severity) for drift in node.drift)
+            for (kind, severity), count in sorted(found.items()):
+                drift.add_metric([node.name, kind, severity], count)
+        return (last, errors, state, differences, drift)

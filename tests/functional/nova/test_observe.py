@@ -1,0 +1,271 @@
+"""An agent that only observes a host which another program manages: it writes nothing, and reports
+what Placement has otherwise than the host and its guests.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.functional.cli.setups import host_file, merged, on
+from tests.support.agent import new_uuid
+from tests.support.http_placement import HttpPlacement
+from tests.support.system import AgentHere
+from tests.support.tracking import guest
+
+ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000b001"
+GPU = "0000:3b:00.0"
+SMALL = {"id": "7", "name": "m1.small", "vcpus": 1, "memory_mb": 2048, "root_gb": 20}
+HELD = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+MARKS = {"OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_NODE_A"}
+GOOD, LOST, OTHER, TWICE, BOTH, MOVING, FIRST, SECOND = (
+    guest(name) for name in ("good", "lost", "other", "twice", "both", "moving", "first", "second")
+)
+
+
+def a_guest(uuid: str, name: str, **more: Any) -> dict[str, Any]:
+    origin = {"flavor": SMALL, "project_id": "project", "user_id": "user"}
+    return {"uuid": uuid, "name": name, "memory_mib": 2048, "vcpus": 1, "origin": origin, **more}
+
+
+def host(*guests: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "uuid": ROOT,
+        "disk_gib": 500,
+        "cells": [
+            {"id": cell, "cpus": f"{8 * cell}-{8 * cell + 7}", "memory_mib": 16384}
+            for cell in range(2)
+        ],
+        "pci": [{"address": GPU, "vendor_id": "10de", "product_id": "1db4", "numa_node": 0}],
+        "guests": list(guests),
+    }
+
+
+class Watched:
+    """A host that another program manages, and an agent that observes it."""
+
+    def __init__(self, folder: Path, placement: HttpPlacement) -> None:
+        self.folder, self.placement, self.other = folder, placement, placement.other
+        self.agent = AgentHere(folder / "agent")
+
+    def has(self, *guests: Mapping[str, Any], **options: Any) -> None:
+        self.agent.configure(self._config(self.agent, host(*guests), options))
+
+    def _config(
+        self, agent: AgentHere, described: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Any:
+        # As nova writes it beside its instances.
+        identity = agent.folder / "nova"
+        identity.mkdir(exist_ok=True)
+        (identity / "compute_id").write_text(ROOT)
+        own = {
+            "DEFAULT": {"state_path": identity},
+            "fake": {"host_file": host_file(agent, described)},
+            "compute": {"tree_layout": "flat"},
+        }
+        return merged(on(self.placement, "fake.file"), own, options)
+
+    def as_nova_has_it(self, **options: Any) -> None:
+        """Bring the node into Placement as the host is, without the marks of an agent."""
+        manager = AgentHere(self.folder / "manager")
+        manager.configure(self._config(manager, host(), options))
+        assert manager.run("--once").code == 0
+        self.other.set_traits(ROOT, self.other.traits(ROOT) - MARKS)
+        self.placement.clear()
+
+    def observe(self, *arguments: str) -> Any:
+        """What an audit finds of the node. Nothing was written."""
+        before = self.placement.dump()
+        found = self.agent.run("--once", "--observe", "--format", "json", *arguments)
+        assert {request.method for request in self.placement.requests} <= {"GET"}
+        assert self.placement.dump() == before
+        assert not self.agent.store.exists()
+        (node,) = found.json["nodes"]
+        return node
+
+
+@pytest.fixture
+def watched(tmp_path: Path, http_placement: HttpPlacement) -> Watched:
+    return Watched(tmp_path, http_placement)
+
+
+def drift_of(node: Any) -> dict[tuple[str, str | None], str]:
+    return {(one["kind"], one["consumer"]): one["remedy"] for one in node["drift"]}
+
+
+def test_of_a_node_as_it_should_be_nothing_is_told(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(GOOD, "good"))
+    watched.other.claim({ROOT: HELD}, GOOD)
+    node = watched.observe()
+    assert (node["operations"], node["drift"], node["errors"]) == ([], [], [])
+    assert node["state"] == "in-sync"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("total", 4), ("reserved", 3), ("allocation_ratio", 2.0)]
+)
+def test_an_inventory_that_is_not_the_hosts_is_a_difference(
+    watched: Watched, field: str, value: float
+) -> None:
+    options = {"DEFAULT": {"cpu_allocation_ratio": 8.0}}
+    watched.as_nova_has_it(**options)
+    watched.has(**options)
+    inventory = watched.other.inventory(ROOT)
+    wrong = {**inventory["VCPU"], field: value}
+    watched.other.set_inventory(ROOT, {**inventory, "VCPU": wrong})
+    (operation,) = watched.observe()["operations"]
+    assert (operation["op"], operation["status"]) == ("set-inventory", "planned")
+    assert operation["after"]["VCPU"][field] == inventory["VCPU"][field]
+
+
+def test_a_trait_that_is_missing_is_a_difference_and_the_agents_marks_are_none(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    watched.has()
+    watched.other.set_traits(ROOT, watched.other.traits(ROOT) - {"COMPUTE_NODE"})
+    (operation,) = watched.observe()["operations"]
+    assert operation["op"] == "set-traits"
+    assert set(operation["after"]) - set(operation["before"]) == {"COMPUTE_NODE"}
+
+
+def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_mends_it(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    other, leftover, unknown, migration = watched.other, new_uuid(), new_uuid(), new_uuid()
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    watched.has(
+        *(
+            a_guest(uuid, name)
+            for uuid, name in (
+                (GOOD, "good"),
+                (LOST, "lost"),
+                (OTHER, "other"),
+                (BOTH, "both"),
+                (MOVING, "moving"),
+            )
+        )
+    )
+    other.claim({ROOT: HELD}, GOOD)
+    other.claim({ROOT: {**HELD, "MEMORY_MB": 4096}}, OTHER)
+    other.claim({ROOT: HELD, elsewhere: HELD}, BOTH)
+    other.claim({ROOT: HELD}, migration)
+    other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}, elsewhere: HELD}, leftover)
+    other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 1024}}, unknown)
+    node = watched.observe()
+    found = drift_of(node)
+    assert found.keys() == {
+        ("missing-allocation", LOST),
+        ("missing-allocation", MOVING),
+        ("allocation-mismatch", OTHER),
+        ("allocation-mismatch", BOTH),
+        ("orphaned-allocation", leftover),
+        ("orphaned-allocation", unknown),
+    }
+    # Two guests have no allocation, and the migration holds as much as either of them.
+    missing = {one["severity"]: one for one in node["drift"] if one["kind"] == "missing-allocation"}
+    assert migration in missing["info"]["detail"]
+    heal = "nova-manage placement heal_allocations --instance"
+    assert missing["warning"]["remedy"] == f"{heal} {missing['warning']['consumer']}"
+    assert found["allocation-mismatch", OTHER] == f"{heal} {OTHER} --force"
+    unset = "openstack resource provider allocation unset --provider"
+    assert found["allocation-mismatch", BOTH].endswith(f"{unset} PROVIDER {BOTH}")
+    assert found["orphaned-allocation", leftover].endswith(f"{unset} {ROOT} {leftover}")
+    assert found["orphaned-allocation", unknown].startswith(
+        f"nova-manage placement audit --resource_provider {ROOT} "
+    )
+
+
+def test_a_guest_whose_migration_was_not_cleaned_up_is_held_twice(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(TWICE, "twice"))
+    migration = new_uuid()
+    watched.other.claim({ROOT: HELD}, TWICE)
+    watched.other.claim({ROOT: HELD}, migration)
+    (drift,) = watched.observe()["drift"]
+    assert (drift["kind"], drift["consumer"]) == ("orphaned-allocation", migration)
+    assert f"as much as guest {TWICE}" in drift["detail"]
+
+
+def test_what_two_guests_have_and_what_is_not_offered_is_told(watched: Watched) -> None:
+    options = {
+        "compute": {"cpu_shared_set": "0-3,8-11", "cpu_dedicated_set": "4-7,12-15"},
+        "pci": {"device_spec": f'{{"address": "{GPU}"}}'},
+    }
+    watched.as_nova_has_it(**options)
+
+    def pinned(first: int) -> list[dict[str, Any]]:
+        pins = {"0": first, "1": first + 1}
+        return [{"host_cell": 0, "memory_mib": 1024, "dedicated": "0-1", "pins": pins}]
+
+    def bare(uuid: str, name: str, **more: Any) -> dict[str, Any]:
+        return {"uuid": uuid, "name": name, **more}
+
+    guests = (
+        bare(FIRST, "first", cells=pinned(4), devices=[GPU]),
+        bare(SECOND, "second", cells=pinned(5), devices=[GPU], state="stopped"),
+        bare(OTHER, "outside", cells=pinned(2)),
+    )
+    watched.has(*guests, **options)
+    for uuid in (FIRST, SECOND, OTHER):
+        watched.other.claim({ROOT: {"PCPU": 2, "MEMORY_MB": 1024}}, uuid)
+    told = [(one["consumer"], one["detail"]) for one in watched.observe()["drift"]]
+    assert {uuid for uuid, _ in told} == {SECOND, OTHER}
+    text = "\n".join(detail for _, detail in told)
+    assert f"CPUs [5] are pinned already, by {FIRST}" in text
+    assert f"it has device {GPU}, which belongs to {FIRST}" in text
+
+
+def test_monitoring_gets_a_line_and_the_code_of_a_plugin(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(LOST, "lost"))
+    result = watched.agent.run("--once", "--observe", "--format", "nagios")
+    first, finding = result.stdout.splitlines()
+    assert result.code == 1
+    assert first == (
+        "PLACEMENT WARNING - nodes 1, differences 0, drift 1, errors 0 (missing-allocation 1) | "
+        "nodes=1 differences=0 drift=1 errors=0"
+    )
+    assert finding.startswith("node-a: missing-allocation: ")
+    watched.other.claim({ROOT: HELD}, LOST)
+    result = watched.agent.run("--once", "--observe", "--format", "nagios")
+    assert (result.code, result.stdout[:14]) == (0, "PLACEMENT OK -")
+
+
+def test_monitoring_of_a_placement_that_is_away_is_unknown(watched: Watched) -> None:
+    watched.has()
+    watched.placement.stop()
+    result = watched.agent.run("--once", "--observe", "--format", "nagios")
+    assert result.code in (2, 3)
+    assert result.stdout.startswith(("PLACEMENT UNKNOWN", "PLACEMENT CRITICAL"))
+
+
+def test_a_textfile_for_prometheus(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(LOST, "lost"))
+    result = watched.agent.run("--once", "--observe", "--format", "prometheus")
+    assert result.code == 0
+    assert (
+        'compute_node_agent_once_node_drift{kind="missing-allocation",node="node-a",'
+        'severity="warning"} 1.0'
+    ) in result.stdout
+    assert 'compute_node_agent_once_node_state{node="node-a",state="in-sync"} 1.0' in result.stdout
+
+
+def test_every_command_that_writes_is_refused_where_the_agent_only_observes(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    watched.has(DEFAULT={"mode": "observe"})
+    consumer = new_uuid()
+    result = watched.agent.run(
+        "allocation", "put", consumer, "--resource", f"{ROOT}:VCPU=1", "--format", "json"
+    )
+    assert result.code != 0
+    assert watched.other.allocations(consumer)["allocations"] == {}
+    adopted = watched.agent.run("--once", "--adopt", "--format", "json")
+    assert adopted.json["errors"][0]["message"].startswith("--adopt takes a tree over")

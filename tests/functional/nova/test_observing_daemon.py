@@ -1,0 +1,67 @@
+"""The daemon on a host that another program manages: it observes, and writes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
+from tests.functional.test_daemon import ROOT, Host
+from tests.support.http_placement import HttpPlacement
+from tests.support.service_manager import until
+from tests.support.site import flavor_body, instance_body
+from tests.support.system import AgentHere
+from tests.support.tracking import F1, uuid_of
+
+MARKS = {"OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_NODE_A"}
+
+
+def node(client: ApiClient) -> Any:
+    try:
+        (found,) = client.nodes()
+    except (ApiUnreachable, ApiProblem, ValueError):
+        return None
+    return found
+
+
+@pytest.fixture
+def host(http_placement: HttpPlacement, tmp_path: Path) -> Host:
+    found = Host(tmp_path / "agent", http_placement.url)
+    assert AgentHere(found.folder, found.config).run("--once").code == 0
+    other = http_placement.other
+    other.set_traits(ROOT, other.traits(ROOT) - MARKS)
+    http_placement.clear()
+    found.set("DEFAULT", mode="observe")
+    return found
+
+
+def test_a_pass_is_one_request_and_nothing_is_written(
+    host: Host, http_placement: HttpPlacement
+) -> None:
+    client = ApiClient(host.command.socket)
+    with host.service.running() as service:
+        until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
+        http_placement.clear()
+        until(lambda: len(http_placement.requests) >= 3, lambda: service)
+        paths = {request.path.partition("?")[0] for request in http_placement.requests}
+        assert paths == {"/resource_providers"}
+        before = http_placement.dump()
+        inventory = http_placement.other.inventory(ROOT)
+        wrong = {**inventory["VCPU"], "total": inventory["VCPU"]["total"] + 1}
+        http_placement.other.set_inventory(ROOT, {**inventory, "VCPU": wrong})
+        until(lambda: (found := node(client)) and found["state"] == "pending", lambda: service)
+        # It is a difference in every pass, because nothing mends it.
+        assert until(lambda: node(client))["state"] == "pending"
+        http_placement.other.set_inventory(ROOT, inventory)
+        until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
+        with pytest.raises(ApiProblem):
+            client.create_claim(
+                {
+                    "id": uuid_of("c1"),
+                    "node": ROOT,
+                    "instance": instance_body("i1"),
+                    "flavor": flavor_body(F1),
+                }
+            )
+        assert http_placement.dump()["providers"].keys() == before["providers"].keys()
+    assert {request.method for request in http_placement.requests} == {"GET"}

@@ -103,6 +103,8 @@ class LocalConnection(HTTPConnection):
         )
         self.peer = self.peer_of(sock)
         self._waiting_since = time.time()
+        # Whether the client sent the next request before it had the answer to the last one.
+        self.pipelines = False
 
     @staticmethod
     def peer_of(connection: socket.socket) -> Peer | str:

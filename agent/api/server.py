@@ -42,13 +42,16 @@ class RequestQueues:
     """The queues of connections with whole requests, for ``threads`` + 1 threads. At most
     ``threads`` of them serve anything but health, so that one is always left for health.
 
-    At most ``most`` connections wait in the lane of health, and as many in the others together.
+    At most ``most`` connections wait in the lane of health, and as many in the others together. In
+    the lane of health, requests that were sent before the last one on their connection was answered
+    are served after all others.
     """
 
     def __init__(self, threads: int, most: int) -> None:
         self._threads, self._most = threads, most
         self._changed = Condition()
         self._waiting: dict[bool, deque[tuple[Lane, Any]]] = {True: deque(), False: deque()}
+        self._pipelined_health: deque[tuple[Lane, Any]] = deque()
         # The lane that each thread serves, and how many threads serve each lane.
         self._serves: dict[int, Lane] = {}
         self._served: Counter[Lane] = Counter()
@@ -66,8 +69,10 @@ class RequestQueues:
             else:
                 lane = queue_of(connection.rfile)
                 waiting = self._waiting[lane == "health"]
-                if len(waiting) >= self._most:
+                if len(waiting) + (lane == "health") * len(self._pipelined_health) >= self._most:
                     raise queue.Full
+                if lane == "health" and connection.pipelines:
+                    waiting = self._pipelined_health
                 waiting.append((lane, connection))
             self._changed.notify()
 
@@ -84,15 +89,15 @@ class RequestQueues:
             lane, connection = found
             self._serves[get_ident()] = lane
             self._served[lane] += 1
-            if any(self._waiting.values()):
+            if self._pipelined_health or any(self._waiting.values()):
                 # Connections that had to wait for a free place may be served now.
                 self._changed.notify()
             return connection
 
     def _next(self) -> tuple[Lane, Any] | None:
         health, others = self._waiting[True], self._waiting[False]
-        if health and self._served["health"] < HEALTH_AT_ONCE:
-            return health.popleft()
+        if self._served["health"] < HEALTH_AT_ONCE and (health or self._pipelined_health):
+            return (health or self._pipelined_health).popleft()
         if self._served["small"] + self._served["large"] >= self._threads:
             return None
         for waiting in others:
@@ -224,7 +229,7 @@ class LocalServer(Server):
         if conn.wfile.left:
             self.send_to(conn, lambda: self.put_conn(conn))
             return
-        surplus = None
+        surplus, conn.pipelines = None, conn.rfile.has_data()
         with self._changes:
             fits = self._fits(conn)
             if fits:

@@ -110,7 +110,8 @@ class ObservedAllocations:
         tree = state.own_tree()
         offering = [uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid)]
         guests = running(facts)
-        if not offering or guests is None:
+        # A driver that shows no guests says nothing of their allocations.
+        if not offering or guests is None or view.state.host.guests is None:
             return ()
         consumers = state.consumers_in_turn(client, offering, root_and_cells(tree), self.refresh)
         holding = AllocationShare(

@@ -32,6 +32,8 @@ DriftKind = Literal[
 ]
 # The states of a node without problems.
 WELL: tuple[NodeState, ...] = ("in-sync", "changed")
+# These, and that of a node with changes that are only planned.
+SOUND: tuple[NodeState, ...] = (*WELL, "pending")
 # Kinds of drift that even an audit without a plan finds.
 CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 METHODS = ("GET", "POST", "PUT", "DELETE")
@@ -164,7 +166,7 @@ def exit_code(
 
 
 def _well(node: NodeReport) -> bool:
-    return node.state in ("in-sync", "changed", "pending")
+    return node.state in SOUND
 
 
 def _succeeded(node: NodeReport) -> bool:

@@ -22,20 +22,25 @@ def uses_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
     """Return whether the embedded Placement is to be used: if configured, or outside of a daemon
     if there are no credentials.
 
-    :raises ConfigError: a daemon has no credentials.
+    :raises ConfigError: a daemon has no credentials, or an agent that only observes is to use the
+        embedded Placement, which no other program writes to.
     """
     backend = conf.placement.backend
-    if backend != "auto":
-        return bool(backend == "embedded")
     configured = bool(
         conf.placement.auth_type or conf.placement.auth_section or conf.placement.endpoint_override
     )
-    if not configured and daemon:
+    embedded = not configured if backend == "auto" else bool(backend == "embedded")
+    if embedded and only_observes(conf):
+        raise ConfigError(
+            "[DEFAULT] mode = observe with the embedded Placement: nothing is there to be observed",
+            "give the [placement] section of nova-compute: --config-file /etc/nova/nova.conf",
+        )
+    if embedded and backend == "auto" and daemon:
         raise ConfigError(
             "no credentials in section [placement]",
             "set auth_type and its options, as in nova.conf, or backend = embedded",
         )
-    return not configured
+    return embedded
 
 
 def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:

@@ -50,9 +50,9 @@ class Watched:
         self.agent = AgentHere(folder / "agent")
 
     def has(self, *guests: Mapping[str, Any], **options: Any) -> None:
-        self.agent.configure(self._config(self.agent, host(*guests), options))
+        self.agent.configure(self.config(self.agent, host(*guests), options))
 
-    def _config(
+    def config(
         self, agent: AgentHere, described: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Any:
         # As nova writes it beside its instances.
@@ -69,7 +69,7 @@ class Watched:
     def as_nova_has_it(self, **options: Any) -> None:
         """Bring the node into Placement as the host is, without the marks of an agent."""
         manager = AgentHere(self.folder / "manager")
-        manager.configure(self._config(manager, host(), options))
+        manager.configure(self.config(manager, host(), options))
         assert manager.run("--once").code == 0
         self.other.set_traits(ROOT, self.other.traits(ROOT) - MARKS)
         self.placement.clear()
@@ -269,3 +269,22 @@ def test_every_command_that_writes_is_refused_where_the_agent_only_observes(
     assert watched.other.allocations(consumer)["allocations"] == {}
     adopted = watched.agent.run("--once", "--adopt", "--format", "json")
     assert adopted.json["errors"][0]["message"].startswith("--adopt takes a tree over")
+
+
+def test_without_the_placement_of_a_cloud_there_is_nothing_to_observe(watched: Watched) -> None:
+    watched.has(placement={"backend": "embedded"})
+    result = watched.agent.run("--once", "--observe", "--format", "json")
+    (error,) = result.json["errors"]
+    assert (result.code, error["code"]) == (1, "config.invalid")
+    assert error["remedy"].endswith("--config-file /etc/nova/nova.conf")
+
+
+def test_a_driver_that_shows_no_guests_says_nothing_of_their_allocations(
+    watched: Watched,
+) -> None:
+    described = host()
+    del described["guests"]
+    watched.as_nova_has_it()
+    watched.agent.configure(watched.config(watched.agent, described, {}))
+    watched.other.claim({ROOT: HELD}, new_uuid())
+    assert watched.observe()["drift"] == []

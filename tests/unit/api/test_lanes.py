@@ -43,14 +43,14 @@ class Served:
 def new():
     opened = []
 
-    def open_one(name, said=b"GET /v1/nodes HTTP/1.1\r\n\r\n"):
+    def open_one(name, said=b"GET /v1/nodes HTTP/1.1\r\n\r\n", pipelines=False):
         near, far = socket.socketpair()
         near.setblocking(False)
         far.sendall(said)
         inbox = ReceiveBuffer(near)
         inbox.receive()
         opened.extend((near, far))
-        return SimpleNamespace(name=name, rfile=inbox)
+        return SimpleNamespace(name=name, rfile=inbox, pipelines=pipelines)
 
     yield open_one
     for one in opened:
@@ -71,8 +71,8 @@ def serving():
         one.end()
 
 
-def health(new, name="health"):
-    return new(name, b"GET /healthz HTTP/1.1\r\n\r\n")
+def health(new, name="health", pipelines=False):
+    return new(name, b"GET /healthz HTTP/1.1\r\n\r\n", pipelines)
 
 
 def large(new, name="large"):
@@ -96,6 +96,20 @@ def test_health_takes_few_threads_from_others(new, serving):
     assert len(served.next(HEALTH_AT_ONCE)) == HEALTH_AT_ONCE
     lanes.put(new("other"))
     assert served.next(1) == ["other"]
+
+
+def test_health_is_served_before_requests_that_were_sent_without_waiting_for_answers(new, serving):
+    lanes, served = serving()
+    for number in range(HEALTH_AT_ONCE):
+        lanes.put(health(new, f"first {number}"))
+    served.next(HEALTH_AT_ONCE)
+    for number in range(3):
+        lanes.put(health(new, f"pipelined {number}", pipelines=True))
+    lanes.put(health(new, "patient"))
+    served.go_on.release()
+    assert served.next(1) == ["patient"]
+    served.go_on.release(4)
+    assert served.next(3) == ["pipelined 0", "pipelined 1", "pipelined 2"]
 
 
 def test_large_requests_leave_threads_to_small_ones_and_are_served_in_the_end(new, serving):
@@ -131,6 +145,9 @@ def test_more_than_may_wait_are_refused_each_in_its_own_lane(new):
     with pytest.raises(queue.Full):
         lanes.put(new("three"))
     lanes.put(health(new))
+    lanes.put(health(new, pipelines=True))
+    with pytest.raises(queue.Full):
+        lanes.put(health(new))
 
 
 def test_what_waits_is_served_before_the_end(new, serving):

@@ -42,9 +42,9 @@ class RequestQueues:
     """The queues of connections with whole requests, for ``threads`` + 1 threads. At most
     ``threads`` of them serve anything but health, so that one is always left for health.
 
-    At most ``most`` connections wait in the lane of health, and as many in the others together. In
-    the lane of health, requests that were sent before the last one on their connection was answered
-    are served after all others.
+    At most ``most`` connections wait in the lane of health, and as many in the others together.
+    Requests for health that were sent before the last one on their connection was answered are
+    served after all others for health; of them too at most ``most`` wait.
     """
 
     def __init__(self, threads: int, most: int) -> None:
@@ -69,10 +69,10 @@ class RequestQueues:
             else:
                 lane = queue_of(connection.rfile)
                 waiting = self._waiting[lane == "health"]
-                if len(waiting) + (lane == "health") * len(self._pipelined_health) >= self._most:
-                    raise queue.Full
                 if lane == "health" and connection.pipelines:
                     waiting = self._pipelined_health
+                if len(waiting) >= self._most:
+                    raise queue.Full
                 waiting.append((lane, connection))
             self._changed.notify()
 

@@ -30,10 +30,8 @@ DriftKind = Literal[
     "guest-conflict",
     "reported-otherwise",
 ]
-# The states of a node without problems.
-WELL: tuple[NodeState, ...] = ("in-sync", "changed")
-# These, and that of a node with changes that are only planned.
-SOUND: tuple[NodeState, ...] = (*WELL, "pending")
+# The states of a node without problems; pending where changes are only planned.
+WELL: tuple[NodeState, ...] = ("in-sync", "changed", "pending")
 # Kinds of drift that even an audit without a plan finds.
 CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 METHODS = ("GET", "POST", "PUT", "DELETE")
@@ -166,7 +164,7 @@ def exit_code(
 
 
 def _well(node: NodeReport) -> bool:
-    return node.state in SOUND
+    return node.state in WELL
 
 
 def _succeeded(node: NodeReport) -> bool:

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agent.model.names import printable
-from agent.model.report import SOUND, NodeReport, Report
+from agent.model.report import WELL, NodeReport, Report
 
 PREFIX = "compute_node_agent"
 PluginState = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]
@@ -25,7 +25,7 @@ def plugin_state(report: Report) -> PluginState:
     """
     if not report.nodes and report.errors:
         return "UNKNOWN"
-    if report.errors or any(node.errors or node.state not in SOUND for node in report.nodes):
+    if report.errors or any(node.errors or node.state not in WELL for node in report.nodes):
         return "CRITICAL"
     return "WARNING" if any(map(_has_finding, report.nodes)) else "OK"
 

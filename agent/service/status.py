@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from agent.errors import StandingBy
-from agent.model.report import SOUND, AgentState, NodeReport, Problem
+from agent.model.report import WELL, AgentState, NodeReport, Problem
 from agent.service.daemon_service import DaemonService
 from agent.service.systemd import Notifier
 
@@ -96,7 +96,7 @@ def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int
         return errors[0].message
     states = Counter(node.state for node in nodes)
     problems = [*errors, *(problem for node in nodes for problem in node.errors)]
-    well = not errors and not hanging and all(state in SOUND for state in states)
+    well = not errors and not hanging and all(state in WELL for state in states)
     parts = (
         [", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
         if states or well

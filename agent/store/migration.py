@@ -46,7 +46,7 @@ def _version(connection: Connection, location: Location) -> str | None:
         raise _not_ours(location)
     if not found:
         return None
-    if len(found) > 1 or not re.fullmatch(r"\d{4}", found[0]):
+    if len(found) > 1 or not re.fullmatch(r"\d{4}", str(found[0])):
         raise damaged_store(location, f"its schema version is {', '.join(map(repr, found))}")
     if found[0] > VERSION:
         raise StoreError(

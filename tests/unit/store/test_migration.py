@@ -189,6 +189,19 @@ def test_a_version_of_another_kind_is_refused_and_left_alone(folder: Path) -> No
     assert folder_state(folder) == before
 
 
+def test_a_version_that_a_damaged_file_lost_is_refused_and_left_alone(folder: Path) -> None:
+    open_store(folder).close()
+    with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
+        connection.executescript(
+            f"DROP TABLE {VERSION_TABLE}; CREATE TABLE {VERSION_TABLE} (version_num TEXT);"
+            f"INSERT INTO {VERSION_TABLE} VALUES (NULL)"
+        )
+    before = folder_state(folder)
+    with pytest.raises(StoreError, match="damaged: its schema version is None"):
+        open_store(folder)
+    assert folder_state(folder) == before
+
+
 def test_alembic_is_not_loaded_when_there_is_nothing_to_migrate(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from agent.store.store import open_store, "

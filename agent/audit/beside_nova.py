@@ -2,7 +2,7 @@
 its guests, and what nova-compute reports otherwise by its own rules.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import os_traits
@@ -122,24 +122,32 @@ class ObservedAllocations:
         state.reread_allocations(
             client, holders_of_other_amounts(holding, share.records), "amounts"
         )
-        whole = self._read(client, holding.by_consumer())
+        whole = self._read(client, holding.by_consumer(), share.guests)
         holding = replace(holding, consumers=state.consumers(client, offering))
         return tuple(replace(share, holding=holding, whole=whole).drift())
 
     def _read(
-        self, client: PlacementClient, held: Mapping[ConsumerUuid, Resources]
+        self,
+        client: PlacementClient,
+        held: Mapping[ConsumerUuid, Resources],
+        guests: Iterable[ConsumerUuid],
     ) -> Mapping[ConsumerUuid, Allocation]:
-        """Return all allocations of the consumers of ``held``; those that were written since are
-        read again, and in a pass without other requests the one that was read first.
+        """Return all allocations of the consumers of ``held`` and of ``guests``; those that were
+        written since are read again, and in a pass without other requests the one that was read
+        first.
         """
-        now = clock.now()
-        known = {uuid: whole for uuid, whole in self._whole.items() if held.get(uuid) == whole.here}
-        due: Sequence[ConsumerUuid] = sorted(held.keys() - known.keys())
+        now, wanted = clock.now(), held.keys() | set(guests)
+        known = {
+            uuid: whole
+            for uuid, whole in self._whole.items()
+            if uuid in wanted and held.get(uuid, {}) == whole.here
+        }
+        due: Sequence[ConsumerUuid] = sorted(wanted - known.keys())
         if not due and known and self.refresh and sum(client.exchange.counts.values()) <= 1:
             oldest = min(known, key=lambda uuid: known[uuid].read_at)
             due = [oldest] if now - known[oldest].read_at >= self.refresh else []
         found = self.placement_state.allocations(client, due)
         self._whole = known | {
-            uuid: _WholeAllocation(held[uuid], found.get(uuid), now) for uuid in due
+            uuid: _WholeAllocation(held.get(uuid, {}), found.get(uuid), now) for uuid in due
         }
         return {uuid: whole.found for uuid, whole in self._whole.items() if whole.found is not None}

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from agent.audit.context import AuditContext
 from agent.driver.interface import MarksNodes, NeedsLease
@@ -24,8 +25,11 @@ class FleetLeases:
         self._records = context.records
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._keeps_all = isinstance(context.driver, MarksNodes)
-        self.shared = context.driver if isinstance(context.driver, NeedsLease) else None
-        """The driver, if other agents see its nodes too; None otherwise."""
+        needed = isinstance(context.driver, NeedsLease) and not context.observes
+        self.shared = cast(NeedsLease, context.driver) if needed else None
+        """The driver, if other agents see its nodes too; None otherwise, and in an agent that only
+        observes, which must not keep another one from managing them.
+        """
 
     def hold(self, *, dry_run: bool) -> bool:
         """Take or renew the lease on all nodes, or in a dry run check that it is free. Return

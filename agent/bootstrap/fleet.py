@@ -119,6 +119,7 @@ def open_tracker_services(
         components.pci.rows,
         components.pci.misfits,
         components.pci.aliases,
+        observes=only_observes(conf),
     )
     tracker_services = build_tracker_services(Records(store), settings, clock.now, changed)
     try:

@@ -1,8 +1,8 @@
-"""The parsed command line as frozen values, and one command of it: its words, its arguments, and
-the function that runs it.
+"""The parsed command line as frozen values; one command of it, with its words, its arguments and
+the function that runs it; and the flags that commands have in common.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -108,3 +108,75 @@ class Command:
     """Command lines for the help."""
     lenient: bool = False
     """The command gets the configuration even if it has errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag that may be anywhere in the command line: a switch, unless it has choices or a
+    ``metavar``.
+    """
+
+    name: str
+    help: str
+    when: str = ""
+    """Where the flag can be used, for the help of the program itself."""
+    choices: Sequence[str] | None = None
+    metavar: str | None = None
+    """What the help calls its value; the flag may be repeated."""
+
+    @property
+    def key(self) -> str:
+        """The name of its value in ``Options``."""
+        return "nodes" if self.name == "--node" else self.name[2:].replace("-", "_")
+
+
+COMMON_FLAGS = (
+    Flag("--once", "audit every node once, write a report, and exit"),
+    Flag(
+        "--dry-run",
+        "show what would be done, write nothing",
+        "with --once and commands that write",
+    ),
+    Flag(
+        "--observe",
+        "write nothing, report what Placement has otherwise than this host and its guests: for a "
+        "host that nova-compute manages",
+        "with --once",
+    ),
+    Flag(
+        "--node",
+        "only this node; may be repeated",
+        metavar="NAME",
+    ),
+    Flag(
+        "--format",
+        "format of the report: text (default) or table for people, json or yaml for tools, nagios "
+        "or prometheus for monitoring",
+        choices=FORMATS,
+    ),
+    Flag("--wide", "show all traits of each provider, however many it has"),
+    Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
+    Flag("--adopt", "take over a tree that another program made", "with --once"),
+    Flag("--reread", "read everything again, trust no saved mirror", "with --once"),
+    Flag(
+        "--with-usages",
+        "show usages as Placement counts them, with one request for each provider",
+        "with --once",
+    ),
+    Flag(
+        "--offline",
+        "read the store even if a daemon runs",
+        "with a command that asks the daemon",
+    ),
+    Flag("--version", "show the version and exit"),
+    Flag(
+        "--config-file",
+        "read this file; may be repeated, later ones win",
+        metavar="FILE",
+    ),
+    Flag(
+        "--config-dir",
+        "read every *.conf of this folder",
+        metavar="DIR",
+    ),
+)

@@ -6,13 +6,13 @@ import argparse
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from oslo_config import cfg
 
 from agent.cli.command import (
+    COMMON_FLAGS,
     FOR_MONITORING,
     FORMATS,
     Argument,
@@ -61,83 +61,12 @@ class _CommandLine:
         self.overrides[group, option.dest] = Override(group, option.dest, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flag:
-    """A flag that may be anywhere in the command line: a switch, unless it has choices or is
-    collected by ``take``.
-    """
-
-    name: str
-    help: str
-    when: str = ""
-    """Where the flag can be used, for the help of the program itself."""
-    choices: Sequence[str] | None = None
-    take: Callable[[_CommandLine, str], None] | None = None
-    metavar: str | None = None
-
-    @property
-    def key(self) -> str:
-        """The name of its value in ``Options``."""
-        return "nodes" if self.name == "--node" else self.name[2:].replace("-", "_")
-
-
-_FLAGS = (
-    _Flag("--once", "audit every node once, write a report, and exit"),
-    _Flag(
-        "--dry-run",
-        "show what would be done, write nothing",
-        "with --once and commands that write",
-    ),
-    _Flag(
-        "--observe",
-        "write nothing, report what Placement has otherwise than this host and its guests: for a "
-        "host that nova-compute manages",
-        "with --once",
-    ),
-    _Flag(
-        "--node",
-        "only this node; may be repeated",
-        take=lambda given, name: given.nodes.append(name),
-        metavar="NAME",
-    ),
-    _Flag(
-        "--format",
-        "format of the report: text (default) or table for people, json or yaml for tools, nagios "
-        "or prometheus for monitoring",
-        choices=FORMATS,
-    ),
-    _Flag("--wide", "show all traits of each provider, however many it has"),
-    _Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
-    _Flag("--adopt", "take over a tree that another program made", "with --once"),
-    _Flag("--reread", "read everything again, trust no saved mirror", "with --once"),
-    _Flag(
-        "--with-usages",
-        "show usages as Placement counts them, with one request for each provider",
-        "with --once",
-    ),
-    _Flag(
-        "--offline",
-        "read the store even if a daemon runs",
-        "with a command that asks the daemon",
-    ),
-    _Flag("--version", "show the version and exit"),
-    _Flag(
-        "--config-file",
-        "read this file; may be repeated, later ones win",
-        take=lambda given, path: given.sources.append(Source(Path(path))),
-        metavar="FILE",
-    ),
-    _Flag(
-        "--config-dir",
-        "read every *.conf of this folder",
-        take=lambda given, path: given.sources.append(Source(Path(path), True)),
-        metavar="DIR",
-    ),
-)
 # The flags that only the help of their own commands shows.
-PARTICULAR = {flag.key for flag in _FLAGS} - {"format", "config_file", "config_dir"}
+PARTICULAR = {flag.key for flag in COMMON_FLAGS} - {"format", "config_file", "config_dir"}
 # The flags that belong to certain commands only, as they are written.
-FLAGS = {flag.key: flag.name for flag in _FLAGS if flag.key in PARTICULAR - {"once", "version"}}
+FLAGS = {
+    flag.key: flag.name for flag in COMMON_FLAGS if flag.key in PARTICULAR - {"once", "version"}
+}
 
 
 class _ArgumentParser(argparse.ArgumentParser):
@@ -347,15 +276,20 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     """Add the flags that may be anywhere. Those that the command does not take are left out of its
     help, and refused by name later.
     """
-    for flag in _FLAGS:
+    collected: Mapping[str, Callable[[str], None]] = {
+        "--node": given.nodes.append,
+        "--config-file": lambda path: given.sources.append(Source(Path(path))),
+        "--config-dir": lambda path: given.sources.append(Source(Path(path), True)),
+    }
+    for flag in COMMON_FLAGS:
         hidden = flag.key in PARTICULAR and flag.key not in takes
         what = f"{flag.when}: {flag.help}" if flag.when and "once" in takes else flag.help
         shown = argparse.SUPPRESS if hidden else what
-        if flag.take is not None:
+        if flag.metavar is not None:
             parser.add_argument(
                 flag.name,
                 action=_OptionAction,
-                take=partial(flag.take, given),
+                take=collected[flag.name],
                 metavar=flag.metavar,
                 help=shown,
             )

@@ -29,8 +29,6 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
     guests that have what others have too, or what the host does not offer. ``now``: seconds since
     the epoch.
     """
-    # Whoever has the lease on the node, another program manages it.
-    view = replace(view, drift=(), taken=False)
     if view.state.host.guests is None:
         return view
     found = import_guests(view.state, RecordedConsumers(), now)
@@ -92,13 +90,10 @@ class ObservedShare:
         held, guests = self.holding.by_consumer(), self.guests
         moving = self._moves(held)
         for drift in allocation_drift(self.holding, self.records):
-            if (guest := guests.get(ConsumerUuid(str(drift.consumer)))) and guest.uuid in moving:
-                yield self._move(guest, moving[guest.uuid])
-            else:
+            if drift.kind != "missing-allocation":
                 yield _for_nova(drift)
-        counted = {claim.instance for claim in self.view.state.claims.values()}
-        for uuid in sorted(guests.keys() - held.keys() - counted):
-            yield _for_nova(_missing(guests[uuid]))
+        for uuid in sorted(guests.keys() - held.keys()):
+            yield self._missing(guests[uuid], moving.get(uuid))
         for uuid in sorted(guests.keys() & held.keys()):
             if self._is_elsewhere(uuid):
                 yield self._on_two_nodes(guests[uuid])
@@ -107,16 +102,18 @@ class ObservedShare:
                 yield self._leftover(uuid, held)
 
     def _moves(self, held: Mapping[ConsumerUuid, Resources]) -> Mapping[ConsumerUuid, ConsumerUuid]:
-        """Return the guests without an allocation, each with a consumer that holds what the guest
-        has: the migration of a move under way.
+        """Return the guests that move, each with the migration that holds its allocation here: the
+        guest itself holds its allocation on the destination then.
         """
-        free = {uuid: held[uuid] for uuid in self.strangers()}
+        free = self.strangers()
         found: dict[ConsumerUuid, ConsumerUuid] = {}
         for claim in self.view.state.claims.values():
+            if claim.instance in held or not self._is_elsewhere(claim.instance):
+                continue
             alike = (uuid for uuid in free if self._fits(claim, uuid))
-            if claim.instance not in held and (uuid := next(alike, None)) is not None:
+            if (uuid := next(alike, None)) is not None:
                 found[claim.instance] = uuid
-                del free[uuid]
+                free.remove(uuid)
         return found
 
     def _fits(self, claim: Claim, consumer: ConsumerUuid) -> bool:
@@ -133,12 +130,26 @@ class ObservedShare:
         allocation = self.whole.get(consumer)
         return allocation is not None and is_used_elsewhere(allocation, self.own)
 
-    def _move(self, guest: Domain, migration: ConsumerUuid) -> Drift:
+    def _missing(self, guest: Domain, migration: ConsumerUuid | None) -> Drift:
+        """Return the drift of a guest that has no allocation on this node. ``migration``: the
+        consumer that holds its allocation here while it moves.
+        """
+        if migration is not None:
+            what = (
+                f"moves: its allocation is on another node, and consumer {migration} holds it here"
+            )
+            remedy = f"none while the move goes on; else: {SHOW} {guest.uuid}"
+        elif self._is_elsewhere(guest.uuid):
+            what = "is here, and its allocation is on another node only"
+            remedy = f"{SHOW} {guest.uuid}; if it belongs here: {HEAL} {guest.uuid} --force"
+        else:
+            what = "is here, but has no allocation: what it uses may be promised to another"
+            remedy = f"{HEAL} {guest.uuid}"
         return Drift(
             "missing-allocation",
-            "info",
-            f"{_name(guest)}: consumer {migration} holds its allocation, as during a move",
-            f"none while the move goes on; else: {SHOW} {guest.uuid}",
+            "warning" if migration is None else "info",
+            f"{_name(guest)} {what}",
+            remedy,
             consumer=guest.uuid,
         )
 
@@ -182,17 +193,6 @@ def _name(guest: Domain) -> str:
     return f"guest {printable(guest.name)} ({guest.uuid})"
 
 
-def _missing(guest: Domain) -> Drift:
-    return Drift(
-        "missing-allocation",
-        "warning",
-        f"{_name(guest)} is here, but has no allocation: what it uses may be promised to another",
-        "",
-        consumer=guest.uuid,
-    )
-
-
 def _for_nova(drift: Drift) -> Drift:
-    """Return the drift of a guest's allocation with the command that mends it in nova."""
-    force = " --force" if drift.kind == "allocation-mismatch" else ""
-    return replace(drift, remedy=f"{HEAL} {drift.consumer}{force}")
+    """Return the drift of a guest's amounts with the command that corrects them in nova."""
+    return replace(drift, remedy=f"{HEAL} {drift.consumer} --force")

@@ -19,7 +19,15 @@ from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key
 from agent.tracker.stored_state import StoredState
 from agent.tracker.updates import end_moves
-from agent.tracker.verdicts import ARRIVED, ClaimVerdict, free_device, judge_claim, release_claims
+from agent.tracker.verdicts import (
+    ARRIVED,
+    ClaimVerdict,
+    free_device,
+    judge_claim,
+    left_half_verdicts,
+    lone_device_verdicts,
+    release_claims,
+)
 
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
@@ -181,8 +189,8 @@ def reconcile(
         )
         for claim in records.claims
     }
-    verdicts |= dict(_left_half_verdicts(records, verdicts))
-    verdicts |= dict(_lone_device_verdicts(records, verdicts))
+    verdicts |= dict(left_half_verdicts(records, verdicts))
+    verdicts |= dict(lone_device_verdicts(records, verdicts))
     changes = _carry_out(records, verdicts, migrations, now)
     gone = {claim.id for claim in changes.claims if not claim.open}
     # What an unreadable claim holds still belongs to its guest.
@@ -231,40 +239,6 @@ def _last_heard(
     return max(
         claim.updated_at, *(record.updated_at for record in about if record is not None), 0.0
     )
-
-
-def _left_half_verdicts(
-    records: NodeRecords, verdicts: Mapping[str, ClaimVerdict]
-) -> Iterator[tuple[str, ClaimVerdict]]:
-    """Yield the verdicts on the source's halves of moves within the node whose other half stays:
-    they are released, because a guest is counted once.
-    """
-    arrived = {
-        claim.migration
-        for claim in records.claims
-        if claim.half == "new" and verdicts[claim.id].kind in ("only", "arrived")
-    }
-    for claim in records.claims:
-        if claim.half == "old" and claim.migration in arrived:
-            yield claim.id, ClaimVerdict("release", "the other half of its move has arrived here")
-
-
-def _lone_device_verdicts(
-    records: NodeRecords, verdicts: dict[str, ClaimVerdict]
-) -> Iterator[tuple[str, ClaimVerdict]]:
-    """Yield the verdicts on devices of guests that have no other claim on the node any more: they
-    are released. None while a claim is unreadable, because it may be such a guest's.
-    """
-    if records.unreadable("claim"):
-        return
-    staying = {
-        claim.instance
-        for claim in records.claims
-        if claim.purpose != "devices" and verdicts[claim.id].kind != "release"
-    }
-    for claim in records.claims:
-        if claim.purpose == "devices" and claim.instance not in staying:
-            yield claim.id, ClaimVerdict("release", "its instance is not on this node")
 
 
 def _carry_out(

@@ -65,6 +65,8 @@ class UsageSettings:
     devices: Devices
     misfits: Misfits = lambda _facts: ()
     aliases: Aliases = field(default_factory=dict)
+    observes: bool = False
+    """Another program manages the nodes: the store is not asked, whoever has them on record."""
 
 
 class UsageStep:
@@ -282,7 +284,9 @@ class UsageStep:
         """Make one attempt at the audit: either all changes are written, or none."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._observe(node, facts, present)
-            taken = not is_ours(reading.lease(node), self._settings.agent.host, now)
+            taken = not self._settings.observes and not is_ours(
+                reading.lease(node), self._settings.agent.host, now
+            )
             records, changes, created = self._read_records(reading, node, facts)
             strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
             moving = [migration.instance for migration in records.migrations]
@@ -322,15 +326,17 @@ class UsageStep:
         and whether the node's record is new.
         """
         settings = self._settings
-        found = FoundNode(
-            reading.node(node),
-            reading.node_named(settings.agent.host, facts.name),
-            reading.lease(node),
-        )
+        found = FoundNode(None, None, None)
+        if not settings.observes:
+            found = FoundNode(
+                reading.node(node),
+                reading.node_named(settings.agent.host, facts.name),
+                reading.lease(node),
+            )
         record, changes = node_record(
             found, node, facts, settings.agent, settings.policy, self._clock()
         )
-        records = reading.load(node) or NodeRecords(record)
+        records = (reading.load(node) if found.node else None) or NodeRecords(record)
         return replace(records, node=record), changes, found.node is None
 
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:

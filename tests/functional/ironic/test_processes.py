@@ -83,6 +83,27 @@ def test_once_without_the_lease_refuses_and_says_who_has_it(
     assert other.run("--once").code == 0
 
 
+def test_an_agent_that_only_observes_keeps_no_other_from_managing_the_nodes(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    nodes = {ironic.available() for _ in range(2)}
+    own = config(tmp_path, "metal-1", ironic, http_placement)
+    own["DEFAULT"]["mode"] = "observe"
+    observer = AgentHere(tmp_path / "metal-1", own)
+    other = AgentCommand(tmp_path / "metal-2", config(tmp_path, "metal-2", ironic, http_placement))
+    with Service(observer).running() as observing:
+        observing.wait_for("READY", "1")
+        assert http_placement.dump()["providers"] == {}
+        with Service(other).running() as managing:
+            assert managing.wait_for("READY", "1").says["STATUS"] == "ready: 2 changed"
+            until(lambda: observing.status.startswith("ready: 2 in-sync"), lambda: f"{observing}")
+            result = observer.run("--once", "--observe", "--format", "json")
+            assert (result.code, result.json["errors"]) == (0, [])
+            assert {one["uuid"] for one in result.json["nodes"]} == nodes
+            assert managing.stop()[0] == 0
+        assert observing.stop()[0] == 0
+
+
 def test_a_configuration_is_checked_without_asking_anybody(
     ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
 ) -> None:

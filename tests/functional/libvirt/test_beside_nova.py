@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA
 from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
@@ -276,3 +277,23 @@ def test_placement_is_told_what_nova_tells_but_for_what_the_table_of_options_say
         one for one in told - novas_own - OURS if not one.startswith("CUSTOM_COMPUTE_NODE_AGENT_")
     }
     assert {one for one in more if not one.startswith("HW_CPU_X86_")} == set()
+
+
+@pytest.mark.usefixtures("places")
+def test_what_an_observer_holds_to_be_unknown_to_nova_is_not_in_novas_table() -> None:
+    """But for SSE3, which nova looks for by a name that libvirt does not use."""
+    script = (
+        "import json; from nova.virt.libvirt.utils import TRAITS_CPU_MAPPING as table; "
+        "print(json.dumps(table))"
+    )
+    ran = subprocess.run(
+        [str(NOVA), "-W", "ignore", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    table = json.loads(ran.stdout)
+    assert {trait: table[trait] for trait in NOT_REPORTED_BY_NOVA & table.keys()} == {
+        "HW_CPU_X86_SSE3": "sse3"
+    }

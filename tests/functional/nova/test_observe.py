@@ -154,6 +154,7 @@ def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_me
     other.claim({ROOT: {**HELD, "MEMORY_MB": 4096}}, OTHER)
     other.claim({ROOT: HELD, elsewhere: HELD}, BOTH)
     other.claim({ROOT: HELD}, migration)
+    other.claim({elsewhere: HELD}, MOVING)
     other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}, elsewhere: HELD}, leftover)
     other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 1024}}, unknown)
     node = watched.observe()
@@ -166,11 +167,12 @@ def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_me
         ("orphaned-allocation", leftover),
         ("orphaned-allocation", unknown),
     }
-    # Two guests have no allocation, and the migration holds as much as either of them.
+    # Two guests have no allocation here, and the migration holds as much as either of them.
     missing = {one["severity"]: one for one in node["drift"] if one["kind"] == "missing-allocation"}
+    assert missing["info"]["consumer"] == MOVING
     assert migration in missing["info"]["detail"]
     heal = "nova-manage placement heal_allocations --instance"
-    assert missing["warning"]["remedy"] == f"{heal} {missing['warning']['consumer']}"
+    assert found["missing-allocation", LOST] == f"{heal} {LOST}"
     assert found["allocation-mismatch", OTHER] == f"{heal} {OTHER} --force"
     unset = "openstack resource provider allocation unset --provider"
     assert found["allocation-mismatch", BOTH].endswith(f"{unset} PROVIDER {BOTH}")
@@ -189,6 +191,69 @@ def test_a_guest_whose_migration_was_not_cleaned_up_is_held_twice(watched: Watch
     (drift,) = watched.observe()["drift"]
     assert (drift["kind"], drift["consumer"]) == ("orphaned-allocation", migration)
     assert f"as much as guest {TWICE}" in drift["detail"]
+
+
+def test_a_guest_without_an_allocation_beside_a_leftover_of_its_amounts_is_a_warning(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(LOST, "lost"))
+    leftover = new_uuid()
+    watched.other.claim({ROOT: HELD}, leftover)
+    found = {one["consumer"]: one for one in watched.observe()["drift"]}
+    assert {uuid: one["severity"] for uuid, one in found.items()} == {
+        LOST: "warning",
+        leftover: "warning",
+    }
+    assert found[LOST]["remedy"] == f"nova-manage placement heal_allocations --instance {LOST}"
+
+
+def test_a_guest_whose_allocation_is_on_another_node_only_is_a_warning(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(LOST, "lost"))
+    elsewhere = watched.other.create_provider("node-b")
+    watched.other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    watched.other.claim({elsewhere: HELD}, LOST)
+    (drift,) = watched.observe()["drift"]
+    assert (drift["kind"], drift["severity"], drift["consumer"]) == (
+        "missing-allocation",
+        "warning",
+        LOST,
+    )
+    assert "another node only" in drift["detail"]
+    assert drift["remedy"].startswith("openstack server show ")
+    assert drift["remedy"].endswith(
+        f"nova-manage placement heal_allocations --instance {LOST} --force"
+    )
+
+
+def test_what_the_agent_had_on_record_when_it_managed_the_node_does_not_count(
+    watched: Watched,
+) -> None:
+    agent, other = watched.agent, watched.other
+    watched.has(a_guest(LOST, "lost"))
+    assert agent.run("--once").code == 0
+    assert agent.run("guests", "import").code == 0
+    other.set_traits(ROOT, other.traits(ROOT) - MARKS)
+    watched.has()
+    watched.placement.clear()
+    result = agent.run("--once", "--observe", "--format", "json")
+    (node,) = result.json["nodes"]
+    assert (node["state"], node["operations"], node["drift"]) == ("in-sync", [], [])
+    assert {request.method for request in watched.placement.requests} <= {"GET"}
+
+
+def test_a_trait_that_nova_compute_does_not_know_is_told_for_information(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    described = {**host(), "traits": ["HW_CPU_X86_SSE3"]}
+    watched.agent.configure(watched.config(watched.agent, described, {}))
+    node = watched.observe()
+    (drift,) = node["drift"]
+    assert (drift["kind"], drift["severity"]) == ("reported-otherwise", "info")
+    assert "HW_CPU_X86_SSE3" in drift["detail"]
+    assert node["operations"] == []
 
 
 def test_what_two_guests_have_and_what_is_not_offered_is_told(watched: Watched) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 from urllib.parse import quote, urlencode
 
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from agent.errors import AgentError
 from agent.model.names import printable
 

@@ -1,12 +1,14 @@
 """The API's server: cheroot on a Unix socket, behind buffers that slow clients cannot block, and
 behind queues in which requests for health do not wait for others, nor small requests for large
-ones.
+ones, nor new connections for those that pipeline requests.
 """
 
 import logging
+import math
 import queue
 import socket
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +31,8 @@ Lane = Literal["health", "small", "large"]
 LARGE = 64 * 1024
 LARGE_AT_ONCE = 1
 HEALTH_AT_ONCE = 2
+# In seconds.
+PIPELINED_PAUSE = 0.02
 HEALTH = (b"GET /healthz ", b"GET /readyz ")
 
 
@@ -43,20 +47,34 @@ class RequestQueues:
     """The queues of connections with whole requests, for ``threads`` + 1 threads. At most
     ``threads`` of them serve anything but health, so that one is always left for health.
 
-    At most ``most`` connections wait in the lane of health, and as many in the others together.
-    Requests for health that were sent before the last one on their connection was answered are
-    served after all others for health; of them too at most ``most`` wait.
+    A pipelined request, sent before the last one on its connection was answered, is served when
+    nothing else waits and no connection was opened for ``PIPELINED_PAUSE`` seconds, because a new
+    connection has to wait for the interpreter lock; and one of them whenever so much time has
+    passed, so that all are served in the end.
+
+    At most ``most`` connections wait with requests for health, as many with pipelined requests, and
+    as many with others.
     """
 
-    def __init__(self, threads: int, most: int) -> None:
-        self._threads, self._most = threads, most
+    def __init__(
+        self, threads: int, most: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._threads, self._most, self._clock = threads, most, clock
         self._changed = Condition()
-        self._waiting: dict[bool, deque[tuple[Lane, Any]]] = {True: deque(), False: deque()}
-        self._pipelined_health: deque[tuple[Lane, Any]] = deque()
+        self._health = deque[tuple[Lane, Any]]()
+        self._others = deque[tuple[Lane, Any]]()
+        self._pipelined = deque[tuple[Lane, Any]]()
+        # Times of ``clock``: of the last new connection, and when a pipelined request is served
+        # whatever else waits.
+        self._opened = self._turn = -math.inf
         # The lane that each thread serves, and how many threads serve each lane.
         self._serves: dict[int, Lane] = {}
         self._served: Counter[Lane] = Counter()
         self._ends: deque[Any] = deque()
+
+    def note_opened(self) -> None:
+        """Note that a connection was opened."""
+        self._opened = self._clock()
 
     def put(self, connection: Any, **_waiting: Any) -> None:
         """Queue a connection.
@@ -69,9 +87,11 @@ class RequestQueues:
                 self._ends.append(connection)
             else:
                 lane = queue_of(connection.rfile)
-                waiting = self._waiting[lane == "health"]
-                if lane == "health" and connection.pipelines:
-                    waiting = self._pipelined_health
+                waiting = self._health if lane == "health" else self._others
+                if connection.pipelines:
+                    waiting = self._pipelined
+                    if not waiting:
+                        self._turn = max(self._turn, self._clock() + PIPELINED_PAUSE)
                 if len(waiting) >= self._most:
                     raise queue.Full
                 waiting.append((lane, connection))
@@ -86,26 +106,38 @@ class RequestQueues:
             while (found := self._next()) is None:
                 if self._ends:
                     return self._ends.popleft()
-                self._changed.wait()
+                self._changed.wait(PIPELINED_PAUSE if self._pipelined else None)
             lane, connection = found
             self._serves[get_ident()] = lane
             self._served[lane] += 1
-            if self._pipelined_health or any(self._waiting.values()):
+            if self._health or self._others or self._pipelined:
                 # Connections that had to wait for a free place may be served now.
                 self._changed.notify()
             return connection
 
     def _next(self) -> tuple[Lane, Any] | None:
-        health, others = self._waiting[True], self._waiting[False]
-        if self._served["health"] < HEALTH_AT_ONCE and (health or self._pipelined_health):
-            return (health or self._pipelined_health).popleft()
-        if self._served["small"] + self._served["large"] >= self._threads:
-            return None
-        for waiting in others:
-            if waiting[0] == "small" or self._served["large"] < LARGE_AT_ONCE:
-                others.remove(waiting)
-                return waiting
+        now = self._clock()
+        if now >= self._turn and (found := self._take(self._pipelined)) is not None:
+            self._turn = now + PIPELINED_PAUSE
+            return found
+        found = self._take(self._health) or self._take(self._others)
+        if found is None and (self._ends or now >= self._opened + PIPELINED_PAUSE):
+            found = self._take(self._pipelined)
+        return found
+
+    def _take(self, waiting: deque[tuple[Lane, Any]]) -> tuple[Lane, Any] | None:
+        """Take the first of ``waiting`` for whose lane there is a thread."""
+        for found in waiting:
+            if self._has_place(found[0]):
+                waiting.remove(found)
+                return found
         return None
+
+    def _has_place(self, lane: Lane) -> bool:
+        if lane == "health":
+            return self._served[lane] < HEALTH_AT_ONCE
+        others = self._served["small"] + self._served["large"]
+        return others < self._threads and (lane == "small" or self._served[lane] < LARGE_AT_ONCE)
 
 
 class WorkerThreads(ThreadPool):
@@ -113,8 +145,8 @@ class WorkerThreads(ThreadPool):
 
     def __init__(self, server: Any, threads: int, most: int) -> None:
         super().__init__(server, min=threads + 1, max=threads + 1)
-        self._queue = RequestQueues(threads, most)
-        self.get = self._queue.get
+        self.queues = self._queue = RequestQueues(threads, most)
+        self.get = self.queues.get
 
 
 NAME = "compute-node-agent"
@@ -173,6 +205,8 @@ class LocalServer(Server):
 
     def process_conn(self, conn: LocalConnection) -> None:
         """Receive from a connection that is new or on which bytes have arrived."""
+        if conn not in self._arrived:
+            self.requests.queues.note_opened()
         try:
             alive = conn.rfile.receive()
             if conn.rfile.has_data():

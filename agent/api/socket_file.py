@@ -1,13 +1,16 @@
-"""The addresses at which the API listens, and the file of its socket: created with its rights
-before other processes can see it, never taken from a running agent, removed at the end.
+"""The addresses at which the API listens; the file of its socket: created with its rights before
+other processes can see it, never taken from a running agent, removed at the end; and an HTTP
+connection to a socket.
 """
 
 import errno
 import fcntl
+import http.client
 import ipaddress
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -216,3 +219,33 @@ def _in_use(path: Path) -> SocketUnusable:
 
 def _unusable(path: Path, reason: str, remedy: str) -> SocketUnusable:
     return SocketUnusable(f"[{GROUP}] socket = {printable(str(path))}: {reason}", remedy)
+
+
+_TIMEVAL = struct.Struct("@ll")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection to the server whose socket is at ``path``; ``timeout`` in seconds."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost")
+        self._path, self._patience = path, timeout
+
+    def connect(self) -> None:
+        """Connect.
+
+        :raises OSError: no process listens there, or the user may not connect.
+        """
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # By the kernel's timeout, because with Python's a connection fails at once if the
+            # server's backlog is full.
+            self.sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._patience), 0)
+            )
+            with address(self._path) as where:
+                self.sock.connect(where)
+            self.sock.settimeout(self._patience)
+        except OSError:
+            self.sock.close()
+            raise

@@ -1,12 +1,13 @@
 """The daemon: a loop that audits when it is due, obeys signals, and reports to systemd."""
 
+import ctypes
 import logging
 import math
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from oslo_config import cfg
 
@@ -28,6 +29,9 @@ LOG = logging.getLogger(__name__)
 
 # Seconds for which a computing thread keeps the interpreter from other threads.
 SWITCH_SECONDS = 0.0005
+# glibc's number of the parameter, and its value, in bytes.
+M_MMAP_THRESHOLD = -3
+LARGE_BLOCK = 128 * 1024
 
 Reread = Callable[[], cfg.ConfigOpts]
 
@@ -154,10 +158,22 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
     # another thread searches for cells.
     sys.setswitchinterval(SWITCH_SECONDS)
+    _map_large_blocks()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
         Daemon(conf, reread, set_up_log, warn, Notifier(), signals).run()
     return 0
+
+
+def _map_large_blocks() -> None:
+    """Have glibc map each large block by itself, so that its memory is given back when it is freed.
+
+    By itself glibc stops that for blocks of a size that was freed once, and large requests that
+    arrive side by side then fragment its heap: 45 MiB for 12 MiB of requests. Other libraries keep
+    their own rules.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:

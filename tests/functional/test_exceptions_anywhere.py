@@ -32,7 +32,7 @@ import agent.service.daemon
 from agent.api.metrics import Metrics
 from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.server import WORKERS, LocalServer
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from agent.bootstrap import components
 from agent.cli.configuration import load
 from agent.cli.main import run

@@ -6,7 +6,7 @@ import json
 import threading
 
 from agent.api.client import ApiClient, ApiProblem
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from drivers.fake.catalogue import baremetal_uuid
 from tests.support.faults import Action
 from tests.support.service_manager import Service, until

@@ -9,7 +9,7 @@ import pytest
 import requests
 from sqlalchemy import create_engine
 
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from agent.cli.logs import Masking
 from agent.errors import AgentError
 from agent.model.names import masked

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from agent.api.client import ApiClient, ApiProblem
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from tests.support.tracking import guest
 
 BODIES = {

@@ -16,7 +16,7 @@ from typing import Any
 from agent.api.client import ApiClient
 from agent.api.description import RequestSchema, build_registry, read
 from agent.api.local_api import LocalApi
-from agent.api.unix_http import UnixConnection
+from agent.api.socket_file import UnixConnection
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
 from agent.service.daemon_service import DaemonService

@@ -3,12 +3,20 @@
 import queue
 import socket
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from agent.api.receive_buffer import ReceiveBuffer
-from agent.api.server import HEALTH_AT_ONCE, LARGE, LARGE_AT_ONCE, RequestQueues
+from agent.api.server import (
+    HEALTH_AT_ONCE,
+    LARGE,
+    LARGE_AT_ONCE,
+    PIPELINED_PAUSE,
+    RequestQueues,
+)
+from tests.support.tracking import Time
 
 END = None
 
@@ -61,8 +69,8 @@ def new():
 def serving():
     begun = []
 
-    def begin(threads=4, most=10):
-        lanes = RequestQueues(threads, most)
+    def begin(threads=4, most=10, clock=time.monotonic):
+        lanes = RequestQueues(threads, most, clock)
         begun.append(Served(lanes, threads + 1))
         return lanes, begun[-1]
 
@@ -73,6 +81,10 @@ def serving():
 
 def health(new, name="health", pipelines=False):
     return new(name, b"GET /healthz HTTP/1.1\r\n\r\n", pipelines)
+
+
+def new_other(new, name, pipelines=False):
+    return new(name, pipelines=pipelines)
 
 
 def large(new, name="large"):
@@ -112,6 +124,40 @@ def test_health_is_served_before_requests_that_were_sent_without_waiting_for_ans
     assert served.next(3) == ["pipelined 0", "pipelined 1", "pipelined 2"]
 
 
+@pytest.mark.parametrize("of", [health, new_other], ids=["health", "other"])
+def test_pipelined_requests_wait_while_connections_are_opened_and_one_is_served_at_each_turn(
+    new, of
+):
+    time = Time()
+    lanes = RequestQueues(4, 10, time)
+    for number in range(3):
+        lanes.put(of(new, f"pipelined {number}", pipelines=True))
+    taken = []
+
+    def take():
+        found = lanes._next()
+        if found is not None:
+            taken.append(found[1].name)
+
+    lanes.note_opened()
+    take()
+    assert taken == []
+    time.pass_by(PIPELINED_PAUSE)
+    lanes.note_opened()
+    take()
+    take()
+    assert taken == ["pipelined 0"]
+    lanes.put(new("patient"))
+    lanes.put(health(new, "patient health"))
+    for _ in range(3):
+        take()
+    assert taken[1:] == ["patient health", "patient"]
+    time.pass_by(PIPELINED_PAUSE)
+    take()
+    take()
+    assert taken[3:] == ["pipelined 1", "pipelined 2"]
+
+
 def test_large_requests_leave_threads_to_small_ones_and_are_served_in_the_end(new, serving):
     lanes, served = serving()
     for number in range(4):
@@ -134,8 +180,9 @@ def test_what_had_to_wait_is_taken_by_an_idle_thread_as_soon_as_it_may(new, serv
     lanes.put(health(new, "second"))
     assert served.next(2) == ["first", "second"]
     lanes.put(health(new, "third"))
-    # Whoever is done now takes the third, or the large one; the other goes to another thread.
-    served.go_on.release(3)
+    # Whoever is done now takes the third, or the large one; the other goes to another thread. The
+    # third may be done too before the first large one is.
+    served.go_on.release(4)
     assert served.next(2) == ["large 1", "third"]
 
 

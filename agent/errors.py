@@ -266,14 +266,24 @@ class PlacementUnreachable(PlacementError):
 
 
 class PlacementRefused(PlacementError):
-    """Placement answered with an error, ``status`` and ``placement_code``."""
+    """Placement answered with an error, ``status`` and ``placement_code``; ``detail`` is its own
+    text, as it came.
+    """
 
     code = "placement.refused"
 
     def __init__(
-        self, message: str, remedy: str = "", *, status: int, placement_code: str = "", **data: Any
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        status: int,
+        placement_code: str = "",
+        detail: str = "",
+        **data: Any,
     ) -> None:
         super().__init__(message, remedy, **data)
+        self.detail = detail
         self.status = status
         self.placement_code = placement_code
         self.fatal = status == 401

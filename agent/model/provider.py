@@ -1,10 +1,11 @@
 """Resource providers, and the forest that they form by their parents."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from agent.model.inventory import Number
+from agent.model.inventory import Number, copied
 from agent.model.names import ProviderUuid, child_uuid, is_uuid, normal_uuid
 
 SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
@@ -24,6 +25,21 @@ class Provider:
     aggregates: frozenset[str] | set[str] = frozenset()
     resources: Mapping[str, Any] = field(default_factory=dict)
     """Assignable units of the host, by resource class. Never sent to Placement."""
+
+    def data(self) -> "Provider":
+        """Return a copy whose inventory, traits and aggregates can be edited."""
+        return replace(
+            self,
+            inventory=copied(self.inventory),
+            traits=set(self.traits),
+            aggregates=set(self.aggregates),
+            resources=copied_units(self.resources),
+        )
+
+
+def copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of assignable units whose collections can be edited."""
+    return {name: copy(units) for name, units in resources.items()}
 
 
 class ProviderExists(ValueError):

@@ -6,13 +6,12 @@ microseconds. Method names and results are those that drivers written for nova u
 """
 
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NewType, Self
 
 from agent.model.inventory import Inventories, changed, copied
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid
-from agent.model.provider import SHARING_TRAIT, Provider, ProviderForest
+from agent.model.provider import SHARING_TRAIT, Provider, ProviderForest, copied_units
 
 
 class ProviderTree(ProviderForest):
@@ -24,14 +23,7 @@ class ProviderTree(ProviderForest):
         """Return a copy of the provider; editing its inventory, traits or aggregates does not
         change the tree.
         """
-        found = self._find(name_or_uuid)
-        return replace(
-            found,
-            inventory=copied(found.inventory),
-            traits=set(found.traits),
-            aggregates=set(found.aggregates),
-            resources=_copied_units(found.resources),
-        )
+        return self._find(name_or_uuid).data()
 
     def replace(self, provider: Provider) -> None:
         """Replace the contents of a provider. Its name and parent stay."""
@@ -147,7 +139,7 @@ class ProviderTree(ProviderForest):
     def update_resources(self, name_or_uuid: str, resources: Mapping[str, Any]) -> bool:
         """Replace the assignable units of the host. Returns whether they changed."""
         found = self._find(name_or_uuid)
-        self._put(replace(found, resources=_copied_units(resources)))
+        self._put(replace(found, resources=copied_units(resources)))
         return dict(found.resources) != dict(resources)
 
     def has_sharing_provider(self, resource_class: str) -> bool:
@@ -230,10 +222,6 @@ DesiredTree = NewType("DesiredTree", ProviderTree)
 """What Placement should hold by facts, policy, driver and the operator's files."""
 TargetTree = NewType("TargetTree", ProviderTree)
 """What Placement should hold after the merge of the desired tree with what others have."""
-
-
-def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: copy(units) for name, units in resources.items()}
 
 
 @dataclass(frozen=True, slots=True)

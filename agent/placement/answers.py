@@ -291,6 +291,7 @@ class PlacementAnswer:
             remedy or _remedy(self.status),
             status=self.status,
             placement_code=self.code,
+            detail=str(self.error.get("detail", "")),
             request_id=self.request_id,
         )
 

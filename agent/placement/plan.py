@@ -51,8 +51,12 @@ def make_plan(
     capabilities: ServerCapabilities,
     root: ProviderUuid,
     move: AllocationMove | None = None,
+    *,
+    with_sharing: bool = False,
 ) -> Plan:
     """Return the operations that take Placement from ``view`` to ``target``.
+
+    ``with_sharing``: the target includes the sharing providers of the view, which are other roots.
 
     Their order:
 
@@ -65,7 +69,7 @@ def make_plan(
 
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
-    present = view.subtree(root)
+    present = PresentTree(view.tree) if with_sharing else view.subtree(root)
     changes = compare_trees(present, target.tree)
     drift = [*target.drift, *_misplaced(view, root)]
     reshapes: list[Reshape] = []

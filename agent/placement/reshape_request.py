@@ -111,6 +111,9 @@ class ReshapeRequest:
         }
         self.client.reshape(guarded, operation.allocations.values())
         rows = {row.uuid: row for row in self.client.tree(self.root)}
+        # Sharing providers are roots of their own.
+        shared = (self.client.provider(uuid) for uuid in guarded.keys() - rows.keys())
+        rows |= {row.uuid: row for row in shared if row is not None}
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")

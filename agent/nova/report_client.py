@@ -1,0 +1,223 @@
+"""nova's report client, with the calls of the resource tracker about the tree of a compute node
+answered from the agent's mirror.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from keystoneauth1.adapter import Adapter
+from nova import exception
+from nova.scheduler.client import report
+
+from agent.errors import (
+    AgentError,
+    GenerationConflict,
+    PlacementError,
+    PlacementRefused,
+    ReshapeConflict,
+    ReshapeFailed,
+)
+from agent.model.names import ProviderUuid
+from agent.model.operation import CreateProvider, SetInventory
+from agent.model.provider_tree import ProviderTree
+from agent.nova.node import LazyAllocations, MirroredNode
+from agent.placement.flush import FlushResult
+from agent.placement.mirror import Freshness
+from agent.placement.server import PlacementStorage, Server
+from agent.placement.transport import Timeouts, Transport
+
+LOG = logging.getLogger(__name__)
+
+
+class ReportClientAdapter:
+    """What :class:`agent.placement.transport.Transport` needs of a keystoneauth adapter, on the
+    methods ``get``, ``put``, ``post`` and ``delete`` of nova's report client.
+
+    ``endpoint``: the name of this Placement, for messages and as the key of what is stored.
+    Timeouts are those of nova's options.
+    """
+
+    region_name: str | None = None
+    interface: str | None = None
+    session: Any = None
+
+    def __init__(self, client: Any, endpoint: str) -> None:
+        self._client, self._endpoint = client, endpoint
+        self.global_request_id: str | None = None
+        """The id of nova's request, which is sent instead of the agent's."""
+
+    def get_endpoint(self) -> str:
+        """Return the name of this Placement."""
+        return self._endpoint
+
+    def invalidate(self) -> None:
+        """Do nothing: nova's session renews its own token."""
+
+    def request(
+        self,
+        path: str,
+        method: str,
+        *,
+        microversion: str | None,
+        global_request_id: str,
+        json: Any = None,
+        **_others: Any,
+    ) -> Any:
+        """Send one request, and return its answer."""
+        send = getattr(self._client, method.lower())
+        body = () if method in ("GET", "DELETE") else (json,)
+        return send(
+            path,
+            *body,
+            version=microversion,
+            global_request_id=self.global_request_id or global_request_id,
+        )
+
+
+def build_transport(adapter: ReportClientAdapter) -> Transport:
+    """Return a transport that sends one request at a time, so that it starts no thread in nova's
+    process.
+    """
+    return Transport(
+        cast(Adapter, adapter),
+        timeouts=Timeouts(),
+        max_in_flight=1,
+        cancelled=threading.Event(),
+    )
+
+
+class MirroredReportClient:
+    """``client``, nova's report client, with the tree of each compute node kept in a mirror. Every
+    other call is nova's own.
+
+    Raises nova's exceptions.
+    """
+
+    def __init__(self, client: Any, endpoint: str, storage: PlacementStorage) -> None:
+        self._client = client
+        self._adapter = ReportClientAdapter(client, endpoint)
+        self._server = Server(build_transport(self._adapter), "http", storage)
+        self._nodes: dict[str, MirroredNode] = {}
+        self._names: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def _node(self, uuid: str) -> MirroredNode:
+        return self._nodes.setdefault(
+            uuid, MirroredNode(self._server, ProviderUuid(uuid), Freshness())
+        )
+
+    @contextmanager
+    def _request(self, context: Any) -> Iterator[None]:
+        """Send requests under the id of nova's request."""
+        self._adapter.global_request_id = context.global_id
+        try:
+            yield
+        finally:
+            self._adapter.global_request_id = None
+
+    # --- what the resource tracker asks -----------------------------------------------------------
+
+    def get_provider_subtree_and_ensure_root(
+        self, context: Any, rp_uuid: str, *, name: str, **_others: Any
+    ) -> ProviderTree:
+        """Return the node's tree for changes."""
+        self._names[name] = rp_uuid
+        with self._request(context):
+            try:
+                return self._node(rp_uuid).tree(name)
+            except GenerationConflict as error:
+                raise _update_conflict(rp_uuid, error) from error
+            except AgentError as error:
+                LOG.error("%s", error.message)
+                raise exception.ResourceProviderRetrievalFailed(uuid=rp_uuid) from error
+
+    def get_allocations_for_provider_tree(self, _context: Any, nodename: str) -> LazyAllocations:
+        """Return the allocations on the node's tree, read when they are looked at."""
+        return self._node(self._names[nodename]).allocations()
+
+    def get_allocations_for_resource_provider(self, context: Any, rp_uuid: str) -> Any:
+        """Return what the consumers hold of the node's root."""
+        with self._request(context):
+            try:
+                held = self._node(rp_uuid).holders()
+            except AgentError as error:
+                raise exception.ResourceProviderAllocationRetrievalFailed(
+                    rp_uuid=rp_uuid, error=error.message
+                ) from error
+        return report.ProviderAllocInfo(
+            allocations={
+                consumer: {"resources": dict(resources)} for consumer, resources in held.items()
+            }
+        )
+
+    def update_from_provider_tree(
+        self, context: Any, new_tree: ProviderTree, allocations: Any = None
+    ) -> None:
+        """Write what differs between the tree and Placement."""
+        (root,) = (root.uuid for root in new_tree.roots if root.uuid in self._nodes)
+        with self._request(context):
+            try:
+                flushed = self._node(root).write(new_tree, allocations)
+            except ReshapeConflict as error:
+                raise exception.PlacementReshapeConflict(error=error.message) from error
+            except GenerationConflict as error:
+                raise _update_conflict(root, error) from error
+            except ReshapeFailed as error:
+                raise exception.ReshapeFailed(error=error.message) from error
+            except AgentError as error:
+                LOG.error("%s", error.message)
+                if allocations is not None:
+                    raise exception.ReshapeFailed(error=error.message) from error
+                raise exception.ResourceProviderSyncFailed() from error
+        _raise_failure(root, flushed)
+
+    def invalidate_resource_provider(self, name_or_uuid: str, cacheonly: bool = False) -> None:
+        """Drop what is remembered of a node."""
+        node = self._nodes.get(self._names.get(name_or_uuid, name_or_uuid))
+        if node is not None:
+            node.forget()
+        self._client.invalidate_resource_provider(name_or_uuid, cacheonly=cacheonly)
+
+    def clear_provider_cache(self, init: bool = False) -> None:
+        """Drop what is remembered of all nodes."""
+        for node in self._nodes.values():
+            node.forget()
+        self._client.clear_provider_cache(init=init)
+
+
+def _update_conflict(uuid: str, error: AgentError) -> Any:
+    return exception.ResourceProviderUpdateConflict(uuid=uuid, generation=0, error=error.message)
+
+
+def _said(error: PlacementError) -> str:
+    """Return what Placement said, for nova's own message."""
+    return error.detail if isinstance(error, PlacementRefused) else error.message
+
+
+def _raise_failure(root: str, flushed: FlushResult) -> None:
+    """Raise nova's exception for what could not be written, if anything could not."""
+    if flushed.conflict is not None:
+        raise _update_conflict(root, flushed.conflict)
+    if flushed.outage is not None:
+        LOG.error("%s", flushed.outage.message)
+        raise exception.ResourceProviderSyncFailed() from flushed.outage
+    failed = [outcome for outcome in flushed.outcomes if outcome.status != "done"]
+    if not failed:
+        return
+    for error in flushed.errors:
+        LOG.error("%s", error.message)
+    if any(
+        isinstance(outcome.operation, SetInventory)
+        and outcome.operation.provider.uuid in flushed.held
+        for outcome in failed
+    ):
+        raise exception.InventoryInUse("; ".join(map(_said, flushed.errors)))
+    for outcome in failed:
+        if isinstance(outcome.operation, CreateProvider):
+            raise exception.ResourceProviderCreationFailed(name=outcome.operation.provider.name)
+    raise exception.ResourceProviderSyncFailed()

@@ -1,0 +1,201 @@
+"""The mirror and the writes of a compute node inside nova-compute, on a real Placement."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ReshapeConflict, ReshapeFailed
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import ProviderTree
+from agent.nova.node import LazyAllocations, MirroredNode
+from agent.placement.mirror import Freshness
+from agent.placement.server import Server
+from agent.placement.transport import Timeouts, Transport
+from agent.store.store import Store, open_store
+from tests.support.agent import new_uuid
+from tests.support.placement import PlacementServer
+
+ROOT = ProviderUuid("7b1c3f2e-4a5d-4c6b-8e9f-000000000001")
+HELD = {"VCPU": 1, "MEMORY_MB": 512}
+
+
+class Node:
+    """A compute node of nova-compute, over restarts of its process."""
+
+    def __init__(self, placement: PlacementServer, folder: Path) -> None:
+        self.placement, self.folder, self.other = placement, folder, placement.other
+        self.store: Store | None = None
+        self.start()
+
+    def start(self, **freshness: Any) -> None:
+        if self.store is not None:
+            self.store.close()
+        self.store = open_store(self.folder)
+        transport = Transport(
+            self.placement.adapter(),
+            timeouts=Timeouts(),
+            max_in_flight=1,
+            cancelled=threading.Event(),
+        )
+        server = Server(transport, "http", self.store)
+        self.mirrored = MirroredNode(server, ROOT, Freshness(**freshness))
+
+    def update(
+        self, shape: Callable[[ProviderTree], None], moved: Mapping[str, Any] | None = None
+    ) -> Any:
+        """One update as the resource tracker makes it."""
+        tree = self.mirrored.tree("compute-1")
+        shape(tree)
+        return self.mirrored.write(tree, moved)
+
+    def requests(self, work: Callable[[], object]) -> list[str]:
+        """The methods and paths of the requests that ``work`` sends."""
+        self.placement.clear()
+        work()
+        return [f"{one.method} {one.path.partition('?')[0]}" for one in self.placement.requests]
+
+
+@pytest.fixture
+def node(placement: PlacementServer, tmp_path: Path) -> Node:
+    return Node(placement, tmp_path / "mirror")
+
+
+def flat(tree: ProviderTree) -> None:
+    tree.update_inventory("compute-1", {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}})
+    tree.update_traits("compute-1", ["COMPUTE_NODE"])
+
+
+def cell(tree: ProviderTree) -> None:
+    if not tree.exists("cell"):
+        tree.new_child("cell", ROOT)
+    tree.update_inventory("cell", {"VCPU": {"total": 8}})
+    tree.update_inventory("compute-1", {"MEMORY_MB": {"total": 4096}})
+
+
+def test_an_update_in_which_nothing_changed_is_one_request_also_after_a_restart(
+    node: Node,
+) -> None:
+    node.update(flat)
+    assert node.other.inventory(ROOT)["VCPU"]["total"] == 8
+    assert node.other.traits(ROOT) == {"COMPUTE_NODE"}
+    structure = ["GET /resource_providers"]
+    assert node.requests(lambda: node.update(flat)) == structure
+    node.start()
+    assert node.requests(lambda: node.update(flat)) == structure
+
+
+def test_what_nova_asks_first_is_answered_by_the_same_request(node: Node) -> None:
+    node.update(flat)
+    consumer = new_uuid()
+    node.other.claim({ROOT: HELD}, consumer)
+
+    def period() -> None:
+        assert node.mirrored.holders() == {consumer: HELD}
+        node.update(flat)
+
+    node.requests(period)
+    assert node.requests(period) == ["GET /resource_providers"]
+
+
+def test_what_others_write_is_kept_unless_nova_writes_it(node: Node) -> None:
+    node.update(flat)
+    child, aggregate = node.other.create_provider("another service's", parent=ROOT), new_uuid()
+    node.other.set_aggregates(ROOT, {aggregate})
+    node.update(flat)
+    assert node.other.aggregates(ROOT) == {aggregate}
+    assert child in node.placement.dump()["providers"]
+
+
+def test_a_reshape_moves_allocations_and_may_change_amounts(node: Node) -> None:
+    node.update(flat)
+    consumer = new_uuid()
+    node.other.claim({ROOT: HELD}, consumer)
+    tree = node.mirrored.tree("compute-1")
+    allocations = node.mirrored.allocations()
+    cell(tree)
+    moved = tree.data("cell").uuid
+    allocations[consumer]["allocations"] = {
+        ROOT: {"resources": {"MEMORY_MB": 512}},
+        moved: {"resources": {"VCPU": 2}},
+    }
+    node.mirrored.write(tree, allocations)
+    held = node.other.allocations(consumer)["allocations"]
+    assert {uuid: one["resources"] for uuid, one in held.items()} == {
+        ROOT: {"MEMORY_MB": 512},
+        moved: {"VCPU": 2},
+    }
+    assert node.requests(lambda: node.update(cell)) == ["GET /resource_providers"]
+
+
+def test_a_reshape_of_allocations_that_changed_meanwhile_is_made_again_from_fresh_ones(
+    node: Node,
+) -> None:
+    node.update(flat)
+    consumer = new_uuid()
+    node.other.claim({ROOT: HELD}, consumer)
+
+    def attempt(before_write: Callable[[], object]) -> None:
+        tree = node.mirrored.tree("compute-1")
+        allocations = node.mirrored.allocations()
+        assert set(allocations) == {consumer}
+        before_write()
+        cell(tree)
+        allocations[consumer]["allocations"] = {
+            ROOT: {"resources": {"MEMORY_MB": 512}},
+            tree.data("cell").uuid: {"resources": {"VCPU": 1}},
+        }
+        node.mirrored.write(tree, allocations)
+
+    with pytest.raises(ReshapeConflict):
+        attempt(lambda: node.other.claim({ROOT: {"VCPU": 1}}, new_uuid()))
+    assert node.other.allocations(consumer)["allocations"][ROOT]["resources"] == HELD
+
+
+def test_a_reshape_that_drops_what_a_consumer_has_is_refused_before_anything_is_written(
+    node: Node,
+) -> None:
+    node.update(flat)
+    node.other.claim({ROOT: HELD}, new_uuid())
+    before = node.placement.dump()
+    with pytest.raises(ReshapeFailed, match="dropped"):
+        node.update(cell, LazyAllocations(dict))
+    assert node.placement.dump() == before
+
+
+def test_a_consumer_that_released_its_allocation_and_has_one_again_is_read_again(
+    node: Node,
+) -> None:
+    def two(tree: ProviderTree) -> None:
+        flat(tree)
+        if not tree.exists("card"):
+            tree.new_child("card", ROOT)
+        tree.update_inventory("card", {"VGPU": {"total": 1}})
+
+    node.start(consumers=1e-9)
+    node.update(two)
+    card, consumer = node.mirrored.tree("compute-1").data("card").uuid, new_uuid()
+    node.other.claim({ROOT: HELD, card: {"VGPU": 1}}, consumer)
+    node.mirrored.tree("compute-1")
+    assert card in node.mirrored.allocations()[consumer]["allocations"]
+    node.other.release(consumer)
+    node.other.claim({ROOT: HELD}, consumer)
+    node.mirrored.tree("compute-1")
+    assert node.mirrored.allocations()[consumer]["allocations"].keys() == {ROOT}
+
+
+def test_two_writers_meet_a_conflict_and_the_next_attempt_is_from_what_is_there(
+    node: Node,
+) -> None:
+    node.update(flat)
+    tree = node.mirrored.tree("compute-1")
+    node.other.set_traits(ROOT, {"COMPUTE_NODE", "HW_CPU_X86_AVX"})
+    tree.update_inventory("compute-1", {"VCPU": {"total": 16}})
+    assert node.mirrored.write(tree, None).conflict is not None
+    tree = node.mirrored.tree("compute-1")
+    tree.update_inventory("compute-1", {"VCPU": {"total": 16}})
+    assert node.mirrored.write(tree, None).conflict is None
+    assert node.other.inventory(ROOT)["VCPU"]["total"] == 16
+    assert "HW_CPU_X86_AVX" in node.other.traits(ROOT)

@@ -1,0 +1,1 @@
+"""nova's own functional tests, with the engine in place of nova's report to Placement."""

@@ -110,10 +110,6 @@ class MirroredNode:
         held = self._held_of(client, tree.provider(self.uuid))
         return {consumer: holding.resources for consumer, holding in held.consumers.items()}
 
-    def allocations(self) -> LazyAllocations:
-        """Return the allocations on the tree, to be read when they are looked at."""
-        return LazyAllocations(self._read_allocations)
-
     def _held_of(self, client: PlacementClient, provider: Provider) -> _Held:
         """Return what each consumer holds of a provider, read again if the provider moved or if
         the last read is too old: who releases what he holds does not move it.
@@ -129,7 +125,7 @@ class MirroredNode:
             known = self._held[provider.uuid] = _Held(provider.generation, now, found)
         return known
 
-    def _read_allocations(self) -> Mapping[ConsumerUuid, Allocation]:
+    def allocations(self) -> Mapping[ConsumerUuid, Allocation]:
         """Return the whole allocations of the consumers of the tree; those are read that were
         written since they were read.
         """

@@ -4,7 +4,7 @@ answered from the agent's mirror.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -20,7 +20,8 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.names import ProviderUuid
+from agent.model.allocation import Allocation
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import CreateProvider, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
@@ -136,19 +137,20 @@ class MirroredReportClient:
                 LOG.error("%s", error.message)
                 raise exception.ResourceProviderRetrievalFailed(uuid=rp_uuid) from error
 
-    def get_allocations_for_provider_tree(self, _context: Any, nodename: str) -> LazyAllocations:
+    def get_allocations_for_provider_tree(self, context: Any, nodename: str) -> LazyAllocations:
         """Return the allocations on the node's tree, read when they are looked at."""
-        return self._node(self._names[nodename]).allocations()
+        uuid = self._names[nodename]
+
+        def read() -> Mapping[ConsumerUuid, Allocation]:
+            with self._request(context), _reading_allocations(uuid):
+                return self._node(uuid).allocations()
+
+        return LazyAllocations(read)
 
     def get_allocations_for_resource_provider(self, context: Any, rp_uuid: str) -> Any:
         """Return what the consumers hold of the node's root."""
-        with self._request(context):
-            try:
-                held = self._node(rp_uuid).holders()
-            except AgentError as error:
-                raise exception.ResourceProviderAllocationRetrievalFailed(
-                    rp_uuid=rp_uuid, error=error.message
-                ) from error
+        with self._request(context), _reading_allocations(rp_uuid):
+            held = self._node(rp_uuid).holders()
         return report.ProviderAllocInfo(
             allocations={
                 consumer: {"resources": dict(resources)} for consumer, resources in held.items()
@@ -188,6 +190,17 @@ class MirroredReportClient:
         for node in self._nodes.values():
             node.forget()
         self._client.clear_provider_cache(init=init)
+
+
+@contextmanager
+def _reading_allocations(uuid: str) -> Iterator[None]:
+    """Raise nova's exception for allocations that cannot be read."""
+    try:
+        yield
+    except AgentError as error:
+        raise exception.ResourceProviderAllocationRetrievalFailed(
+            rp_uuid=uuid, error=error.message
+        ) from error
 
 
 def _update_conflict(uuid: str, error: AgentError) -> Any:

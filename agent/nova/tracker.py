@@ -11,6 +11,7 @@ from nova.scheduler.client import report
 from agent.errors import AgentError
 from agent.nova.report_client import MirroredReportClient
 from agent.placement.server import NoStorage, PlacementStorage
+from agent.store.lock import RunLock
 from agent.store.store import open_store
 
 CONF = conf.CONF
@@ -36,6 +37,8 @@ class ResourceTracker(resource_tracker.ResourceTracker):  # type: ignore[misc]
         """
         folder = Path(CONF.state_path) / FOLDER / host
         try:
+            # Held until the process ends: two processes must not write one mirror.
+            RunLock(folder).acquire()
             return open_store(folder)
         except (AgentError, OSError) as error:
             LOG.warning("the mirror of Placement is kept in memory only: %s", error)

@@ -114,7 +114,7 @@ def test_a_reshape_moves_allocations_and_may_change_amounts(node: Node) -> None:
     consumer = new_uuid()
     node.other.claim({ROOT: HELD}, consumer)
     tree = node.mirrored.tree("compute-1")
-    allocations = node.mirrored.allocations()
+    allocations = LazyAllocations(node.mirrored.allocations)
     cell(tree)
     moved = tree.data("cell").uuid
     allocations[consumer]["allocations"] = {
@@ -139,7 +139,7 @@ def test_a_reshape_of_allocations_that_changed_meanwhile_is_made_again_from_fres
 
     def attempt(before_write: Callable[[], object]) -> None:
         tree = node.mirrored.tree("compute-1")
-        allocations = node.mirrored.allocations()
+        allocations = LazyAllocations(node.mirrored.allocations)
         assert set(allocations) == {consumer}
         before_write()
         cell(tree)
@@ -179,11 +179,11 @@ def test_a_consumer_that_released_its_allocation_and_has_one_again_is_read_again
     card, consumer = node.mirrored.tree("compute-1").data("card").uuid, new_uuid()
     node.other.claim({ROOT: HELD, card: {"VGPU": 1}}, consumer)
     node.mirrored.tree("compute-1")
-    assert card in node.mirrored.allocations()[consumer]["allocations"]
+    assert card in node.mirrored.allocations()[consumer].resources
     node.other.release(consumer)
     node.other.claim({ROOT: HELD}, consumer)
     node.mirrored.tree("compute-1")
-    assert node.mirrored.allocations()[consumer]["allocations"].keys() == {ROOT}
+    assert node.mirrored.allocations()[consumer].resources.keys() == {ROOT}
 
 
 def test_two_writers_meet_a_conflict_and_the_next_attempt_is_from_what_is_there(

@@ -9,7 +9,7 @@ from agent.audit.allocations import JudgedAllocations
 from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.devices import log_corrected
 from agent.audit.plan_step import PlannedAudit
-from agent.audit.run import AuditRun, overcommitted
+from agent.audit.run import AuditRun, shrunk_below_usage
 from agent.errors import (
     AgentError,
     GenerationConflict,
@@ -203,7 +203,7 @@ class Attempts:
                     # An exclusive node is reserved while it has a consumer, so its usage exceeds
                     # its capacity.
                     held = self._state.journal.held
-                    run.drift += overcommitted(run.client, flushed, held)
+                    run.drift += shrunk_below_usage(run.client, flushed, held)
         except GenerationConflict as conflict:
             return self._try_again(run, conflict)
         except RecordConflict as conflict:

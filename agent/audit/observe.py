@@ -34,9 +34,9 @@ from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.merge import ADOPT, Usages, foreign_share
-from agent.placement.names import added_names, learn_traits
 from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
+from agent.placement.server import added_names, learn_traits
 from agent.placement.tombstones import without_reappeared
 from agent.provider_config.applying import Key
 from agent.tracker.domains import guest_places

@@ -40,7 +40,7 @@ from agent.tree.allocation_repair import AllocationRepair
 LOG = logging.getLogger(__name__)
 
 
-def overcommitted(
+def shrunk_below_usage(
     client: PlacementClient, flushed: FlushResult, held: Container[ProviderUuid]
 ) -> list[Drift]:
     """Return drift for every resource class whose inventory was lowered below its usage.

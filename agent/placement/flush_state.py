@@ -32,7 +32,7 @@ from agent.model.provider import Provider
 from agent.model.report import Outcome
 from agent.placement import codes
 from agent.placement.consumers import follow
-from agent.placement.names import forget_names, with_names
+from agent.placement.server import forget_names, with_names
 
 LOG = logging.getLogger(__name__)
 

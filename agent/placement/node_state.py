@@ -33,9 +33,8 @@ from agent.placement.consumers import (
 from agent.placement.flush import FlushResult
 from agent.placement.merge_inputs import Usages, Use
 from agent.placement.mirror import Freshness, log_losses, refresh_view
-from agent.placement.names import with_names
 from agent.placement.plan import Plan
-from agent.placement.server import Server
+from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, new_marks, next_tombstones, reclaim
 
 LOG = logging.getLogger(__name__)

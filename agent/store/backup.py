@@ -11,8 +11,7 @@ from pathlib import Path
 
 from agent.errors import StoreError
 from agent.model.names import printable
-from agent.store.engines import Location, in_file
-from agent.store.failure import damaged_store, translate_errors
+from agent.store.engines import Location, damaged_store, in_file, translate_errors
 from agent.store.leftovers import ALL, beside, new_mark, set_aside_orphans, unused_name
 from agent.store.lock import present, sync_file, sync_folder
 from agent.store.snapshot import snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agent.errors import IdentityError
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
-from agent.store.failure import folder_unusable
+from agent.store.engines import folder_unusable
 from agent.store.lock import prepare, write_new
 from agent.store.store import Store
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from agent.errors import StoreError, StoreLocked
 from agent.model.names import printable
-from agent.store.failure import folder_unusable
+from agent.store.engines import folder_unusable
 
 
 def prepare(folder: Path) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, insert, inspect, text
 
 from agent.errors import StoreError
-from agent.store.engines import BUSY_SECONDS, Location, writer
-from agent.store.failure import damaged_store
+from agent.store.engines import BUSY_SECONDS, Location, damaged_store, writer
 from agent.store.metadata import METADATA
 from agent.store.schema import APPLICATION_ID, VERSION, VERSION_TABLE, VERSIONS
 

@@ -15,8 +15,7 @@ from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
 from agent.store import record_queries as queries
-from agent.store.engines import Location
-from agent.store.failure import damaged_record
+from agent.store.engines import Location, damaged_record
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 from agent.store.versioned import Record, RecordBatch, VersionedTable

@@ -17,8 +17,7 @@ from agent.errors import StoreError
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.store import engines, journal_rows, leftovers, lock, mirror_rows
-from agent.store.engines import Location, locate
-from agent.store.failure import damaged_store, translate_errors
+from agent.store.engines import Location, damaged_store, locate, translate_errors
 from agent.store.migration import check_sound, upgrade, version
 from agent.store.open_file import OpenFile
 from agent.store.rows import insert_once

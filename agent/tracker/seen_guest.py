@@ -18,8 +18,7 @@ from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests
-from agent.numa.host_policy import HostPolicy
-from agent.numa.present_guests import check_present_guests
+from agent.numa.host_policy import HostPolicy, check_present_guests
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState

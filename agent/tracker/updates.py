@@ -8,7 +8,7 @@ from agent.model.claim import Migration
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
-from agent.numa.present_guests import RebuildRefused, check_rebuild
+from agent.numa.host_policy import RebuildRefused, check_rebuild
 from agent.tracker.errors import (
     GuestsUnknown,
     InstanceElsewhere,

@@ -16,7 +16,7 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.numa.present_guests import check_present_guests
+from agent.numa.host_policy import check_present_guests
 from agent.pci.alias import Aliases
 from agent.tracker.claim_usage import overcommitted, with_counting_providers
 from agent.tracker.domains import unrecorded_guests

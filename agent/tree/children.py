@@ -16,8 +16,8 @@ from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import cell_or_root, is_cell_name
-from agent.tree.mdev_policy import EncryptionPolicy, MdevPolicy
 from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record
+from agent.tree.policy import EncryptionPolicy, MdevPolicy
 
 
 def put_mdevs(trees: NodeTrees, facts: HostFacts, policy: MdevPolicy) -> None:

@@ -26,8 +26,7 @@ from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.requests import InstanceClaim, MoveClaim
 from agent.tracker.updates import InstanceUpdate
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, parent
 from tests.support.other_client import PROJECT, USER

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 from falcon import Request, Response
 
-from agent.api.documents.node import node_guests, node_without_guests
-from agent.api.documents.records import JsonObject, instance_document
+from agent.api.documents.node import JsonObject, instance_document, node_guests, node_without_guests
 from agent.api.metrics import TimedTracker
 from agent.api.service import Service
 from agent.errors import AgentError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import falcon
 from falcon import Request, Response
 
-from agent.api.documents.records import JsonObject, instance_document
+from agent.api.documents.node import JsonObject, instance_document
 from agent.api.documents.requests import instance_claim, instance_update, move_claim
 from agent.api.metrics import TimedTracker, TrackerOperation
 from agent.api.service import Service

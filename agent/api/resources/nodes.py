@@ -6,8 +6,7 @@ from typing import Any
 
 from falcon import Request, Response
 
-from agent.api.documents.node import node_records
-from agent.api.documents.records import JsonObject
+from agent.api.documents.node import JsonObject, node_records
 from agent.api.metrics import TimedTracker
 from agent.api.service import Service
 from agent.model.names import ProviderUuid

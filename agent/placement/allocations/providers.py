@@ -47,7 +47,7 @@ def existing_allocation(client: PlacementClient, consumer: ConsumerUuid) -> Allo
     return held
 
 
-class TreeConsumers(NamedTuple):
+class ConsumersOfTree(NamedTuple):
     """The providers at and below a root, and every consumer of one of them."""
 
     providers: Sequence[Row]
@@ -56,14 +56,14 @@ class TreeConsumers(NamedTuple):
     """With all allocations of the consumer, also on other trees."""
 
 
-def of_tree(client: PlacementClient, root: str) -> TreeConsumers:
+def of_tree(client: PlacementClient, root: str) -> ConsumersOfTree:
     """Return the tree at and below ``root`` with its consumers.
 
     :raises BadRequest: ``root`` is not a uuid.
     """
     top = provider_uuid(root)
     rows = below(client.tree(top), top)
-    return TreeConsumers(rows, holders(client, [row.uuid for row in rows]))
+    return ConsumersOfTree(rows, holders(client, [row.uuid for row in rows]))
 
 
 def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:

@@ -27,12 +27,15 @@ from agent.tree.reshape.allocation_editor import (
     reshape_failed,
 )
 from agent.tree.reshape.between import (
+    ClassMove,
+    ClassMoves,
     becomes_dedicated,
     becomes_shared,
+    class_moves,
+    counted_by_cells,
     move_between_root_and_children,
     swap_cpu_classes,
 )
-from agent.tree.reshape.class_moves import ClassMove, ClassMoves, class_moves, counted_by_cells
 
 
 def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:

@@ -12,8 +12,7 @@ import pytest
 from agent.api.record_views import RecordViews
 from agent.model.facts import HostFacts
 from agent.model.host_units import MdevParent
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.local_api import ApiHere, api_here
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, T2, host_of, parent

@@ -17,8 +17,7 @@ from agent.model.facts import HostFacts
 from agent.model.topology import Cell
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, MdevType, Policy
 from drivers.host import HostDriver
 from drivers.libvirt import LibvirtDriver
 from tests.support.agent import AgentUnderTest

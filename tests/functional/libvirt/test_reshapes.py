@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from agent.numa.host_policy import HostPolicy
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, MdevType, Policy
 from drivers.libvirt.driver import LibvirtDriver
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import IDENTITY, Operator, guest_uuid, node_of, started

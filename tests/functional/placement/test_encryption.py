@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.tree.mdev_policy import EncryptionPolicy
-from agent.tree.policy import Policy
+from agent.tree.policy import EncryptionPolicy, Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest
 from tests.support.mdev_host import counted, host_of, names

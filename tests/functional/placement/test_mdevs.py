@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest
 from tests.support.mdev_host import (

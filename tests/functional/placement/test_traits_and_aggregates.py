@@ -8,7 +8,7 @@ import pytest
 
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement import names
+from agent.placement import server
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults
@@ -239,7 +239,7 @@ def test_a_standard_trait_that_the_server_does_not_know_is_left_out_for_an_hour(
     placement.clear()
     assert node_a.cycle().state == "in-sync"
     assert seen(placement) == ["GET in_tree=R -> 200"]
-    monkeypatch.setattr(names, "ASK_AGAIN", -1.0)
+    monkeypatch.setattr(server, "ASK_FOR_TRAIT_AGAIN", -1.0)
     placement.clear()
     node_a.cycle()
     assert seen(placement) == ["GET in_tree=R -> 200", "GET traits?name=in:HW_NEW -> 200"]
@@ -254,7 +254,7 @@ def test_a_trait_that_the_server_confirmed_and_then_refuses_is_left_out_and_all_
     """A downgraded server: what its predecessor knew, it does not. Only the refusal tells."""
     confirmed = node_a.fleet.context.server.capabilities
     assert confirmed is not None
-    node_a.fleet.context.server.learn(names.with_names(confirmed, traits=["HW_NEW"]))
+    node_a.fleet.context.server.learn(server.with_names(confirmed, traits=["HW_NEW"]))
     node_a.driver.script = shaped(INVENTORY, traits={NAME: ["HW_NEW", "CUSTOM_A"]})
     report = node_a.cycle()
     assert (report.state, report.attempts) == ("changed", 2)

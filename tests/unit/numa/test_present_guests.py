@@ -6,8 +6,7 @@ import pytest
 
 from agent.errors import ConfigErrors
 from agent.model.guest import GuestCell, PlacedCell
-from agent.numa.host_policy import HostPolicy
-from agent.numa.present_guests import check_present_guests
+from agent.numa.host_policy import HostPolicy, check_present_guests
 from tests.unit.numa.cells import NOTHING, cpus
 
 SHARED = PlacedCell(GuestCell(cpus(0, 2), NOTHING, 1024), 0)

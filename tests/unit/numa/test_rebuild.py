@@ -7,7 +7,7 @@ import pytest
 from agent.model.guest import PlacedCell
 from agent.numa.fit import fit
 from agent.numa.host_cells import count_guests
-from agent.numa.present_guests import RebuildRefused, check_rebuild
+from agent.numa.host_policy import RebuildRefused, check_rebuild
 from tests.unit.numa.cells import dedicated, h2, h2s, ht1, pages, shared
 
 

@@ -6,7 +6,13 @@ import dataclasses
 import logging
 
 from agent.model.provider_tree import ProviderTree
-from agent.placement.names import ASK_AGAIN, added_names, forget_names, learn_traits, with_names
+from agent.placement.server import (
+    ASK_FOR_TRAIT_AGAIN,
+    added_names,
+    forget_names,
+    learn_traits,
+    with_names,
+)
 from tests.unit.placement.nodes import KNOWLEDGE, N0, ROOT, total, tree_in_placement
 
 AVX, FUTURE = "HW_CPU_X86_AVX", "HW_OF_THE_FUTURE"
@@ -27,7 +33,9 @@ def test_known_custom_and_unknown_traits(caplog):
     server = Server(AVX, "CUSTOM_A")
     learned = learn_traits(server, KNOWLEDGE, [AVX, "CUSTOM_A", "CUSTOM_NEW", FUTURE], 1000.0)
     assert learned == dataclasses.replace(
-        KNOWLEDGE, traits=frozenset({AVX, "CUSTOM_A"}), unknown_traits={FUTURE: 1000.0 + ASK_AGAIN}
+        KNOWLEDGE,
+        traits=frozenset({AVX, "CUSTOM_A"}),
+        unknown_traits={FUTURE: 1000.0 + ASK_FOR_TRAIT_AGAIN},
     )
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
         (logging.WARNING, f"this Placement does not know the trait {FUTURE}; it is left out")
@@ -37,14 +45,14 @@ def test_known_custom_and_unknown_traits(caplog):
 def test_what_was_asked_for_is_not_asked_again():
     server = Server(AVX)
     learned = learn_traits(server, KNOWLEDGE, [AVX, FUTURE], 1000.0)
-    assert learn_traits(server, learned, [FUTURE, AVX], 1000.0 + ASK_AGAIN - 1) is learned
+    assert learn_traits(server, learned, [FUTURE, AVX], 1000.0 + ASK_FOR_TRAIT_AGAIN - 1) is learned
     assert learn_traits(server, learned, [], 99999.0) is learned
     assert server.asked == [[AVX, FUTURE]]
 
 
 def test_an_unknown_trait_is_asked_for_again_after_an_hour():
     learned = learn_traits(Server(), KNOWLEDGE, [FUTURE], 1000.0)
-    later = learn_traits(Server(FUTURE), learned, [FUTURE], 1000.0 + ASK_AGAIN)
+    later = learn_traits(Server(FUTURE), learned, [FUTURE], 1000.0 + ASK_FOR_TRAIT_AGAIN)
     assert (later.traits, later.unknown_traits) == (frozenset({FUTURE}), {})
 
 

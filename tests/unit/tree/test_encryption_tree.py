@@ -4,7 +4,7 @@ import pytest
 
 from agent.model.host_units import EncryptionFacts
 from agent.tree.children import offered
-from agent.tree.mdev_policy import EncryptionPolicy
+from agent.tree.policy import EncryptionPolicy
 
 
 @pytest.mark.parametrize(

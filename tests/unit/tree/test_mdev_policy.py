@@ -5,7 +5,7 @@ from oslo_config import cfg
 
 from agent.conf import devices, options
 from agent.errors import ConfigErrors
-from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import MdevPolicy, MdevType
 
 GPU, OTHER = "0000:06:00.0", "0000:07:00.0"
 

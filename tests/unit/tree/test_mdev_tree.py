@@ -2,8 +2,8 @@
 
 from agent.model.host_units import Mdev, MdevParent
 from agent.tree.children import put_mdevs
-from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.tree.node_trees import NodeTrees
+from agent.tree.policy import MdevPolicy, MdevType
 from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 T = MdevPolicy((MdevType("T"),))

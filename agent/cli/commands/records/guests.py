@@ -11,8 +11,7 @@ from oslo_config import cfg
 from rich.text import Text
 
 from agent.api.client import ApiClient
-from agent.api.documents.node import node_guests, node_without_guests
-from agent.api.documents.records import JsonObject, instance_document
+from agent.api.documents.node import JsonObject, instance_document, node_guests, node_without_guests
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, open_tracker_services, start_driver
 from agent.cli.command import Options

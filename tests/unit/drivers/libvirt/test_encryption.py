@@ -4,7 +4,7 @@ import pytest
 
 from agent.model.host_units import EncryptionFacts
 from agent.tree.children import offered
-from agent.tree.mdev_policy import EncryptionPolicy
+from agent.tree.policy import EncryptionPolicy
 from drivers.libvirt.domain_capabilities import Emulator, Sev, read_encryption
 from drivers.libvirt.raw_capabilities import KernelAnswer
 

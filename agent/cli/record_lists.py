@@ -4,24 +4,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oslo_config import cfg
 from rich.text import Text
 
 from agent.api.client import ApiClient
-from agent.api.record_views import RecordViews
 from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
 from agent.cli.output import write, write_document
-from agent.conf.default import host_name
 from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
 from agent.render.look import Look, look_of, to_string
 from agent.render.text import error_lines
-from agent.store.records import Records
-from agent.store.store import Store, open_read_only
+
+if TYPE_CHECKING:
+    from agent.store.store import Store
 
 Document = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -43,7 +41,7 @@ def ask_daemon_or_store(
     conf: cfg.ConfigOpts,
     options: Options,
     daemon: Callable[[ApiClient], Answer],
-    store: Callable[[Store], Answer],
+    store: Callable[["Store"], Answer],
 ) -> tuple[Answer, bool]:
     """Return what ``daemon`` gets from the daemon, or, if none runs or with ``--offline``, what
     ``store`` reads from the store; and whether it was the store.
@@ -54,13 +52,10 @@ def ask_daemon_or_store(
     found = None if options.offline else from_daemon(conf, daemon)
     if found is not None:
         return found, False
-    with open_read_only(Path(conf.store.path), conf.store.connection) as opened:
+    from agent.cli.stored import open_stored
+
+    with open_stored(conf) as opened:
         return store(opened), True
-
-
-def record_views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
-    """Return the views of this host's records."""
-    return RecordViews(Records(store), host_name(conf))
 
 
 def read_list(
@@ -71,11 +66,17 @@ def read_list(
     :raises AgentError: as :func:`ask_daemon_or_store`.
     """
     collect = partial(_read_pages, query)
+
+    def of_store(store: "Store") -> list[Document]:
+        from agent.cli.stored import record_views
+
+        return collect(getattr(record_views(conf, store), name))
+
     pages, offline = ask_daemon_or_store(
         conf,
         options,
         lambda client: collect(partial(client.page, f"/v1/{name}")),
-        lambda store: collect(getattr(record_views(conf, store), name)),
+        of_store,
     )
     return RecordList(
         "store" if offline else "daemon",

@@ -4,8 +4,7 @@ daemon, what the store has.
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oslo_config import cfg
@@ -19,7 +18,6 @@ from agent.model.names import printable
 from agent.model.report import CHANGED, DONE, FAILED
 from agent.render.look import look_of
 from agent.render.status import render_drift, render_status
-from agent.store.store import Store, open_read_only
 
 RELOAD_SCHEMA = "compute-node-agent/reload/1"
 
@@ -86,17 +84,6 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[s
 
 
 STATUS_SCHEMA = "compute-node-agent/status/1"
-# The keys of a node that only a daemon knows.
-_UNKNOWN = (
-    "driver",
-    "state",
-    "audited_at",
-    "last_good_audit_at",
-    "usage",
-    "drift",
-    "drift_kinds",
-    "drift_warnings",
-)
 
 
 def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -108,8 +95,10 @@ def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     found = None if options.offline else from_daemon(conf, _of_daemon)
     if found is None:
-        with open_read_only(Path(conf.store.path), conf.store.connection) as store:
-            found = {"daemon": None, "nodes": list(_of_store(store))}
+        from agent.cli.stored import nodes, open_stored
+
+        with open_stored(conf) as store:
+            found = {"daemon": None, "nodes": list(nodes(store))}
     code = _code(found) if options.detailed_exitcode else DONE
     if options.as_document:
         write_document({"schema": STATUS_SCHEMA, **found, "errors": [], "exit_code": code}, options)
@@ -150,18 +139,3 @@ def _of_daemon(client: ApiClient) -> dict[str, Any]:
         "daemon": {"ready": ready, "status": status, "reasons": reasons},
         "nodes": list(client.nodes()),
     }
-
-
-def _of_store(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the nodes as the last run left them. Their present state is unknown."""
-    for endpoint, root in store.views():
-        view = store.view(endpoint, root)
-        if view is not None and view.tree.exists(root):
-            unknown: dict[str, Any] = dict.fromkeys(_UNKNOWN)
-            yield {
-                "name": view.tree.name_of(root),
-                "uuid": root,
-                **unknown,
-                "providers": len(view.tree.get_provider_uuids(root)),
-                "errors": [],
-            }

@@ -1,8 +1,7 @@
 """``agent tree``: shows the provider trees as the daemon, or without one the store, has them."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from oslo_config import cfg
@@ -18,7 +17,6 @@ from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of
 from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
-from agent.store.store import Store, open_read_only
 
 
 def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -31,8 +29,10 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     # A daemon that has not audited any node yet knows no more than the store.
     found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
     if not found:
-        with open_read_only(Path(conf.store.path), conf.store.connection) as store:
-            found, place = list(stored_trees(store)), f"store {store}"
+        from agent.cli.stored import open_stored, trees
+
+        with open_stored(conf) as store:
+            found, place = list(trees(store)), f"store {store}"
     # Neither daemon nor store has an order that is the same in every run.
     found = sorted(found, key=lambda tree: (tree.name, tree.endpoint))
     chosen, unmatched = choose_nodes(found, options.nodes, lambda tree: (tree.uuid, tree.name))
@@ -90,17 +90,3 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
     return StoredTree(
         document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used
     )
-
-
-def stored_trees(store: Store) -> Iterator[StoredTree]:
-    """Yield the trees as they were last seen in Placement. Usages are not stored."""
-    for endpoint, root in store.views():
-        view = store.view(endpoint, root)
-        if view is not None and view.tree.exists(root):
-            yield StoredTree(
-                view.tree.name_of(root),
-                root,
-                endpoint,
-                view.tree,
-                frozenset(store.journal(root).providers),
-            )

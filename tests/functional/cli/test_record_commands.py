@@ -4,6 +4,8 @@ the store.
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +101,33 @@ def site(tmp_path, placement, _api):
 @pytest.fixture
 def timed_tracker(tmp_path, site):
     return Desk(tmp_path / "cli", site, with_devices(site.world.pmem("HA")))
+
+
+# --- what a command loads -------------------------------------------------------------------------
+
+ASKS_THE_DAEMON = (
+    ("status",),
+    ("drift",),
+    ("claims",),
+    ("migrations",),
+    ("resources",),
+)
+
+
+@pytest.mark.parametrize("words", ASKS_THE_DAEMON, ids=" ".join)
+def test_a_command_that_the_daemon_answers_loads_no_database(timed_tracker, words):
+    script = (
+        "import sys; from agent.cli.main import run; code = run(sys.argv[1:]); "
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    config = ["--config-file", str(timed_tracker.command.config_file), "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *config, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert {"sqlalchemy", "agent.store.store", "agent.audit.node_audit"}.isdisjoint(
+        done.stderr.split()
+    )
 
 
 # --- claims ---------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """``agent claim``, ``claims``, ``migrate`` and ``migrations``: claims, moves and migrations."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from oslo_config import cfg
 
@@ -11,7 +12,6 @@ from agent.cli.daemon_client import client, request_in
 from agent.cli.record_lists import (
     ask_daemon_or_store,
     read_list,
-    record_views,
     show_list,
     show_record,
 )
@@ -19,6 +19,9 @@ from agent.errors import ConfigError
 from agent.model.claim import ENDED
 from agent.model.names import printable
 from agent.render.records import claim_lines, migration_lines, move_lines
+
+if TYPE_CHECKING:
+    from agent.store.store import Store
 
 
 def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -103,10 +106,11 @@ def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError, ApiUnreachable: neither daemon nor store can be read.
     """
     claim = options.arguments["claim"]
-    found, _ = ask_daemon_or_store(
-        conf,
-        options,
-        lambda agent: agent.claim(claim),
-        lambda store: record_views(conf, store).claim(claim),
-    )
+
+    def of_store(store: "Store") -> Mapping[str, Any]:
+        from agent.cli.stored import record_views
+
+        return record_views(conf, store).claim(claim)
+
+    found, _ = ask_daemon_or_store(conf, options, lambda agent: agent.claim(claim), of_store)
     return show_record(options, "claim", found, claim_lines)

@@ -1,29 +1,20 @@
 """``agent resources``: shows what the nodes have, and what of it is claimed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
-from agent.api.documents.node import node_records
 from agent.cli.command import Options
-from agent.cli.commands.tree import stored_trees
 from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
-from agent.conf.default import host_name
 from agent.errors import StoreError
-from agent.model.instance import NOTHING, Amounts
 from agent.model.inventory import capacity
 from agent.model.names import choose_nodes
-from agent.model.node_records import NodeRecords
-from agent.render.json_report import tree_rows
 from agent.render.resources import resource_lines, resource_table
-from agent.store.records import Records
-from agent.store.store import Store
-from agent.tracker.node_record import HostCapacity
-from agent.tracker.node_state import NodeState
-from agent.tree.policy import Policy
+
+if TYPE_CHECKING:
+    from agent.store.store import Store
 
 Document = Mapping[str, Any]
 
@@ -49,6 +40,12 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
+def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Iterator[Document]:
+    from agent.cli.stored import resources
+
+    return resources(conf, store)
+
+
 def _select(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
     chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
     if unmatched:
@@ -63,7 +60,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
     # Details are read for the chosen nodes only, because there may be thousands.
     for summary in _select(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
-        placement = list(_offered_inventories(client.tree(node["uuid"])["tree"], node["records"]))
+        placement = list(offered_inventories(client.tree(node["uuid"])["tree"], node["records"]))
         yield {
             "name": node["name"],
             "uuid": node["uuid"],
@@ -73,7 +70,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
         }
 
 
-def _offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
+def offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
     """Yield what Placement has of each class of each of the node's providers, and how much of it is
     free. ``used``, ``free``: None if unknown.
     """
@@ -91,33 +88,4 @@ def _offered_inventories(tree: Sequence[Document], records: Document | None) -> 
                 "used": used,
                 **amounts,
                 "free": free,
-            }
-
-
-def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
-    """Yield the nodes as the records alone show them. The state of the host's cells, and whether
-    the driver offers the node, are unknown.
-    """
-    policy = Policy.from_options(conf)
-    reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)
-    trees = {tree.uuid: tree for tree in stored_trees(store)}
-    with Records(store).reading() as reading:
-        for node in reading.nodes(host_name(conf)).records:
-            records = reading.load(node.uuid) or NodeRecords(node)
-            side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
-            without_cells = replace(
-                records, claims=tuple(replace(claim, cells=()) for claim in records.claims)
-            )
-            known = {**node_records(NodeState.of(without_cells, side)), "available": None}
-            placement = (
-                list(_offered_inventories(tree_rows(trees[node.uuid]), known))
-                if node.uuid in trees
-                else []
-            )
-            yield {
-                "name": node.name,
-                "uuid": node.uuid,
-                "state": None,
-                "placement": placement,
-                "records": known,
             }

@@ -10,7 +10,7 @@ from agent.model.allocation import Allocation, Resources
 from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.tracker import nova_commands
@@ -20,6 +20,8 @@ from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.guest_shares import GuestShares, without_zeros
 from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import guest_name
+
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ class ObservedShare:
                 consumer=consumer,
             )
         twins = sorted(guest for guest in self.guests if held.get(guest) == held[consumer])
-        like = f", as much as guest {twins[0]}" if twins else ""
+        like = f", as much as guest {name_first(twins, MAX_NAMED)}" if twins else ""
         return Drift(
             "orphaned-allocation",
             "warning",

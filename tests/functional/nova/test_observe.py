@@ -266,6 +266,11 @@ def test_every_command_that_writes_is_refused_where_the_agent_only_observes(
     assert watched.other.allocations(consumer)["allocations"] == {}
     adopted = watched.agent.run("--once", "--adopt", "--format", "json")
     assert adopted.json["errors"][0]["message"].startswith("--adopt takes a tree over")
+    for command in (("import",), ("forget", LOST)):
+        refused = watched.agent.run("guests", *command)
+        assert refused.code != 0
+        assert "[DEFAULT] mode is observe" in refused.stderr
+    assert watched.agent.run("guests", "import", "--dry-run").code == 0
 
 
 def test_without_the_placement_of_a_cloud_there_is_nothing_to_observe(watched: Watched) -> None:

@@ -76,9 +76,17 @@ def gathering(errors: list[ConfigError] | list[AgentError]) -> Iterator[None]:
 
 
 class ObservesOnly(AgentError):
-    """A request that writes, in an agent that only observes."""
+    """Something that writes, in an agent that only observes. ``refused``: what was not done."""
 
-    code = "placement.observes-only"
+    code = "agent.observes-only"
+
+    def __init__(self, refused: str) -> None:
+        super().__init__(
+            f"{refused}: [DEFAULT] mode is observe, because another program manages the nodes of "
+            "this host",
+            "ask that program; or set [DEFAULT] mode = manage, if this agent is to manage the "
+            "nodes instead",
+        )
 
 
 class UsageError(AgentError):

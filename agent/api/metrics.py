@@ -219,10 +219,11 @@ class TimedTracker:
     def run(self, operation: TrackerOperation, work: Callable[[Tracker], Answer]) -> Answer:
         """Call ``work`` with the tracker, and return its result.
 
-        :raises AgentError: there is no tracker now, or it refuses.
+        :raises AgentError: there is no tracker now, or it refuses, or the agent only observes.
         """
         begun, refusal = time.monotonic(), ""
         try:
+            self._service.check_manages()
             return work(self._service.tracker())
         except AgentError as error:
             refusal = error.code

@@ -185,6 +185,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "instance.elsewhere": (409, "The instance is elsewhere"),
     "instance.differs": (409, "The record of the instance says something else"),
     "agent.standing-by": (409, "The nodes are managed elsewhere"),
+    "agent.observes-only": (409, "The agent only observes"),
     "node.elsewhere": (409, "The node is managed elsewhere"),
     "resources.unavailable": (409, "The node does not have that"),
     "resources.undecided": (409, "Nobody knows whether the node has that"),
@@ -216,7 +217,6 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "allocation.out-of-retries": (503, "Others change it in Placement all the time"),
     "placement.conflict": (502, "Others change it in Placement all the time"),
     "placement.too-old": (502, "Placement is too old"),
-    "placement.observes-only": (409, "The agent only observes"),
 }
 OTHER = (500, "The agent could not do it")
 

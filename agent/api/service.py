@@ -103,6 +103,13 @@ class Service(Protocol):
         :raises Stopping: there are no more operations.
         """
 
+    def check_manages(self) -> None:
+        """Do nothing if the agent manages its nodes.
+
+        :raises ObservesOnly: it only observes them.
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
+
     def placement(self) -> PlacementClient:
         """Return a client of Placement, for one piece of work.
 

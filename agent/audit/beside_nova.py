@@ -9,7 +9,7 @@ import os_traits
 
 from agent.audit.allocations import JudgedAllocations, offered_only_by, root_and_cells, running
 from agent.errors import AgentError
-from agent.model.allocation import Allocation, Resources
+from agent.model.allocation import Allocation, Holdings
 from agent.model.facts import HostFacts
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import SetTraits
@@ -20,8 +20,9 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import holders_of_other_amounts
 from agent.tracker.allocations import AllocationShare
+from agent.tracker.guest_shares import GuestShares
 from agent.tracker.node_state import NodeView
-from agent.tracker.observed_guests import ObservedShare
+from agent.tracker.observed_share import ObservedShare
 
 # Traits of CPUs that the agent derives from libvirt's features and that nova-compute does not know,
 # or knows by another name of the feature.
@@ -74,8 +75,9 @@ def without_novas_rules(plan: Plan, root: ProviderUuid) -> Plan:
 class _WholeAllocation:
     """All allocations of a consumer, as they were when they were read."""
 
-    here: Resources
-    """What the consumer had of the node then; other amounts now mean that it was written since."""
+    here: Holdings
+    """What the consumer had of the node then; something else now means that it was written since.
+    """
     found: Allocation | None
     read_at: float
     """Seconds since the epoch."""
@@ -117,30 +119,36 @@ class ObservedAllocations:
         holding = AllocationShare(
             view.node, consumers, offered_only_by(offering, state.view.tree), guests
         )
-        share = ObservedShare(view, holding, {}, frozenset(tree.get_provider_uuids()))
+        sharing = frozenset(root.uuid for root in state.view.tree.roots) - {view.node}
+        shares = GuestShares.of(view.state, facts, tree)
+        share = ObservedShare(view, holding, {}, tree, sharing, shares)
         # The known amounts may be outdated: giving back an allocation moves no generation.
         state.reread_allocations(
-            client, holders_of_other_amounts(holding, share.records), "amounts"
+            client,
+            {*holders_of_other_amounts(holding, share.records), *share.misplaced()},
+            "amounts",
         )
-        whole = self._read(client, holding.by_consumer(), share.guests)
+        holding = replace(holding, consumers=state.consumers(client, offering))
+        whole = self._read(client, holding, share.guests)
         holding = replace(holding, consumers=state.consumers(client, offering))
         return tuple(replace(share, holding=holding, whole=whole).drift())
 
     def _read(
         self,
         client: PlacementClient,
-        held: Mapping[ConsumerUuid, Resources],
+        holding: AllocationShare,
         guests: Iterable[ConsumerUuid],
     ) -> Mapping[ConsumerUuid, Allocation]:
-        """Return all allocations of the consumers of ``held`` and of ``guests``; those that were
+        """Return all allocations of the consumers of ``holding`` and of ``guests``; those that were
         written since are read again, and in a pass without other requests the one that was read
         first.
         """
-        now, wanted = clock.now(), held.keys() | set(guests)
+        now, wanted = clock.now(), holding.by_consumer().keys() | set(guests)
+        held = {uuid: holding.of(uuid) for uuid in wanted}
         known = {
             uuid: whole
             for uuid, whole in self._whole.items()
-            if uuid in wanted and held.get(uuid, {}) == whole.here
+            if uuid in wanted and held[uuid] == whole.here
         }
         due: Sequence[ConsumerUuid] = sorted(wanted - known.keys())
         if not due and known and self.refresh and sum(client.exchange.counts.values()) <= 1:
@@ -148,6 +156,6 @@ class ObservedAllocations:
             due = [oldest] if now - known[oldest].read_at >= self.refresh else []
         found = self.placement_state.allocations(client, due)
         self._whole = known | {
-            uuid: _WholeAllocation(held.get(uuid, {}), found.get(uuid), now) for uuid in due
+            uuid: _WholeAllocation(held[uuid], found.get(uuid), now) for uuid in due
         }
         return {uuid: whole.found for uuid, whole in self._whole.items() if whole.found is not None}

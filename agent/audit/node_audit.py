@@ -204,8 +204,10 @@ class NodeAudit:
         self, run: AuditRun, observed: Observed, target: Target
     ) -> AllocationRepair:
         """Read the holders of the node's devices; return the corrections that their allocations
-        need.
+        need. An agent that only observes reports them with the allocations.
         """
+        if self.context.observes:
+            return AllocationRepair()
         allocations = DeviceAllocations(self.placement_state, observed.uses, self._surpluses)
         why_not = LATER if observed.move else run.unrepaired
         run.repair = allocations.repair(

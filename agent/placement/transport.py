@@ -188,10 +188,7 @@ class Exchange:
         """
         outages = self.transport.outages
         if self.transport.read_only and method != "GET":
-            raise ObservesOnly(
-                f"placement {method} {brief(path)} was not sent: [DEFAULT] mode is observe",
-                "set [DEFAULT] mode = manage if this agent is to write to Placement",
-            )
+            raise ObservesOnly(f"placement {method} {brief(path)} was not sent")
         try:
             answer = (
                 self._send_get(path, version, timeout, patient)

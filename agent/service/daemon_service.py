@@ -15,7 +15,7 @@ from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
 from agent.api.service import Audit, Document, LastAudit
 from agent.audit.context import AuditContext
-from agent.errors import AgentError, DriverTimeout
+from agent.errors import AgentError, DriverTimeout, ObservesOnly
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Measurement
 from agent.placement.client import PlacementClient
@@ -238,6 +238,15 @@ class DaemonService:
         if tracking is None:
             raise _not_ready()
         return tracking.tracker
+
+    def check_manages(self) -> None:
+        """Do nothing if the agent manages its nodes.
+
+        :raises ObservesOnly: it only observes them.
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
+        if self._in_service().observes:
+            raise ObservesOnly("claims, moves and records of guests are not kept here")
 
     def placement(self) -> PlacementClient:
         """Return a new client of Placement.

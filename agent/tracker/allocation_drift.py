@@ -80,9 +80,8 @@ def _guests(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Guest
         holders = tuple(consumer for consumer in may_hold if held.get(consumer))
         if holders:
             has = sum((Counter(held[holder]) for holder in holders), Counter[str]())
-            wrong = tuple(
-                _differences(promised[instance], has, holding.offered - _sized(instance, records))
-            )
+            compared = holding.offered - sized_classes(instance, records)
+            wrong = tuple(_differences(promised[instance], has, compared))
             yield _Guest(instance, may_hold, holders, wrong)
         else:
             yield _Guest(
@@ -133,6 +132,17 @@ def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
 
 
 def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:
+    for group, amount in wrong_groups(claims, has, compared):
+        present = {name: has[name] for name in group if name in has}
+        yield f"{amounts_text(present or {group[0]: 0})} instead of {amount}"
+
+
+def wrong_groups(
+    claims: list[Claim], has: Resources, compared: frozenset[str]
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield each group of classes of which the amounts ``has`` differ from the claims, with the
+    right sum. ``compared``: the classes that can be compared.
+    """
     for group, amount in zip(GROUPS, _amounts(claims), strict=True):
         # A class of the group that is not compared may hold the rest.
         present = {name: has[name] for name in group if name in has}
@@ -141,7 +151,7 @@ def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) 
             and all(name in compared for name in present)
             and sum(present.values()) != amount
         ):
-            yield f"{amounts_text(present or {group[0]: 0})} instead of {amount}"
+            yield group, amount
 
 
 def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
@@ -158,7 +168,7 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
     )
 
 
-def _sized(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
+def sized_classes(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
     """Return the classes of each group in which a flavor of the guest sizes a class itself."""
     known = records.instances.get(instance)
     flavors: list[Flavor] = (

@@ -1,27 +1,18 @@
 """The guests of a node that nova-compute manages: what they have by the hypervisor, counted as
-claims, and what their allocations have otherwise. Pure.
+claims, and what of it others have too or the host does not offer. Pure.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
-from agent.model.allocation import Allocation, Resources
-from agent.model.claim import Claim
 from agent.model.facts import Domain
-from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import printable
 from agent.model.node_records import RecordedConsumers
 from agent.model.report import Drift
-from agent.tracker.allocation_drift import allocation_drift
-from agent.tracker.allocations import AllocationShare, amounts_text, is_used_elsewhere
+from agent.tracker import nova_commands
 from agent.tracker.claim_usage import overcommitted
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.domains import import_guests
-from agent.tracker.node_state import NodeView
-
-HEAL = "nova-manage placement heal_allocations --instance"
-SHOW = "openstack server show -c OS-EXT-SRV-ATTR:host -c OS-EXT-STS:task_state -c status"
-UNSET = "openstack resource provider allocation unset --provider"
+from agent.tracker.node_state import NodeState, NodeView
 
 
 def with_observed_guests(view: NodeView, now: float) -> NodeView:
@@ -37,8 +28,8 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
         Drift(
             "guest-conflict",
             "warning",
-            f"{_name(seen.guest)}: {refusal.reason}",
-            refusal.remedy,
+            f"{guest_name(seen.guest)}: {refusal.reason}",
+            f"{refusal.remedy}; to move it: {nova_commands.migrate(seen.guest.uuid)}",
             consumer=seen.guest.uuid,
         )
         for seen in found.guests
@@ -48,151 +39,55 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
         view,
         state=state,
         usage=state.usage,
-        drift=(*drift, *overcommitted(state.node, state.host.reserved, state.used)),
+        drift=(
+            *drift,
+            *overcommitted(state.node, state.host.reserved, state.used),
+            *_overdrawn_pages(state),
+        ),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedShare:
-    """The guests and the allocations of one node."""
-
-    view: NodeView
-    holding: AllocationShare
-    whole: Mapping[ConsumerUuid, Allocation]
-    """All allocations of the consumers of the node, also on other nodes, as far as they were read.
+def _overdrawn_pages(state: NodeState) -> Iterator[Drift]:
+    """Yield a drift for each cell and size of huge pages of which the guests have more than there
+    are, running or not.
     """
-    own: frozenset[ProviderUuid]
-    """The providers of the node's tree."""
-
-    @property
-    def guests(self) -> Mapping[ConsumerUuid, Domain]:
-        """The guests that the hypervisor shows."""
-        return {guest.uuid: guest for guest in self.view.state.host.guests or ()}
-
-    @property
-    def records(self) -> TreeConsumers:
-        """The claims of the guests, as the comparison of allocations takes them."""
-        state = self.view.state
-        return TreeConsumers(
-            host=state.node.host,
-            instances=state.instances,
-            claims=tuple(state.claims.values()),
-        )
-
-    def strangers(self) -> list[ConsumerUuid]:
-        """Return the consumers that are no guests of the node."""
-        return sorted(self.holding.by_consumer().keys() - self.guests.keys())
-
-    def drift(self) -> Iterator[Drift]:
-        """Yield what the allocations have otherwise than the guests, each with the command of
-        OpenStack that shows or mends it.
-        """
-        held, guests = self.holding.by_consumer(), self.guests
-        moving = self._moves(held)
-        for drift in allocation_drift(self.holding, self.records):
-            if drift.kind != "missing-allocation":
-                yield _for_nova(drift)
-        for uuid in sorted(guests.keys() - held.keys()):
-            yield self._missing(guests[uuid], moving.get(uuid))
-        for uuid in sorted(guests.keys() & held.keys()):
-            if self._is_elsewhere(uuid):
-                yield self._on_two_nodes(guests[uuid])
-        for uuid in self.strangers():
-            if uuid not in moving.values() and uuid in self.whole:
-                yield self._leftover(uuid, held)
-
-    def _moves(self, held: Mapping[ConsumerUuid, Resources]) -> Mapping[ConsumerUuid, ConsumerUuid]:
-        """Return the guests that move, each with the migration that holds its allocation here: the
-        guest itself holds its allocation on the destination then.
-        """
-        free = self.strangers()
-        found: dict[ConsumerUuid, ConsumerUuid] = {}
-        for claim in self.view.state.claims.values():
-            if claim.instance in held or not self._is_elsewhere(claim.instance):
+    for cell in state.cells:
+        for pool in cell.huge_pages:
+            pages = {
+                guest.uuid: (guest, count)
+                for guest in state.host.guests or ()
+                if (count := _pages(guest, cell.id, pool.size_kib))
+            }
+            promised = sum(count for _, count in pages.values())
+            if promised <= pool.total - pool.reserved:
                 continue
-            alike = (uuid for uuid in free if self._fits(claim, uuid))
-            if (uuid := next(alike, None)) is not None:
-                found[claim.instance] = uuid
-                free.remove(uuid)
-        return found
-
-    def _fits(self, claim: Claim, consumer: ConsumerUuid) -> bool:
-        """Return whether ``consumer`` holds what the guest of ``claim`` has."""
-        consumers: Consumers = {
-            provider: {claim.instance: held[consumer]}
-            for provider, held in self.holding.consumers.items()
-            if consumer in held
-        }
-        as_if = replace(self.holding, consumers=consumers)
-        return not [*allocation_drift(as_if, replace(self.records, claims=(claim,)))]
-
-    def _is_elsewhere(self, consumer: ConsumerUuid) -> bool:
-        allocation = self.whole.get(consumer)
-        return allocation is not None and is_used_elsewhere(allocation, self.own)
-
-    def _missing(self, guest: Domain, migration: ConsumerUuid | None) -> Drift:
-        """Return the drift of a guest that has no allocation on this node. ``migration``: the
-        consumer that holds its allocation here while it moves.
-        """
-        if migration is not None:
-            what = (
-                f"moves: its allocation is on another node, and consumer {migration} holds it here"
+            kept = f", of which {pool.reserved} are reserved" if pool.reserved else ""
+            users = ", ".join(
+                f"{printable(guest.name)} ({uuid}) {count}"
+                for uuid, (guest, count) in sorted(pages.items())
             )
-            remedy = f"none while the move goes on; else: {SHOW} {guest.uuid}"
-        elif self._is_elsewhere(guest.uuid):
-            what = "is here, and its allocation is on another node only"
-            remedy = f"{SHOW} {guest.uuid}; if it belongs here: {HEAL} {guest.uuid} --force"
-        else:
-            what = "is here, but has no allocation: what it uses may be promised to another"
-            remedy = f"{HEAL} {guest.uuid}"
-        return Drift(
-            "missing-allocation",
-            "warning" if migration is None else "info",
-            f"{_name(guest)} {what}",
-            remedy,
-            consumer=guest.uuid,
-        )
-
-    def _on_two_nodes(self, guest: Domain) -> Drift:
-        return Drift(
-            "allocation-mismatch",
-            "warning",
-            f"{_name(guest)} is here, and its allocation is on this node and on another one",
-            f"{SHOW} {guest.uuid}; if it is not moving, take the allocation from the other node: "
-            f"{UNSET} PROVIDER {guest.uuid}",
-            consumer=guest.uuid,
-        )
-
-    def _leftover(self, consumer: ConsumerUuid, held: Mapping[ConsumerUuid, Resources]) -> Drift:
-        """Return the drift of a consumer that is no guest of this node."""
-        root, amounts = self.view.node, amounts_text(held[consumer])
-        if self._is_elsewhere(consumer):
-            return Drift(
-                "orphaned-allocation",
+            most = max(sorted(pages), key=lambda uuid: pages[uuid][1])
+            yield Drift(
+                "overcommitted",
                 "warning",
-                f"consumer {consumer} holds {amounts} here and on another node, and is no guest "
-                "of this node: it was evacuated or has moved, or moves now",
-                f"{SHOW} {consumer}; if it is on the other node and not moving: {UNSET} {root} "
-                f"{consumer}",
-                consumer=consumer,
+                f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
+                f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
+                f"move a guest away: {nova_commands.migrate(most)}; or give the cell more pages: "
+                f"echo {promised + pool.reserved} > /sys/devices/system/node/node{cell.id}/"
+                f"hugepages/hugepages-{pool.size_kib}kB/nr_hugepages",
+                state.node.uuid,
             )
-        twins = sorted(guest for guest in self.guests if held.get(guest) == held[consumer])
-        like = f", as much as guest {twins[0]}" if twins else ""
-        return Drift(
-            "orphaned-allocation",
-            "warning",
-            f"consumer {consumer} holds {amounts} here{like}, and is no guest of this node: a "
-            "migration that is over, a build that ended early, or a server that was deleted",
-            f"nova-manage placement audit --resource_provider {root} says whether a server or a "
-            "migration has this uuid; with --delete it removes the allocation if none has",
-            consumer=consumer,
-        )
 
 
-def _name(guest: Domain) -> str:
+def _pages(guest: Domain, cell: int, size_kib: int) -> int:
+    """Return how many pages of that size a guest has of a cell; a part of one takes a whole."""
+    return sum(
+        -(-placed.cell.memory_mib * 1024 // size_kib)
+        for placed in guest.cells
+        if placed.host_cell == cell and placed.page_size_kib == size_kib
+    )
+
+
+def guest_name(guest: Domain) -> str:
+    """Return the name and the uuid of a guest, for messages."""
     return f"guest {printable(guest.name)} ({guest.uuid})"
-
-
-def _for_nova(drift: Drift) -> Drift:
-    """Return the drift of a guest's amounts with the command that corrects them in nova."""
-    return replace(drift, remedy=f"{HEAL} {drift.consumer} --force")

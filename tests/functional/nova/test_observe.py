@@ -2,87 +2,19 @@
 what Placement has otherwise than the host and its guests.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.functional.cli.setups import host_file, merged, on
+from tests.functional.nova.watched_host import GPU, HELD, MARKS, ROOT, Watched, a_guest, host
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.system import AgentHere
 from tests.support.tracking import guest
 
-ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000b001"
-GPU = "0000:3b:00.0"
-SMALL = {"id": "7", "name": "m1.small", "vcpus": 1, "memory_mb": 2048, "root_gb": 20}
-HELD = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
-MARKS = {"OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_NODE_A"}
 GOOD, LOST, OTHER, TWICE, BOTH, MOVING, FIRST, SECOND = (
     guest(name) for name in ("good", "lost", "other", "twice", "both", "moving", "first", "second")
 )
-
-
-def a_guest(uuid: str, name: str, **more: Any) -> dict[str, Any]:
-    origin = {"flavor": SMALL, "project_id": "project", "user_id": "user"}
-    return {"uuid": uuid, "name": name, "memory_mib": 2048, "vcpus": 1, "origin": origin, **more}
-
-
-def host(*guests: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "uuid": ROOT,
-        "disk_gib": 500,
-        "cells": [
-            {"id": cell, "cpus": f"{8 * cell}-{8 * cell + 7}", "memory_mib": 16384}
-            for cell in range(2)
-        ],
-        "pci": [{"address": GPU, "vendor_id": "10de", "product_id": "1db4", "numa_node": 0}],
-        "guests": list(guests),
-    }
-
-
-class Watched:
-    """A host that another program manages, and an agent that observes it."""
-
-    def __init__(self, folder: Path, placement: HttpPlacement) -> None:
-        self.folder, self.placement, self.other = folder, placement, placement.other
-        self.agent = AgentHere(folder / "agent")
-
-    def has(self, *guests: Mapping[str, Any], **options: Any) -> None:
-        self.agent.configure(self.config(self.agent, host(*guests), options))
-
-    def config(
-        self, agent: AgentHere, described: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> Any:
-        # As nova writes it beside its instances.
-        identity = agent.folder / "nova"
-        identity.mkdir(exist_ok=True)
-        (identity / "compute_id").write_text(ROOT)
-        own = {
-            "DEFAULT": {"state_path": identity},
-            "fake": {"host_file": host_file(agent, described)},
-            "compute": {"tree_layout": "flat"},
-        }
-        return merged(on(self.placement, "fake.file"), own, options)
-
-    def as_nova_has_it(self, **options: Any) -> None:
-        """Bring the node into Placement as the host is, without the marks of an agent."""
-        manager = AgentHere(self.folder / "manager")
-        manager.configure(self.config(manager, host(), options))
-        assert manager.run("--once").code == 0
-        self.other.set_traits(ROOT, self.other.traits(ROOT) - MARKS)
-        self.placement.clear()
-
-    def observe(self, *arguments: str) -> Any:
-        """What an audit finds of the node. Nothing was written."""
-        before = self.placement.dump()
-        found = self.agent.run("--once", "--observe", "--format", "json", *arguments)
-        assert {request.method for request in self.placement.requests} <= {"GET"}
-        assert self.placement.dump() == before
-        assert not self.agent.store.exists()
-        (node,) = found.json["nodes"]
-        return node
 
 
 @pytest.fixture
@@ -175,10 +107,10 @@ def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_me
     assert found["missing-allocation", LOST] == f"{heal} {LOST}"
     assert found["allocation-mismatch", OTHER] == f"{heal} {OTHER} --force"
     unset = "openstack resource provider allocation unset --provider"
-    assert found["allocation-mismatch", BOTH].endswith(f"{unset} PROVIDER {BOTH}")
+    assert found["allocation-mismatch", BOTH].endswith(f"{unset} {elsewhere} {BOTH}")
     assert found["orphaned-allocation", leftover].endswith(f"{unset} {ROOT} {leftover}")
     assert found["orphaned-allocation", unknown].startswith(
-        f"nova-manage placement audit --resource_provider {ROOT} "
+        f"nova-manage placement audit --verbose --resource_provider {ROOT} "
     )
 
 
@@ -334,6 +266,11 @@ def test_every_command_that_writes_is_refused_where_the_agent_only_observes(
     assert watched.other.allocations(consumer)["allocations"] == {}
     adopted = watched.agent.run("--once", "--adopt", "--format", "json")
     assert adopted.json["errors"][0]["message"].startswith("--adopt takes a tree over")
+    for command in (("import",), ("forget", LOST)):
+        refused = watched.agent.run("guests", *command)
+        assert refused.code != 0
+        assert "[DEFAULT] mode is observe" in refused.stderr
+    assert watched.agent.run("guests", "import", "--dry-run").code == 0
 
 
 def test_without_the_placement_of_a_cloud_there_is_nothing_to_observe(watched: Watched) -> None:

@@ -57,7 +57,7 @@ def test_a_pass_is_one_request_and_nothing_is_written(
         assert client.readiness()
         http_placement.other.set_inventory(ROOT, inventory)
         until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
-        with pytest.raises(ApiProblem):
+        with pytest.raises(ApiProblem) as refused:
             client.create_claim(
                 {
                     "id": uuid_of("c1"),
@@ -66,5 +66,11 @@ def test_a_pass_is_one_request_and_nothing_is_written(
                     "flavor": flavor_body(F1),
                 }
             )
+        assert (refused.value.status, refused.value.code) == (409, "agent.observes-only")
+        assert "[DEFAULT] mode is observe" in refused.value.message
+        assert "[DEFAULT] mode = manage" in refused.value.remedy
+        with pytest.raises(ApiProblem) as refused:
+            client.forget_guest(uuid_of("i1"))
+        assert refused.value.code == "agent.observes-only"
         assert http_placement.dump()["providers"].keys() == before["providers"].keys()
     assert {request.method for request in http_placement.requests} == {"GET"}

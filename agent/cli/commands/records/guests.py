@@ -18,8 +18,9 @@ from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.output import write, write_document
 from agent.cli.record_lists import show_record
+from agent.conf.default import only_observes
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
-from agent.errors import AgentError, ConfigError, ConfigErrors
+from agent.errors import AgentError, ConfigError, ConfigErrors, ObservesOnly
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
@@ -40,6 +41,8 @@ def guests_here(
     :raises AgentError: the configuration is wrong, another run holds the store, or the driver does
         not list its nodes.
     """
+    if imports and not dry_run:
+        _check_manages(conf)
     cancelled = Event()
     parts = build_components(conf, cancelled, daemon=False)
     deadline, driver = conf.compute.facts_deadline, (parts.driver, parts.worker, parts.driver_name)
@@ -80,6 +83,7 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
     :raises AgentError: there is no such guest, it is on another host, the hypervisor shows it, or
         the hypervisor does not answer.
     """
+    _check_manages(conf)
     parts = build_components(conf, cancelled := Event(), daemon=False)
     driver = (parts.driver, parts.worker, parts.driver_name)
     with (
@@ -93,6 +97,15 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
                 ProviderUuid(uuid), facts, _last_seen_tree(store, ProviderUuid(uuid)), start=False
             )
         return instance_document(records.tracker.forget(instance))
+
+
+def _check_manages(conf: cfg.ConfigOpts) -> None:
+    """Check that the agent is to keep records of guests.
+
+    :raises ObservesOnly: it only observes.
+    """
+    if only_observes(conf):
+        raise ObservesOnly("no record of a guest was changed")
 
 
 def _node(

@@ -90,6 +90,12 @@ def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     return restore_store(conf, options)
 
 
+def _check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.takeover.check import check_takeover
+
+    return check_takeover(conf, options)
+
+
 AUDIT = Command(
     (),
     "one audit",
@@ -177,6 +183,16 @@ COMMANDS = (
         examples=("agent identity show",),
     ),
     Command(
+        ("takeover", "check"),
+        "show what speaks against this agent in place of nova-compute, and what would change",
+        _check_takeover,
+        frozenset({"nodes", "detailed_exitcode"}),
+        examples=(
+            "agent takeover check --config-file /etc/nova/nova.conf",
+            "agent takeover check --format json",
+        ),
+    ),
+    Command(
         ("db", "upgrade"),
         "bring the store's schema up to date",
         _upgrade_store,
@@ -213,6 +229,7 @@ TOPICS = {
     "provider-config": "the provider files",
     "pci": "devices for guests",
     "identity": "the node's persisted identity",
+    "takeover": "a host of nova-compute",
     "db": "the store",
 }
 

@@ -96,6 +96,12 @@ def _check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
     return check_takeover(conf, options)
 
 
+def _undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.takeover.undo import undo_takeover
+
+    return undo_takeover(conf, options)
+
+
 AUDIT = Command(
     (),
     "one audit",
@@ -191,6 +197,14 @@ COMMANDS = (
             "agent takeover check --config-file /etc/nova/nova.conf",
             "agent takeover check --format json",
         ),
+    ),
+    Command(
+        ("takeover", "undo"),
+        "give this host back to nova-compute: remove from Placement what only this agent brought",
+        _undo_takeover,
+        frozenset({"dry_run", "nodes", "wide", "detailed_exitcode"}),
+        (Argument("--yes", "carry it out; without it the plan is shown", "", switch=True),),
+        ("agent takeover undo --dry-run", "agent takeover undo --yes"),
     ),
     Command(
         ("db", "upgrade"),

@@ -329,15 +329,12 @@ class Observer:
         edited in place.
         """
         context, present = self.context, self.placement_state.view.tree
-        if not context.gives_back:
-            # nova-compute sets the trait whether such devices are offered or not.
-            offered = context.pci.remote_managed(report.facts)
-            report = with_remote_managed_ports(report, offered, present, self.node.uuid)
+        offered = context.pci.remote_managed(report.facts)
         return desired_tree(
             base,
             present,
             self.node.uuid,
-            report,
+            with_remote_managed_ports(report, offered, present, self.node.uuid),
             context.policy,
             self.placement_state.journal,
             context.mark,

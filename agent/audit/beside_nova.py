@@ -45,6 +45,11 @@ NOT_REPORTED_BY_NOVA = frozenset(
 )
 
 
+def reported_by_nova(traits: Mapping[str, bool]) -> Mapping[str, bool]:
+    """Return ``traits`` without those of CPUs that nova-compute does not know."""
+    return {name: has for name, has in traits.items() if name not in NOT_REPORTED_BY_NOVA}
+
+
 def without_novas_rules(plan: Plan, root: ProviderUuid) -> Plan:
     """Return ``plan`` without what nova-compute reports otherwise by its own rules; each such
     difference is drift for information.

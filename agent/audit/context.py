@@ -73,11 +73,13 @@ class AuditContext:
     order: AuditOrder = field(default_factory=AuditOrder)
     observes: bool = False
     """Nothing is written to Placement, because another program manages the nodes."""
+    gives_back: bool = False
+    """The trees are left to nova-compute: without marks and devices that only the agent reports."""
 
     @property
     def mark(self) -> str:
         """The name that roots are marked with; empty if they are not to be marked."""
-        return "" if self.observes else self.agent
+        return "" if self.observes or self.gives_back else self.agent
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class NodeAudit:
         """Read the holders of the node's devices; return the corrections that their allocations
         need. An agent that only observes reports them with the allocations.
         """
-        if self.context.observes:
+        if self.context.observes or self.context.gives_back:
             return AllocationRepair()
         allocations = DeviceAllocations(self.placement_state, observed.uses, self._surpluses)
         why_not = LATER if observed.move else run.unrepaired
@@ -228,6 +228,9 @@ class NodeAudit:
         drift of the others.
         """
         context = self.context
+        if context.gives_back:
+            # Nobody gains or loses anything: nova-compute judges them from now on.
+            return JudgedAllocations()
         if context.observes:
             return self._observed.judged(run.client, observed.records, observed.report.facts)
         allocations = NodeAllocations(

@@ -2,8 +2,10 @@
 step that reconciles the node's records with this report.
 """
 
+from dataclasses import replace
 from functools import partial
 
+from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA, reported_by_nova
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.driver.answers import node_capabilities, node_facts
 from agent.driver.interface import (
@@ -92,8 +94,12 @@ def read_driver_report(
     capabilities = (
         node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
     )
+    if context.gives_back:
+        facts = replace(facts, traits=facts.traits and reported_by_nova(facts.traits))
+        capabilities = reported_by_nova(capabilities)
 
     def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
+        before = tree.provider(node.uuid).traits if tree.exists(node.uuid) else frozenset[str]()
         try:
             if isinstance(driver, UpdatesProviderTree):
                 call(driver.update_provider_tree, tree, node.name, allocations)
@@ -101,6 +107,9 @@ def read_driver_report(
                 call(driver.shape, tree, facts, allocations)
         except DriverError as error:
             raise _explained(error, node, placement_state) from error
+        if context.gives_back and tree.exists(node.uuid):
+            added = tree.provider(node.uuid).traits - before
+            tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
 
     return DriverReport(
         facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import (
     DriverTree,
+    ObservedDevices,
     check_devices_at_start,
     observe_devices,
     provider_place,
@@ -49,7 +50,7 @@ from agent.tree.desired_tree import (
     other_marks,
     with_remote_managed_ports,
 )
-from agent.tree.device_providers import reserved_of_cards
+from agent.tree.device_providers import DeviceProviders, reserved_of_cards
 from agent.tree.reshape.allocation_editor import ReshapeContext
 
 LOG = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Observer:
                 server.connect(run.client, ask=True)
             raise
         self._check_identity(run.client, run.options)
-        if run.options.adopt:
+        if run.options.adopt or self.context.gives_back:
             placement_state.adopt()
         return placement_state.held_usages(run.client)
 
@@ -194,7 +195,11 @@ class Observer:
             uses,
             adopt=run.options.adopt,
         )
-        devices = observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
+        devices = (
+            ObservedDevices(DeviceProviders(), place)
+            if context.gives_back and not context.pci.report
+            else observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
+        )
         if start:
             check_devices_at_start(devices, context.pci, report.facts, uses, name)
         desired = desired_node(

@@ -42,12 +42,12 @@ HASTY_STOP_DEADLINE = 1.0
 
 @contextmanager
 def running_fleet(
-    conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False
+    conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False, gives_back: bool = False
 ) -> Iterator[Fleet]:
     """Yield the nodes of this host, ready to be audited; everything is closed at the end.
 
     ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not
-    taken.
+    taken. ``gives_back``: the trees are left to nova-compute.
 
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
@@ -55,7 +55,9 @@ def running_fleet(
     components = build_components(conf, cancelled, daemon=False)
     with (
         open_run_store(conf, dry_run=dry_run) as store,
-        start_fleet(conf, components, store, cancelled, dry_run=dry_run) as fleet,
+        start_fleet(
+            conf, components, store, cancelled, dry_run=dry_run, gives_back=gives_back
+        ) as fleet,
     ):
         yield fleet
 
@@ -138,6 +140,7 @@ def start_fleet(
     *,
     daemon: bool = False,
     dry_run: bool = False,
+    gives_back: bool = False,
     changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[Fleet]:
     """Yield the fleet of started components; the driver is stopped at the end.
@@ -180,6 +183,7 @@ def start_fleet(
             pci=components.pci,
             nodes_deadline=conf.compute.nodes_deadline,
             observes=observes,
+            gives_back=gives_back,
         )
         yield Fleet(
             context,

@@ -90,6 +90,18 @@ def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     return restore_store(conf, options)
 
 
+def _check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.takeover.check import check_takeover
+
+    return check_takeover(conf, options)
+
+
+def _undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.takeover.undo import undo_takeover
+
+    return undo_takeover(conf, options)
+
+
 AUDIT = Command(
     (),
     "one audit",
@@ -177,6 +189,24 @@ COMMANDS = (
         examples=("agent identity show",),
     ),
     Command(
+        ("takeover", "check"),
+        "show what speaks against this agent in place of nova-compute, and what would change",
+        _check_takeover,
+        frozenset({"nodes", "detailed_exitcode"}),
+        examples=(
+            "agent takeover check --config-file /etc/nova/nova.conf",
+            "agent takeover check --format json",
+        ),
+    ),
+    Command(
+        ("takeover", "undo"),
+        "give this host back to nova-compute: remove from Placement what only this agent brought",
+        _undo_takeover,
+        frozenset({"dry_run", "nodes", "wide", "detailed_exitcode"}),
+        (Argument("--yes", "carry it out; without it the plan is shown", "", switch=True),),
+        ("agent takeover undo --dry-run", "agent takeover undo --yes"),
+    ),
+    Command(
         ("db", "upgrade"),
         "bring the store's schema up to date",
         _upgrade_store,
@@ -213,6 +243,7 @@ TOPICS = {
     "provider-config": "the provider files",
     "pci": "devices for guests",
     "identity": "the node's persisted identity",
+    "takeover": "a host of nova-compute",
     "db": "the store",
 }
 

@@ -252,6 +252,19 @@ class PlacementClient:
         """Create a custom resource class unless it exists."""
         self._call("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
 
+    def delete_trait(self, name: str) -> bool:
+        """Delete a custom trait unless a provider has it. Return whether it was deleted."""
+        return self._delete_name(f"/traits/{_custom(name)}")
+
+    def delete_resource_class(self, name: str) -> bool:
+        """Delete a custom resource class unless a provider has it. Return whether it was
+        deleted.
+        """
+        return self._delete_name(f"/resource_classes/{_custom(name)}")
+
+    def _delete_name(self, path: str) -> bool:
+        return self._call("DELETE", path, WITH_CODES, (204, 404, 409)).status == 204
+
     # --- allocations ------------------------------------------------------------------------------
 
     def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, ProviderHolding] | None:

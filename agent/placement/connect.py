@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+from keystoneauth1.exceptions import ClientException
+from keystoneauth1.identity.base import BaseIdentityPlugin
 from oslo_config import cfg
 
 from agent.conf.default import only_observes
@@ -62,6 +64,20 @@ def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
         cancelled=cancelled,
         read_only=only_observes(conf),
     )
+
+
+def account_roles(transport: Transport) -> frozenset[str] | None:
+    """Return the roles of the account, as its token names them; None if its credentials are of a
+    kind without a token of the identity service, or that service does not answer.
+    """
+    session = transport.adapter.session
+    auth = transport.adapter.auth or session.auth
+    if not isinstance(auth, BaseIdentityPlugin):
+        return None
+    try:
+        return frozenset(auth.get_access(session).role_names or ())
+    except ClientException:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

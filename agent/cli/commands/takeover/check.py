@@ -1,0 +1,196 @@
+"""``agent takeover check``: what speaks against this agent in place of nova-compute on this host,
+and what would change at first. Writes nothing.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+from oslo_config import cfg
+
+from agent.api.client import ApiProblem, ApiUnreachable
+from agent.audit.context import AuditOptions
+from agent.bootstrap.components import Components, check_configuration
+from agent.bootstrap.fleet import open_run_store, start_fleet
+from agent.cli.command import Options, Source
+from agent.cli.commands.records.guests import guests_here
+from agent.cli.commands.takeover.nova_compute import nova_compute_checks
+from agent.cli.commands.takeover.placement_checks import placement_checks
+from agent.cli.config_files import read_all
+from agent.cli.daemon_client import Document, from_daemon
+from agent.cli.output import write, write_document
+from agent.cli.unknown_options import unknown_options
+from agent.conf.default import host_name, only_observes
+from agent.errors import AgentError
+from agent.model.names import number_of, printable
+from agent.model.report import CHANGED, CONFLICTS, DONE, FAILED, NodeReport, Report
+from agent.render.look import look_of
+from agent.render.takeover import Check, checks_document, render_checks, worst_verdict
+
+PLAN = "agent --once --adopt --dry-run"
+# Drift that other checks tell.
+_TOLD = frozenset({*CONFLICTS, "unknown-domain"})
+
+
+def check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show every check with its verdict and the next command. Return the exit code: FAILED if
+    anything blocks; with ``--detailed-exitcode`` CHANGED if there are warnings.
+    """
+    checks = [*nova_compute_checks(), *_daemon_checks(conf), *_host_checks(conf, options)]
+    verdict = worst_verdict(checks)
+    code = {"ok": DONE, "warning": CHANGED if options.detailed_exitcode else DONE}.get(
+        verdict, FAILED
+    )
+    if options.as_document:
+        write_document(checks_document(host_name(conf), checks, code), options)
+    else:
+        as_table = options.format == "table"
+        write(render_checks(host_name(conf), checks, look_of(sys.stdout), as_table=as_table))
+    return code
+
+
+# --- the daemon -----------------------------------------------------------------------------------
+
+
+def _daemon_checks(conf: cfg.ConfigOpts) -> Iterator[Check]:
+    """Yield a check of each node of which the daemon knows that another program changes back what
+    it writes.
+    """
+    name = "rival-writer"
+    try:
+        nodes = from_daemon(
+            conf, lambda daemon: [daemon.node(one["uuid"]) for one in daemon.nodes()]
+        )
+    except (ApiProblem, ApiUnreachable) as error:
+        yield Check(name, "warning", f"not known: {error.message}", error.remedy)
+        return
+    if nodes is None:
+        yield Check(name, "ok", "not known: no daemon of the agent runs that could notice one")
+        return
+    found = [drift for node in nodes for drift in node["drift"] if drift["kind"] == name]
+    for drift in found:
+        yield Check(name, "blocks", drift["detail"], drift["remedy"])
+    if not found:
+        yield Check(name, "ok", "nobody changes back what the agent writes")
+
+
+# --- configuration --------------------------------------------------------------------------------
+
+
+def _host_checks(conf: cfg.ConfigOpts, options: Options) -> Iterator[Check]:
+    """Yield the checks that need a valid configuration; without one its errors."""
+    if only_observes(conf):
+        yield Check(
+            "configuration",
+            "warning",
+            "[DEFAULT] mode = observe: the agent writes nothing",
+            "remove it for the takeover",
+        )
+        # Only for the plan of a takeover, which writes nothing either.
+        conf.set_override("mode", "manage")
+    found = check_configuration(conf, Event(), daemon=True)
+    if found.components is None:
+        for error in found.errors:
+            yield Check("configuration", "blocks", error.message, error.remedy)
+        return
+    yield from _option_checks(conf, found.components)
+    yield from _guest_checks(conf, options)
+    yield from _audit_checks(conf, options, found.components)
+
+
+def _option_checks(conf: cfg.ConfigOpts, components: Components) -> Iterator[Check]:
+    """Yield the options that this agent honours otherwise than nova, or not at all."""
+    files, _ = read_all(Source(Path(file)) for file in conf.config_file)
+    texts = [*components.warnings, *map(str, unknown_options(conf, files))]
+    for text in texts:
+        yield Check("option", "warning", text, "agent config check")
+    if not texts:
+        yield Check("option", "ok", "every option that decides what nova reports is honoured")
+
+
+# --- guests ---------------------------------------------------------------------------------------
+
+
+def _guest_checks(conf: cfg.ConfigOpts, options: Options) -> Iterator[Check]:
+    try:
+        nodes = guests_here(conf, options, imports=False, dry_run=True)
+    except AgentError as error:
+        yield Check("guests", "blocks", error.message, error.remedy)
+        return
+    for node in nodes:
+        yield from _guests_of_node(node)
+
+
+def _guests_of_node(node: Document) -> Iterator[Check]:
+    name = printable(node["name"])
+    for error in node["errors"]:
+        yield Check("guests", "blocks", error["message"], error["remedy"])
+    outcomes = Counter(guest["outcome"] for guest in node["guests"])
+    if missing := outcomes["importable"]:
+        what = f"{name}: {number_of(missing, 'guest')} of {len(node['guests'])} without a record"
+        yield Check("guests", "blocks", what, "agent guests import")
+    for guest in node["guests"]:
+        for refusal in guest["refusals"] if guest["outcome"] == "refused" else ():
+            what = f"guest {guest['uuid']} cannot have a record: {refusal['reason']}"
+            yield Check("guests", "blocks", what, refusal["remedy"] or "agent guests list")
+    if not (node["errors"] or missing or outcomes["refused"]):
+        what = f"{name}: {number_of(len(node['guests']), 'guest')}, each with a record"
+        yield Check("guests", "ok", what)
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def _audit_checks(
+    conf: cfg.ConfigOpts, options: Options, components: Components
+) -> Iterator[Check]:
+    """Yield what the first audit after the takeover would do, and what it would refuse."""
+    cancelled = Event()
+    audit = AuditOptions(dry_run=True, adopt=True, start=True, reread=True)
+    try:
+        with (
+            open_run_store(conf, dry_run=True) as store,
+            start_fleet(conf, components, store, cancelled, dry_run=True) as fleet,
+        ):
+            report = fleet.run(audit, options.nodes)
+            checks = [*placement_checks(fleet.context.server, report.nodes, host_name(conf))]
+    except AgentError as error:
+        checks = [Check("refused", "blocks", error.message, error.remedy)]
+        report = None
+    yield from checks
+    if report is not None:
+        yield from _plan_checks(report)
+
+
+def _plan_checks(report: Report) -> Iterator[Check]:
+    for problem in report.errors:
+        yield Check("refused", "blocks", problem.message, problem.remedy)
+    for node in report.nodes:
+        for problem in node.errors:
+            yield Check("refused", "blocks", problem.message, problem.remedy)
+        if node.judged:
+            yield _changes(node)
+        yield from _drift(node)
+
+
+def _changes(node: NodeReport) -> Check:
+    name = printable(node.name)
+    counts = Counter(outcome.operation.op for outcome in node.outcomes)
+    if not counts:
+        return Check("changes", "ok", f"{name}: nothing would change in Placement")
+    parts = ", ".join(f"{op} {count}" for op, count in sorted(counts.items()))
+    what = f"{name}: {number_of(counts.total(), 'operation')} at first: {parts}"
+    return Check("changes", "ok", what, PLAN)
+
+
+def _drift(node: NodeReport) -> Iterator[Check]:
+    """Yield a check for each kind of drift that is a warning."""
+    found: dict[str, list[str]] = {}
+    for drift in node.drift:
+        if drift.severity == "warning" and drift.kind not in _TOLD:
+            found.setdefault(drift.kind, []).append(drift.detail)
+    for kind, details in found.items():
+        more = f" and {len(details) - 1} more" if len(details) > 1 else ""
+        yield Check("drift", "warning", f"{kind}: {details[0]}{more}", PLAN)

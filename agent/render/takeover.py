@@ -1,0 +1,67 @@
+"""Rendering of ``agent takeover check``: each check with its verdict and the next command."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.text import Text
+
+from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
+
+Verdict = Literal["ok", "warning", "blocks"]
+VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "blocks")
+"""From the best to the worst."""
+SCHEMA = "compute-node-agent/takeover-check/1"
+_STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "blocks": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check before the agent takes a host over."""
+
+    check: str
+    """What is checked, as a name for scripts."""
+    verdict: Verdict
+    detail: str
+    next: str = ""
+    """The next command, or what to do; empty if there is nothing to do."""
+
+
+def worst_verdict(checks: Sequence[Check]) -> Verdict:
+    """Return the worst verdict of ``checks``."""
+    return max((check.verdict for check in checks), key=VERDICTS.index, default="ok")
+
+
+def checks_document(host: str, checks: Sequence[Check], exit_code: int) -> dict[str, Any]:
+    """Return the document of the command."""
+    return {
+        "schema": SCHEMA,
+        "host": host,
+        "verdict": worst_verdict(checks),
+        "checks": [asdict(check) for check in checks],
+        "errors": [],
+        "exit_code": exit_code,
+    }
+
+
+def render_checks(host: str, checks: Sequence[Check], look: Look, *, as_table: bool) -> str:
+    """Return the text of the command; ``as_table``: one line for each check."""
+    if as_table:
+        rows = [(check.verdict, check.check, check.detail, check.next) for check in checks]
+        return to_string(table_lines(("verdict", "check", "detail", "next"), rows, 4), look)
+    signs = {"ok": look.signs.good, "warning": "!", "blocks": look.signs.bad}
+    lines: list[Text] = []
+    for check in checks:
+        style = _STYLES[check.verdict]
+        head = Text.assemble((f"{signs[check.verdict]} ", style), (check.check, "bold"), "  ")
+        lines += wrap_line(head + escape_text(check.detail), look)
+        if check.next:
+            lines += wrap_line(escape_text(f"  {look.signs.change} {check.next}", style), look)
+    end: dict[Verdict, str] = {
+        "ok": "nothing speaks against a takeover",
+        "warning": "see the warnings before the takeover",
+        "blocks": "not yet: see what blocks the takeover",
+    }
+    verdict = worst_verdict(checks)
+    closing = Text.assemble(escape_text(f"{host}: "), (end[verdict], _STYLES[verdict]))
+    return to_string([*lines, Text(), closing], look)

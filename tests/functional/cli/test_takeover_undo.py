@@ -51,6 +51,7 @@ HOST: Mapping[str, Any] = {
             "id": one,
             "cpus": f"{8 * one}-{8 * one + 7}",
             "memory_mib": 16384,
+            "pages": [{"size_kib": 2048, "total": 512}],
         }
         for one in range(2)
     ],
@@ -184,7 +185,8 @@ def test_tree_and_allocations_are_again_as_nova_had_them(
     document = result.json
     assert document["schema"] == "compute-node-agent/takeover-undo/1"
     assert document["given_back"] == [ROOT]
-    assert MARK in document["deleted"]["traits"]
+    pages = ["CUSTOM_MEMORY_PAGE_2048"] if layout == "strict" else []
+    assert document["deleted"] == {"traits": [MARK], "classes": pages}
     moves = [request for request in site.placement.writes() if request.path == "/reshaper"]
     assert len(moves) == (layout != "as it was")
     # Once more there is nothing to do, and nobody is asked.
@@ -261,6 +263,18 @@ STEPS = [
     ("DELETE", "/traits/"),
 ]
 """Requests in the order of an undo, which are cut off before Placement has them."""
+
+
+@pytest.mark.long
+def test_a_class_that_an_operator_named_stays_and_is_told(site: Site) -> None:
+    site.as_nova_has_it()
+    named = {"device_spec": '{"vendor_id": "10de", "resource_class": "CUSTOM_CUT"}'}
+    site.take_over(NESTED, {"pci": {**named, "report_in_placement": "true"}})
+    site.configure(NESTED, {"pci": named})
+    document = site.undo("--yes").json
+    assert document["left"] == {"traits": [], "classes": ["CUSTOM_CUT"]}
+    assert document["deleted"] == {"traits": [MARK], "classes": []}
+    assert "CUSTOM_CUT" in site.content()["custom_resource_classes"]
 
 
 @pytest.mark.long

@@ -5,8 +5,6 @@ stops writing against the other one, and ``agent takeover check`` names it.
 """
 
 import itertools
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -20,14 +18,12 @@ from agent.cli.configuration import load
 from agent.cli.parser import parse
 from tests.functional.cli.setups import host_file, merged, on
 from tests.support import backends
-from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
-from tests.support.ini import write_config
 from tests.support.monotonic import Clock
+from tests.support.novas_tracker import NOVA, NovaTracker
 from tests.support.service_manager import Service, until
 from tests.support.system import AgentCommand, AgentHere
 
-NOVA = os.environ.get("NOVA_PYTHON")
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000c003"
 HOST = {
     "disk_gib": 1028,
@@ -37,59 +33,24 @@ HOST = {
 pytestmark = pytest.mark.long
 
 
-class NovaTracker:
-    """nova's tracker of the host, one period at a time."""
-
-    def __init__(self, folder: Path, placement: HttpPlacement, refresh: int) -> None:
-        credentials = {"endpoint_override": placement.url, **placement.credentials()}
-        file = write_config(
-            folder / "nova.conf",
-            {
-                "DEFAULT": {
-                    "host": "node-a",
-                    "state_path": folder / "nova",
-                    "cpu_allocation_ratio": 4.0,
-                },
-                "compute": {
-                    "provider_config_location": folder / "none",
-                    "resource_provider_association_refresh": refresh,
-                },
-                "placement": credentials,
-            },
-        )
-        script = CHECKOUT / "tests" / "support" / "nova_tracker.py"
-        self._process = subprocess.Popen(
-            [str(NOVA), "-W", "ignore", str(script), str(file), ROOT, "node-a"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "nova.log").open("w"),
-            text=True,
-        )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n", (folder / "nova.log").read_text()
-
-    def period(self, now: float) -> None:
-        """One period at that time, in seconds: nova reads again what it has not read for longer
-        than its refresh.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{now}\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == "done\n"
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 @pytest.fixture
 def nova(
     tmp_path: Path, http_placement: HttpPlacement, request: pytest.FixtureRequest
 ) -> Iterator[NovaTracker]:
     if not NOVA:
         pytest.skip(backends.reason("nova's own tracker", "set NOVA_PYTHON to a Python with nova"))
-    tracker = NovaTracker(tmp_path, http_placement, request.param)
+    options = {
+        "DEFAULT": {
+            "host": "node-a",
+            "state_path": tmp_path / "nova",
+            "cpu_allocation_ratio": 4.0,
+        },
+        "compute": {
+            "provider_config_location": tmp_path / "none",
+            "resource_provider_association_refresh": request.param,
+        },
+    }
+    tracker = NovaTracker(tmp_path, http_placement, options, ROOT, "node-a")
     yield tracker
     tracker.stop()
 

@@ -25,6 +25,10 @@ from agent.store.store import Store
 from agent.tree.option_warnings import NOVA_PROVIDER_CONFIG
 
 SCHEMA = "compute-node-agent/takeover-undo/1"
+LOST = (
+    "If the store was lost, agent --once --adopt takes over what Placement has, and then it can be "
+    "undone"
+)
 
 
 def undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -108,11 +112,12 @@ def _nodes(store: Store, host: str, options: Options) -> Mapping[ProviderUuid, s
 
 def _nothing(conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
-        document = {"schema": SCHEMA, "dry_run": options.dry_run, "nodes": []}
-        write_document({**document, "errors": [], "exit_code": DONE}, options)
+        nothing = {"given_back": [], "released": {}, "deleted": _by_kind(()), "left": _by_kind(())}
+        document = {"schema": SCHEMA, "nodes": [], "errors": [], "exit_code": DONE}
+        write_document({**document, **nothing}, options)
     else:
         what = f"{host_name(conf)}: by this store nothing in Placement is the agent's"
-        write(f"{printable(what)}: there is nothing to undo\n")
+        write(f"{printable(what)}: there is nothing to undo. {LOST}\n")
     return DONE
 
 

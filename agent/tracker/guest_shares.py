@@ -70,9 +70,9 @@ class GuestShares:
     def counted_for(self, guest: ConsumerUuid, held: Holdings) -> frozenset[Place]:
         """Return the places of which it is known what ``guest`` should hold.
 
-        Those of cells only if it holds as much of their class as it has, because other amounts have
-        another cause; those of mediated devices only if it does not hold more than it has, because
-        the devices of a stopped guest may not exist.
+        Those of cells only if it holds as much of their class as it has, or nothing at all, because
+        other amounts have another cause; those of mediated devices only if it does not hold more
+        than it has, because the devices of a stopped guest may not exist.
         """
         have, holds = Counter[str](), Counter[str]()
         for provider, name in self.cells | self.mdevs:
@@ -81,7 +81,7 @@ class GuestShares:
         cells = frozenset[Place]() if guest in self.floating else self.cells
         return (
             self.devices
-            | {place for place in cells if have[place[1]] == holds[place[1]]}
+            | {place for place in cells if not held or have[place[1]] == holds[place[1]]}
             | {place for place in self.mdevs if have[place[1]] >= holds[place[1]]}
         )
 
@@ -93,6 +93,10 @@ class GuestShares:
             has, should = held.get(uuid, {}).get(name, 0), self._due_of(guest, (uuid, name))
             if has != should:
                 yield f"{has} {name} of {printable(tree.name_of(uuid))} instead of {should}"
+
+    def has_more_than_root(self, guest: ConsumerUuid) -> bool:
+        """Return whether some of what ``guest`` has is counted below the root."""
+        return any(self.due.get(guest, {}).values())
 
     def corrected(self, guest: ConsumerUuid, held: Holdings) -> Holdings:
         """Return ``held``, an allocation of ``guest``, with what it should hold of the places that

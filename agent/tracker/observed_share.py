@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import os_resource_classes as orc
+
 from agent.model.allocation import Allocation, Resources
 from agent.model.claim import Claim
 from agent.model.facts import Domain
@@ -14,7 +16,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.tracker import nova_commands
-from agent.tracker.allocation_drift import allocation_drift, sized_classes, wrong_groups
+from agent.tracker.allocation_drift import GROUPS, allocation_drift, sized_classes, wrong_groups
 from agent.tracker.allocations import AllocationShare, amounts_text, is_used_elsewhere
 from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.guest_shares import GuestShares, without_zeros
@@ -139,7 +141,7 @@ class ObservedShare:
             )
         else:
             what = "is here, but has no allocation: what it uses may be promised to another"
-            remedy = nova_commands.heal(guest.uuid)
+            remedy = self._first(guest)
         return Drift(
             "missing-allocation",
             "warning" if migration is None else "info",
@@ -147,6 +149,21 @@ class ObservedShare:
             remedy,
             consumer=guest.uuid,
         )
+
+    def _first(self, guest: Domain) -> str:
+        """Return how a guest gets an allocation: nova's own command gives it nothing but CPUs,
+        memory and disk, and refuses a guest with a vGPU. Not where a part belongs to a provider
+        that shares with the node, or is sized by the flavor itself.
+        """
+        compared = self._compared(guest.uuid)
+        known = all(any(name in compared for name in group) for group in GROUPS)
+        if guest.origin is not None and known and self.shares.has_more_than_root(guest.uuid):
+            return self._replacement(guest.uuid)
+        return nova_commands.heal(guest.uuid)
+
+    def _compared(self, uuid: ConsumerUuid) -> frozenset[str]:
+        """Return the classes of which it is known how much a guest should hold."""
+        return self.holding.offered - sized_classes(uuid, self.records)
 
     def _misplaced(self, uuid: ConsumerUuid) -> Drift:
         """Return the drift of a guest that holds something of another provider of the node."""
@@ -172,7 +189,9 @@ class ObservedShare:
 
     def _replacement(self, uuid: ConsumerUuid) -> str:
         """Return the command that gives a guest the allocation of what it has."""
-        whole, root = self.whole.get(uuid), self.view.node
+        whole, origin = self.whole.get(uuid), self.guests[uuid].origin
+        if whole is None and origin is not None:
+            whole = Allocation(uuid, {}, origin.project_id, origin.user_id, None)
         if whole is None:
             return nova_commands.show(uuid)
         right = {
@@ -182,15 +201,26 @@ class ObservedShare:
         here = [resources for provider, resources in right.items() if provider in self.own]
         has = sum(map(Counter, here), Counter[str]())
         claims = [claim for claim in self.view.state.claims.values() if claim.instance == uuid]
-        compared = self.holding.offered - sized_classes(uuid, self.records)
-        for group, amount in wrong_groups(claims, has, compared):
-            offered = [name for name in group if name in self.tree.provider(root).inventory]
-            name = next((name for name in offered if name in has), offered[0] if offered else None)
-            if name is not None:
-                rest = sum(has[one] for one in group) - right.get(root, {}).get(name, 0)
-                right.setdefault(root, {})[name] = max(amount - rest, 0)
+        for group, amount in wrong_groups(claims, has, self._compared(uuid)):
+            held = right.setdefault(self.view.node, {})
+            rest = sum(has[name] - held.get(name, 0) for name in group)
+            held.update(self._on_root(group, amount - rest, claims))
         command = nova_commands.replace_allocation(replace(whole, resources=without_zeros(right)))
         return f"{nova_commands.show(uuid)}; if it does nothing now: {command}"
+
+    def _on_root(
+        self, group: tuple[str, ...], amount: int, claims: list[Claim]
+    ) -> Mapping[str, int]:
+        """Return how the root counts an amount of a group: the CPUs that guests are pinned to apart
+        from the others, if it offers both.
+        """
+        offered = self.tree.provider(self.view.node).inventory
+        pinned = sum(len(cell.pinned_cpus) for claim in claims for cell in claim.cells)
+        counted = {group[0]: amount}
+        if orc.PCPU in group and orc.PCPU in offered:
+            dedicated = min(pinned, amount)
+            counted = {orc.PCPU: dedicated, group[0]: amount - dedicated}
+        return {name: max(count, 0) for name, count in counted.items() if name in offered}
 
     def _on_two_nodes(self, guest: Domain) -> Drift:
         elsewhere = self.whole[guest.uuid].resources.keys() - self.own - self.sharing

@@ -213,3 +213,27 @@ def test_pages_that_are_reserved_for_the_host_are_not_for_guests(watched: Watche
     (drift,) = watched.observe()["drift"]
     assert "of 1024, of which 64 are reserved" in drift["detail"]
     assert "echo 1088 >" in drift["remedy"]
+
+
+def test_a_guest_with_a_device_and_no_allocation_gets_both_at_once(watched: Watched) -> None:
+    """nova's own command refuses a guest with a vGPU, and gives no other device."""
+    options = {
+        **REPORTED,
+        "compute": {"cpu_shared_set": "0-3,8-11", "cpu_dedicated_set": "4-7,12-15"},
+    }
+    watched.as_nova_has_it(two_cards(), **options)
+    cells = [{"host_cell": 0, "memory_mib": 2048, "dedicated": "0", "pins": {"0": 4}}]
+    watched.is_host(
+        two_cards(
+            a_guest(FIRST, "first", devices=[GPU]),
+            a_guest(SECOND, "second", cells=cells, devices=[OTHER_GPU]),
+        ),
+        **options,
+    )
+    found = {drift["consumer"]: drift for drift in watched.observe()["drift"]}
+    assert {one["kind"] for one in found.values()} == {"missing-allocation"}
+    for uuid, cpus, address in ((FIRST, "VCPU", GPU), (SECOND, "PCPU", OTHER_GPU)):
+        held = {ROOT: {cpus: 1, "MEMORY_MB": 2048, "DISK_GB": 20}}
+        held[watched.provider(address.upper())] = {GPU_CLASS: 1}
+        command = replacement(uuid, held).replace(PROJECT, "project").replace(USER, "user")
+        assert found[uuid]["remedy"].endswith(command)

@@ -15,6 +15,7 @@ FAST = {
     "nova.tests.functional.compute.test_resource_tracker": 8,
     "nova.tests.functional.libvirt.test_reshape": 3,
     "nova.tests.functional.test_cold_migrate": 4,
+    "nova.tests.functional.regressions.test_bug_1886418": 1,
 }
 """How many tests each module has in nova 34.0.0."""
 ALL = {

@@ -190,6 +190,60 @@ def test_a_consumer_that_released_its_allocation_and_has_one_again_is_read_again
     assert node.mirrored.allocations()[consumer].resources.keys() == {ROOT}
 
 
+def test_an_unchanged_update_of_a_tree_with_children_writes_nothing_and_says_nothing(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nested(tree: ProviderTree) -> None:
+        flat(tree)
+        for number in range(4):
+            if not tree.exists(f"card{number}"):
+                tree.new_child(f"card{number}", ROOT)
+            tree.update_inventory(f"card{number}", {"VGPU": {"total": 1}})
+
+    for _ in range(2):
+        node.update(nested)
+    (log,) = node.folder.glob("*-wal")
+    written = log.read_bytes()
+    node.update(nested)
+    assert log.read_bytes() == written
+    node.start()
+    node.update(nested)
+    assert caplog.messages == []
+    node.update(flat)
+    assert len(node.other.tree(ROOT)) == 5
+
+
+def test_a_reshape_after_a_release_that_was_not_seen_is_made_again_from_fresh_allocations(
+    node: Node,
+) -> None:
+    node.update(flat)
+    gone, consumer = new_uuid(), new_uuid()
+    for one in (gone, consumer):
+        node.other.claim({ROOT: HELD}, one)
+
+    def attempt() -> None:
+        tree = node.mirrored.tree("compute-1")
+        allocations = LazyAllocations(node.mirrored.allocations)
+        cell(tree)
+        for allocation in allocations.values():
+            allocation["allocations"] = {
+                ROOT: {"resources": {"MEMORY_MB": 512}},
+                tree.data("cell").uuid: {"resources": {"VCPU": 1}},
+            }
+        node.mirrored.write(tree, allocations)
+
+    node.mirrored.tree("compute-1")
+    assert node.mirrored.allocations().keys() == {gone, consumer}
+    node.other.release(gone)
+    with pytest.raises(ReshapeConflict):
+        attempt()
+    assert node.other.allocations(gone)["allocations"] == {}
+    attempt()
+    assert ROOT in node.other.allocations(consumer)["allocations"]
+    assert len(node.other.allocations(consumer)["allocations"]) == 2
+    assert node.other.allocations(gone)["allocations"] == {}
+
+
 def test_two_writers_meet_a_conflict_and_the_next_attempt_is_from_what_is_there(
     node: Node,
 ) -> None:

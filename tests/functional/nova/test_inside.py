@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.inside_nova import CASES, Site, budget, measure
 from tests.nova.run import FAST
 from tests.support import backends
 from tests.support.child import CHECKOUT
@@ -98,3 +99,24 @@ def test_the_command_starts_nova_compute_with_the_engine(
     engine = output(START + COMMAND, "--config-file", "nova.conf")
     assert engine == "agent.nova.manager agent.nova.manager"
     assert (tmp_path / "compute-node-agent" / "compute-1" / "store.sqlite").exists()
+
+
+# P, C: the requests of each of CASES, by nova's own report and by the engine's.
+REQUESTS = {
+    (1, 0): ((7, 2, 3, 6, 14), (5, 1, 2, 2, 6)),
+    (1, 5): ((7, 7, 19, 11, 19), (5, 1, 2, 2, 11)),
+    (9, 0): ((31, 10, 11, 38, 54), (14, 1, 2, 2, 14)),
+    (9, 5): ((31, 15, 59, 43, 59), (14, 1, 2, 2, 19)),
+}
+
+
+@pytest.mark.parametrize(("providers", "consumers"), REQUESTS)
+def test_the_engine_sends_no_more_requests_than_the_agent_and_one(
+    nova: str, providers: int, consumers: int, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    for mode, expected in zip(("nova", "engine"), REQUESTS[providers, consumers], strict=True):
+        site = Site(http_placement, nova, mode, tmp_path)
+        found = measure(site, providers, consumers)
+        assert tuple(found[case].requests for case in CASES) == expected, mode
+    for case in CASES:
+        assert found[case].requests <= budget(case, providers, consumers) + 1, case

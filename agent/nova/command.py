@@ -5,9 +5,8 @@ MANAGER = "agent.nova.manager.ComputeManager"
 
 def main() -> None:
     """Run nova-compute with its own command line and configuration."""
-    # Before anything else of nova, because it patches the interpreter.
-    from nova import service
+    # The first import of nova, because it chooses between eventlet and threads for the process.
     from nova.cmd import compute
 
-    service.SERVICE_MANAGERS["nova-compute"] = MANAGER
+    compute.service.SERVICE_MANAGERS["nova-compute"] = MANAGER
     compute.main()

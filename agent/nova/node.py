@@ -3,7 +3,7 @@
 import logging
 from collections import UserDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from agent.errors import ReshapeConflict, ReshapeFailed
@@ -69,7 +69,7 @@ class MirroredNode:
 
     def __init__(self, server: Server, uuid: ProviderUuid, freshness: Freshness) -> None:
         self._server, self.uuid, self._freshness = server, uuid, freshness
-        self._state = NodePlacementState(server, uuid)
+        self._state = NodePlacementState(server, uuid, journaled=False)
         # Whether the mirror was refreshed in this period, for a question before the update.
         self._fresh = False
         # The consumers of each provider, and the whole allocation of each consumer.
@@ -188,9 +188,7 @@ class MirroredNode:
         except ReshapeFailed:
             self._state.doubt()
             raise
-        # Nothing is the agent's: nova decides about every provider of the tree.
-        target = replace(target, journal=Journal())
-        self._state.record(replace(plan, target=target), flushed)
+        self._state.record(plan, flushed)
         if move is not None and flushed.conflict is not None:
             raise ReshapeConflict(flushed.conflict.message)
         return flushed
@@ -198,13 +196,13 @@ class MirroredNode:
     def _move(self, client: PlacementClient, moved: Mapping[str, Any]) -> AllocationMove:
         """Return the move to what was made of the allocations.
 
-        :raises ReshapeConflict: they changed in Placement since they were shown.
+        Allocations that the driver saw are not read again, because Placement refuses the move if
+        they changed: a consumer's generation moves with its allocation, a provider's with each new
+        consumer. Another attempt reads all of them.
         """
-        before = self._state.holders(client)
         shown = moved.shown if isinstance(moved, LazyAllocations) else None
+        before = self._state.holders(client) if shown is None else shown
         self._held, self._known = {}, {}
-        if shown is not None and _amounts(shown) != _amounts(before):
-            raise ReshapeConflict("allocations changed since the driver saw them")
         after = {
             uuid: allocation.edited(moved[uuid]) if uuid in moved else allocation
             for uuid, allocation in before.items()
@@ -221,12 +219,6 @@ def _within(allocation: Allocation, tree: PresentTree) -> Holdings:
     return {
         uuid: resources for uuid, resources in allocation.resources.items() if tree.exists(uuid)
     }
-
-
-def _amounts(
-    allocations: Mapping[ConsumerUuid, Allocation],
-) -> Mapping[ConsumerUuid, Holdings]:
-    return {uuid: allocation.resources for uuid, allocation in allocations.items()}
 
 
 def _as_written(tree: ProviderTree, present: PresentTree) -> TargetTree:

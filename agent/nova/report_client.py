@@ -4,7 +4,7 @@ answered from the agent's mirror.
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -47,8 +47,19 @@ class ReportClientAdapter:
 
     def __init__(self, client: Any, endpoint: str) -> None:
         self._client, self._endpoint = client, endpoint
-        self.global_request_id: str | None = None
-        """The id of nova's request, which is sent instead of the agent's."""
+        # Of each thread, because nova-compute serves its own requests beside the audit.
+        self._ids = threading.local()
+
+    @contextmanager
+    def under(self, global_request_id: str | None) -> Iterator[None]:
+        """Send the requests of this thread under the id of nova's request, instead of the
+        agent's.
+        """
+        self._ids.sent = global_request_id
+        try:
+            yield
+        finally:
+            self._ids.sent = None
 
     def get_endpoint(self) -> str:
         """Return the name of this Placement."""
@@ -74,7 +85,7 @@ class ReportClientAdapter:
             path,
             *body,
             version=microversion,
-            global_request_id=self.global_request_id or global_request_id,
+            global_request_id=getattr(self._ids, "sent", None) or global_request_id,
         )
 
 
@@ -112,15 +123,6 @@ class MirroredReportClient:
             uuid, MirroredNode(self._server, ProviderUuid(uuid), Freshness())
         )
 
-    @contextmanager
-    def _request(self, context: Any) -> Iterator[None]:
-        """Send requests under the id of nova's request."""
-        self._adapter.global_request_id = context.global_id
-        try:
-            yield
-        finally:
-            self._adapter.global_request_id = None
-
     # --- what the resource tracker asks -----------------------------------------------------------
 
     def get_provider_subtree_and_ensure_root(
@@ -128,7 +130,7 @@ class MirroredReportClient:
     ) -> ProviderTree:
         """Return the node's tree for changes."""
         self._names[name] = rp_uuid
-        with self._request(context):
+        with self._adapter.under(context.global_id):
             try:
                 return self._node(rp_uuid).tree(name)
             except GenerationConflict as error:
@@ -142,14 +144,14 @@ class MirroredReportClient:
         uuid = self._names[nodename]
 
         def read() -> Mapping[ConsumerUuid, Allocation]:
-            with self._request(context), _reading_allocations(uuid):
+            with self._adapter.under(context.global_id), _reading_allocations(uuid):
                 return self._node(uuid).allocations()
 
         return LazyAllocations(read)
 
     def get_allocations_for_resource_provider(self, context: Any, rp_uuid: str) -> Any:
         """Return what the consumers hold of the node's root."""
-        with self._request(context), _reading_allocations(rp_uuid):
+        with self._adapter.under(context.global_id), _reading_allocations(rp_uuid):
             held = self._node(rp_uuid).holders()
         return report.ProviderAllocInfo(
             allocations={
@@ -162,7 +164,7 @@ class MirroredReportClient:
     ) -> None:
         """Write what differs between the tree and Placement."""
         (root,) = (root.uuid for root in new_tree.roots if root.uuid in self._nodes)
-        with self._request(context):
+        with self._adapter.under(context.global_id):
             try:
                 flushed = self._node(root).write(new_tree, allocations)
             except ReshapeConflict as error:
@@ -177,6 +179,32 @@ class MirroredReportClient:
                     raise exception.ReshapeFailed(error=error.message) from error
                 raise exception.ResourceProviderSyncFailed() from error
         _raise_failure(root, flushed)
+
+    # --- what the manager asks --------------------------------------------------------------------
+
+    def set_traits_for_provider(
+        self,
+        context: Any,
+        rp_uuid: str,
+        traits: Iterable[str],
+        generation: int | None = None,
+    ) -> None:
+        """Replace the traits of a provider; ``generation`` is read if it is None.
+
+        nova-compute calls this when its service is enabled or disabled, also during an audit in
+        another thread. So the mirror is left alone: the audit finds the new generation.
+        """
+        client, uuid = self._server.client(), ProviderUuid(rp_uuid)
+        with self._adapter.under(context.global_id):
+            try:
+                read = client.traits(uuid)[0] if generation is None else generation
+                client.set_traits(uuid, read, traits)
+            except GenerationConflict as error:
+                raise _update_conflict(rp_uuid, error) from error
+            except AgentError as error:
+                raise exception.ResourceProviderUpdateFailed(
+                    url=f"/resource_providers/{rp_uuid}/traits", error=error.message
+                ) from error
 
     def invalidate_resource_provider(self, name_or_uuid: str, cacheonly: bool = False) -> None:
         """Drop what is remembered of a node."""

@@ -41,10 +41,14 @@ LOG = logging.getLogger(__name__)
 
 
 class NodePlacementState:
-    """The cached placement state of one node. It has a single writer: the audit of the node."""
+    """The cached placement state of one node. It has a single writer: the audit of the node.
 
-    def __init__(self, server: Server, root: ProviderUuid) -> None:
-        self._server, self._root = server, root
+    ``journaled`` False: nothing in the tree is the agent's, whatever it writes there, and no
+    journal is kept.
+    """
+
+    def __init__(self, server: Server, root: ProviderUuid, *, journaled: bool = True) -> None:
+        self._server, self._root, self._journaled = server, root, journaled
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
@@ -74,7 +78,8 @@ class NodePlacementState:
     def journal(self) -> Journal:
         """The ownership journal of the node."""
         if self._journal is None:
-            self._journal = self._server.storage.journal(self._root)
+            stored = self._server.storage
+            self._journal = stored.journal(self._root) if self._journaled else Journal()
         return self._journal
 
     @property
@@ -128,7 +133,7 @@ class NodePlacementState:
         }
         if self._view.tree is not before.tree:
             log_losses(before.tree, self._view.tree, self._root, self.journal, self._suspects)
-        if self._view.tree is not self._reclaimed:
+        if self._journaled and self._view.tree is not self._reclaimed:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
             self._journal = reclaim(journal, self.own_tree(), self._root)
@@ -381,6 +386,8 @@ class NodePlacementState:
 
     def _keep_journal(self, before: Journal, journal: Journal, wanted: Journal) -> None:
         """Save ``journal``, with tombstones for what was in ``before`` and is not ``wanted``."""
+        if not self._journaled:
+            return
         tombstones = next_tombstones(before, journal, wanted, clock.now(), self._unwritten)
         # The version is that of the journal read or written last, whatever the contents come from.
         self._journal = self._server.storage.save_journal(

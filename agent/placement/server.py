@@ -7,16 +7,24 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
-from agent.errors import PlacementTooOld
+from agent.errors import PlacementTooOld, StoreError
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, is_custom
 from agent.model.provider_tree import DesiredTree, PresentTree
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Transport
+
+LOG = logging.getLogger(__name__)
+
+MEMORY_ONLY = (
+    "the mirror of Placement is kept in memory only until this process starts again, and then read "
+    "as a whole: %s"
+)
+Answer = TypeVar("Answer")
 
 
 class PlacementStorage(Protocol):
@@ -52,8 +60,8 @@ class PlacementStorage(Protocol):
 
 
 class NoStorage:
-    """The storage of an agent that only observes: it has written nothing to Placement, whatever a
-    store says of earlier times, and saves nothing.
+    """A storage that saves nothing and has nothing saved. An agent that only observes has it: such
+    an agent has written nothing to Placement, whatever a store says of earlier times.
     """
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
@@ -83,7 +91,55 @@ class NoStorage:
         return journal
 
 
-LOG = logging.getLogger(__name__)
+class OptionalStorage:
+    """``storage`` until its first error, which is logged as a warning; after that, a storage that
+    saves nothing.
+
+    For a process that must go on without a store. What the store has from before the error is no
+    danger for the next start, because a saved mirror is compared with Placement by generations.
+    """
+
+    def __init__(self, storage: PlacementStorage) -> None:
+        self._storage = storage
+
+    def _ask(self, call: Callable[[PlacementStorage], Answer]) -> Answer:
+        try:
+            return call(self._storage)
+        except StoreError as error:
+            LOG.warning(MEMORY_ONLY, error.message)
+            self._storage = NoStorage()
+            return call(self._storage)
+
+    def capabilities(self, endpoint: str) -> ServerCapabilities | None:
+        """Return the saved capabilities of a server, ``None`` if there are none."""
+        return self._ask(lambda storage: storage.capabilities(endpoint))
+
+    def save_capabilities(self, capabilities: ServerCapabilities) -> None:
+        """Save the capabilities of a server."""
+        self._ask(lambda storage: storage.save_capabilities(capabilities))
+
+    def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
+        """Return the saved view of a node, ``None`` if there is none."""
+        return self._ask(lambda storage: storage.view(endpoint, root))
+
+    def save_view(
+        self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
+    ) -> None:
+        """Save a view."""
+        self._ask(lambda storage: storage.save_view(endpoint, root, old, new))
+
+    def journal(self, root: ProviderUuid) -> Journal:
+        """Return the journal of a node, empty if there is none."""
+        return self._ask(lambda storage: storage.journal(root))
+
+    def roots(self, host: str) -> frozenset[ProviderUuid]:
+        """Return the nodes whose journal is not empty."""
+        return self._ask(lambda storage: storage.roots(host))
+
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
+        """Save a journal. Return it with its new version."""
+        return self._ask(lambda storage: storage.save_journal(root, journal))
+
 
 LEAST_VERSION = "1.30"
 # For how many seconds the agent assumes that the server still lacks, or does not allow, what it

@@ -77,6 +77,39 @@ def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, tmp_path):
         run(*verify)
 
 
+@pytest.fixture
+def nova_compute(tmp_path):
+    """A unit as distributions have one for nova-compute, with the drop-in beside it."""
+    command = "ExecStart=/usr/bin/agent-nova-compute\n"
+    text = (FILES / "nova-compute.service.d" / f"{NAME}.conf").read_text()
+    assert text.endswith(f"\n{command}")
+    path = tmp_path / "nova-compute.service"
+    path.write_text("[Service]\nType=notify\nExecStart=/bin/true\n")
+    drop_in = tmp_path / "nova-compute.service.d" / f"{NAME}.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(text.replace(command, f"ExecStart={sys.executable}\n"))
+    return path, drop_in
+
+
+def test_the_drop_in_replaces_the_command_of_nova_compute(nova_compute):
+    unit, drop_in = nova_compute
+    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
+    run(*verify)
+    drop_in.write_text(drop_in.read_text().replace("\nExecStart=\n", "\n"))
+    with pytest.raises(AssertionError, match="more than one ExecStart="):
+        run(*verify)
+
+
+def test_nova_compute_has_its_own_command_again_without_the_drop_in(nova_compute):
+    unit, drop_in = nova_compute
+    unit.write_text(unit.read_text().replace("/bin/true", "/nonexistent/nova-compute"))
+    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
+    run(*verify)
+    drop_in.unlink()
+    with pytest.raises(AssertionError, match="/nonexistent/nova-compute is not executable"):
+        run(*verify)
+
+
 def test_user_and_folders_are_made_as_the_unit_needs_them(unit, tmp_path):
     sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
     if os.geteuid() != 0:

@@ -3,10 +3,14 @@
 process: each keeps its mirror in memory.
 """
 
+from nova import service
 from nova.compute import resource_tracker
 
-from agent.nova.tracker import ResourceTracker
+from agent.nova.command import MANAGER
+from agent.nova.manager import ResourceTracker
 from agent.placement.server import NoStorage
 
 ResourceTracker.storage = staticmethod(lambda _host: NoStorage())
+service.SERVICE_MANAGERS["nova-compute"] = MANAGER
+# Some tests make a tracker by themselves.
 resource_tracker.ResourceTracker = ResourceTracker

@@ -1,13 +1,16 @@
-"""nova's own functional tests pass with the agent's engine in nova-compute."""
+"""nova-compute starts with the agent's engine, and nova's own functional tests pass with it."""
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from bench.inside_nova import CASES, Site, budget, measure
 from tests.nova.run import FAST
 from tests.support import backends
 from tests.support.child import CHECKOUT
+from tests.support.http_placement import HttpPlacement
 
 NOVA = os.environ.get("NOVA_PYTHON")
 NEEDED = "ddt, fixtures, oslotest, requests-mock, testscenarios, testtools, wsgi_intercept, msgspec"
@@ -40,3 +43,80 @@ def test_novas_own_tests_pass_with_the_engine_in_place(nova: str, module: str) -
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     assert f"{module}: {FAST[module]} tests, passed" in ran.stdout
+
+
+COMMAND = "from agent.nova.command import main; main()"
+START = """
+from nova.cmd import compute
+from nova import service
+from nova.conductor import api
+
+def serve(server, **_options):
+    manager = server.manager
+    assert manager.reportclient is manager.rt.reportclient is manager.virtapi.reportclient
+    print(type(manager).__module__, type(manager.rt).__module__)
+    raise SystemExit
+
+# There is no conductor here.
+api.API.wait_until_ready = lambda *_: None
+service.utils.raise_if_old_compute = lambda: None
+service.serve = serve
+"""
+
+
+@pytest.mark.parametrize("disabled", ["", "0"], ids=["threads", "eventlet"])
+def test_the_command_starts_nova_compute_with_the_engine(
+    nova: str, disabled: str, tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    options = (
+        "[DEFAULT]",
+        "host = compute-1",
+        f"state_path = {tmp_path}",
+        "transport_url = fake:/",
+        "compute_driver = fake.FakeDriver",
+        "[placement]",
+        "auth_type = none",
+        f"endpoint_override = {http_placement.url}",
+    )
+    (tmp_path / "nova.conf").write_text("\n".join(options))
+    environment = {"PYTHONPATH": str(CHECKOUT), "OS_NOVA_DISABLE_EVENTLET_PATCHING": disabled}
+
+    def output(script: str, *arguments: str) -> str:
+        ran = subprocess.run(
+            [nova, "-W", "ignore", "-c", script, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr[-5000:]
+        # Below nova's log.
+        return ran.stdout.splitlines()[-1]
+
+    assert output(COMMAND, "--version") == "34.0.0"
+    engine = output(START + COMMAND, "--config-file", "nova.conf")
+    assert engine == "agent.nova.manager agent.nova.manager"
+    assert (tmp_path / "compute-node-agent" / "compute-1" / "store.sqlite").exists()
+
+
+# P, C: the requests of each of CASES, by nova's own report and by the engine's.
+REQUESTS = {
+    (1, 0): ((7, 2, 3, 6, 14), (5, 1, 2, 2, 6)),
+    (1, 5): ((7, 7, 19, 11, 19), (5, 1, 2, 2, 11)),
+    (9, 0): ((31, 10, 11, 38, 54), (14, 1, 2, 2, 14)),
+    (9, 5): ((31, 15, 59, 43, 59), (14, 1, 2, 2, 19)),
+}
+
+
+@pytest.mark.parametrize(("providers", "consumers"), REQUESTS)
+def test_the_engine_sends_no_more_requests_than_the_agent_and_one(
+    nova: str, providers: int, consumers: int, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    for mode, expected in zip(("nova", "engine"), REQUESTS[providers, consumers], strict=True):
+        site = Site(http_placement, nova, mode, tmp_path)
+        found = measure(site, providers, consumers)
+        assert tuple(found[case].requests for case in CASES) == expected, mode
+    for case in CASES:
+        assert found[case].requests <= budget(case, providers, consumers) + 1, case

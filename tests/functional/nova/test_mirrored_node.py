@@ -1,7 +1,11 @@
 """The mirror and the writes of a compute node inside nova-compute, on a real Placement."""
 
+import contextlib
+import logging
+import os
+import resource
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
 from agent.placement.mirror import Freshness
-from agent.placement.server import Server
+from agent.placement.server import OptionalStorage, Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import Store, open_store
 from tests.support.agent import new_uuid
@@ -40,7 +44,7 @@ class Node:
             max_in_flight=1,
             cancelled=threading.Event(),
         )
-        server = Server(transport, "http", self.store)
+        server = Server(transport, "http", OptionalStorage(self.store))
         self.mirrored = MirroredNode(server, ROOT, Freshness(**freshness))
 
     def update(
@@ -186,6 +190,60 @@ def test_a_consumer_that_released_its_allocation_and_has_one_again_is_read_again
     assert node.mirrored.allocations()[consumer].resources.keys() == {ROOT}
 
 
+def test_an_unchanged_update_of_a_tree_with_children_writes_nothing_and_says_nothing(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    def nested(tree: ProviderTree) -> None:
+        flat(tree)
+        for number in range(4):
+            if not tree.exists(f"card{number}"):
+                tree.new_child(f"card{number}", ROOT)
+            tree.update_inventory(f"card{number}", {"VGPU": {"total": 1}})
+
+    for _ in range(2):
+        node.update(nested)
+    (log,) = node.folder.glob("*-wal")
+    written = log.read_bytes()
+    node.update(nested)
+    assert log.read_bytes() == written
+    node.start()
+    node.update(nested)
+    assert caplog.messages == []
+    node.update(flat)
+    assert len(node.other.tree(ROOT)) == 5
+
+
+def test_a_reshape_after_a_release_that_was_not_seen_is_made_again_from_fresh_allocations(
+    node: Node,
+) -> None:
+    node.update(flat)
+    gone, consumer = new_uuid(), new_uuid()
+    for one in (gone, consumer):
+        node.other.claim({ROOT: HELD}, one)
+
+    def attempt() -> None:
+        tree = node.mirrored.tree("compute-1")
+        allocations = LazyAllocations(node.mirrored.allocations)
+        cell(tree)
+        for allocation in allocations.values():
+            allocation["allocations"] = {
+                ROOT: {"resources": {"MEMORY_MB": 512}},
+                tree.data("cell").uuid: {"resources": {"VCPU": 1}},
+            }
+        node.mirrored.write(tree, allocations)
+
+    node.mirrored.tree("compute-1")
+    assert node.mirrored.allocations().keys() == {gone, consumer}
+    node.other.release(gone)
+    with pytest.raises(ReshapeConflict):
+        attempt()
+    assert node.other.allocations(gone)["allocations"] == {}
+    attempt()
+    assert ROOT in node.other.allocations(consumer)["allocations"]
+    assert len(node.other.allocations(consumer)["allocations"]) == 2
+    assert node.other.allocations(gone)["allocations"] == {}
+
+
 def test_two_writers_meet_a_conflict_and_the_next_attempt_is_from_what_is_there(
     node: Node,
 ) -> None:
@@ -199,3 +257,88 @@ def test_two_writers_meet_a_conflict_and_the_next_attempt_is_from_what_is_there(
     assert node.mirrored.write(tree, None).conflict is None
     assert node.other.inventory(ROOT)["VCPU"]["total"] == 16
     assert "HW_CPU_X86_AVX" in node.other.traits(ROOT)
+
+
+def grown(tree: ProviderTree) -> None:
+    flat(tree)
+    tree.update_inventory("compute-1", {"VCPU": {"total": 16}})
+
+
+@contextlib.contextmanager
+def no_room(node: Node) -> Iterator[None]:
+    """The disk takes no more of the store's log, as one that is full."""
+    (log,) = node.folder.glob("*-wal")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextlib.contextmanager
+def moved_away(node: Node) -> Iterator[None]:
+    """The folder stands elsewhere."""
+    node.folder.rename(node.folder.with_name("elsewhere"))
+    yield
+
+
+@contextlib.contextmanager
+def closed(node: Node) -> Iterator[None]:
+    """The database and its descriptors are closed."""
+    assert node.store is not None
+    node.store.close()
+    yield
+
+
+@contextlib.contextmanager
+def damaged(node: Node) -> Iterator[None]:
+    """Every page of the file and of its log has other contents."""
+    for file in node.folder.iterdir():
+        if file.suffix != ".lock":
+            with file.open("r+b") as opened:
+                opened.write(os.urandom(file.stat().st_size))
+    yield
+
+
+@pytest.mark.parametrize("fault", [no_room, moved_away, closed, damaged])
+def test_a_store_that_fails_while_nova_compute_runs_is_one_warning_and_no_report_fails(
+    node: Node,
+    fault: Callable[[Node], contextlib.AbstractContextManager[None]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node.update(flat)
+    caplog.set_level(logging.WARNING)
+    with fault(node):
+        node.update(grown)
+        assert node.other.inventory(ROOT)["VCPU"]["total"] == 16
+        assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
+        node.update(flat)
+    assert node.other.inventory(ROOT)["VCPU"]["total"] == 8
+    (warning,) = caplog.messages
+    assert "kept in memory only" in warning
+    assert str(node.folder) in warning
+
+
+def test_a_store_that_cannot_be_read_is_one_warning_and_the_whole_tree_is_read(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.update(flat)
+    node.start()
+    with closed(node):
+        assert len(node.requests(lambda: node.update(flat))) > 1
+        assert node.requests(lambda: node.update(flat)) == ["GET /resource_providers"]
+    (warning,) = caplog.messages
+    assert "kept in memory only" in warning
+
+
+def test_what_a_failed_store_did_not_save_is_read_again_after_a_restart(node: Node) -> None:
+    node.update(flat)
+    with no_room(node):
+        node.update(grown)
+    node.start()
+    node.update(grown)
+    assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
+    node.start()
+    assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
+    assert node.other.inventory(ROOT)["VCPU"]["total"] == 16

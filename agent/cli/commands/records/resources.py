@@ -39,7 +39,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
         conf,
         options,
         lambda client: list(_of_daemon(client, wanted)),
-        lambda store: _select(list(_of_store(conf, store)), wanted),
+        lambda store: _select(list(nodes_of_store(conf, store)), wanted),
     )
     return show_list(
         options,
@@ -94,7 +94,7 @@ def _offered_inventories(tree: Sequence[Document], records: Document | None) -> 
             }
 
 
-def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
+def nodes_of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
     """Yield the nodes as the records alone show them. The state of the host's cells, and whether
     the driver offers the node, are unknown.
     """

@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.functional.cli.setups import merged, on
 from tests.support.child import CHECKOUT
 from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
+from tests.support.service_manager import Service, until
 from tests.support.system import AgentHere
 
 PINNED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
@@ -96,6 +98,26 @@ def test_report_without_a_daemon_shows_what_the_store_has(example):
     found = read(example)
     assert {"node-a", "node-a_NUMA1", "0000:18:00.1", PINNED} <= set(found.texts)
     assert "unknown" in found.texts
+
+
+def test_report_shows_what_the_daemon_knows(example):
+    client, service = ApiClient(example.socket), Service(example)
+
+    def is_audited():
+        try:
+            return list(client.nodes())
+        except (ApiProblem, ApiUnreachable):
+            return []
+
+    with service.running():
+        until(is_audited, lambda: service)
+        done = example.run("report", "nodes.html")
+        assert (done.code, done.stdout) == (0, "nodes.html shows 1 node as the daemon has it\n")
+        found = read(example)
+        assert {"unknown-domain", "instance-00000012"} <= set(found.texts)
+        titles = [given["title"] for _, given in found.elements if "data-guests" in given]
+        assert len(titles) == 16
+        assert service.stop()[0] == 0
 
 
 def test_report_names_nodes_as_other_commands_do(example):

@@ -18,6 +18,7 @@ from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_state import NodeState
 from agent.tracker.usage_step import UsageStep
 from agent.tree.desired_tree import agent_trait
 from agent.version import agent_version
@@ -73,6 +74,14 @@ class Fleet:
             provisional=self._provisional,
             notice=self._notice,
         )
+
+    def states(self) -> Mapping[str, NodeState]:
+        """Return the records and the capacity of each node, by uuid, as its last audit counted
+        them, in a dry run too. Nodes that could not be counted are left out.
+        """
+        return {
+            uuid: audit.records for uuid, audit in self._audits.items() if audit.records is not None
+        }
 
     def run(
         self,

@@ -54,6 +54,8 @@ class Options:
     wide: bool = False
     debug: bool = False
     format: Format = "text"
+    report: str | None = None
+    """The file of the page that an audit writes; None for no page."""
     nodes: tuple[str, ...] = ()
     """The values of ``--node``; empty for all nodes."""
     sources: tuple[Source, ...] = ()
@@ -122,7 +124,7 @@ class Flag:
     """Where the flag can be used, for the help of the program itself."""
     choices: Sequence[str] | None = None
     metavar: str | None = None
-    """What the help calls its value; the flag may be repeated."""
+    """What the help calls its value."""
 
     @property
     def key(self) -> str:
@@ -162,6 +164,12 @@ COMMON_FLAGS = (
         "--with-usages",
         "show usages as Placement counts them, with one request for each provider",
         "with --once",
+    ),
+    Flag(
+        "--report",
+        "write a page that shows the nodes into this file, for a browser",
+        "with --once",
+        metavar="FILE.html",
     ),
     Flag(
         "--offline",

@@ -48,6 +48,12 @@ def _show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_tree(conf, options)
 
 
+def _write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.report import write_report_page
+
+    return write_report_page(conf, options)
+
+
 def _check_config(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.config_check import check_config
 
@@ -113,6 +119,7 @@ AUDIT = Command(
             "adopt",
             "reread",
             "with_usages",
+            "report",
             "detailed_exitcode",
             "nodes",
             "wide",
@@ -152,6 +159,14 @@ COMMANDS = (
         _show_tree,
         frozenset({"offline", "nodes", "wide"}),
         examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
+    ),
+    Command(
+        ("report",),
+        "write a page that shows the nodes, for a browser",
+        _write_report_page,
+        frozenset({"offline", "nodes"}),
+        (Argument("file", "the file to write; a file that is there is replaced", "FILE.html"),),
+        ("agent report nodes.html", "agent report --node 'compute-1*' nodes.html"),
     ),
     Command(
         ("config", "check"),

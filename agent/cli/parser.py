@@ -54,6 +54,7 @@ class _CommandLine:
     overrides: dict[tuple[str | None, str], Override] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
 
     def override(self, group: str | None, option: cfg.Opt, value: Any) -> None:
         before = self.overrides.pop((group, option.dest), None)
@@ -140,6 +141,7 @@ def parse(argv: Sequence[str]) -> Options:
         **{name: value for name, value in found.items() if name in known},
         command=words,
         nodes=tuple(given.nodes),
+        report=given.reports[-1] if given.reports else None,
         sources=tuple(given.sources),
         overrides=tuple(given.overrides.values()),
         debug=any(
@@ -278,6 +280,7 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
     """
     collected: Mapping[str, Callable[[str], None]] = {
         "--node": given.nodes.append,
+        "--report": given.reports.append,
         "--config-file": lambda path: given.sources.append(Source(Path(path))),
         "--config-dir": lambda path: given.sources.append(Source(Path(path), True)),
     }

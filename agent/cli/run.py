@@ -17,6 +17,7 @@ from agent.cli.command import Options
 from agent.cli.configuration import load
 from agent.cli.exposures import exposures
 from agent.cli.logs import set_up_logging
+from agent.cli.page_file import check_file, write_audit_page
 from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import only_observes
 from agent.errors import AgentError, ConfigError
@@ -29,7 +30,7 @@ from agent.service import daemon
 def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     """Audit the nodes, flush unless it is a dry run, and return the report.
 
-    :raises AgentError: the audit could not begin.
+    :raises AgentError: the audit could not begin, or the page cannot be written.
     """
     observes = only_observes(conf)
     if observes and options.adopt:
@@ -44,6 +45,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
         reread=options.reread,
         with_usages=options.with_usages,
     )
+    path = check_file(options.report) if options.report is not None else None
     complete = False
     try:
         with (
@@ -52,6 +54,8 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
         ):
             complete = True
             report = fleet.run(audit_options, options.nodes, progress)
+            if path is not None:
+                write_audit_page(path, report, fleet)
     finally:
         # Afterwards, because driver and monitors register options of their own; also after an
         # error, because an unknown option may be its cause.

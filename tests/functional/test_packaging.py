@@ -32,6 +32,9 @@ NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-inf
 
 DATA = (
     "agent/api/openapi.yaml",
+    "agent/render/templates/page.html",
+    "agent/render/templates/page.css",
+    "agent/render/templates/page.js",
     "agent/provider_config/provider-config.schema.json",
     "drivers/fake/host.schema.json",
 )

@@ -226,6 +226,7 @@ def _cell(cell: HostCell, provider: str | None) -> JsonObject:
         "dedicated": sorted(cell.dedicated),
         "pinned": sorted(cell.pinned),
         "degraded": sorted(cell.degraded),
+        "offline": sorted(cell.offline),
         "siblings": [sorted(core) for core in cell.siblings],
         "socket": cell.socket,
         "distances": {str(other): distance for other, distance in sorted(cell.distances.items())},

@@ -1,0 +1,160 @@
+"""The page of ``--report FILE`` and of ``agent report FILE``: what it shows of an audit, and its
+file.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.api.documents.node import (
+    JsonObject,
+    claim_document,
+    device_document,
+    migration_document,
+    node_guests,
+    node_records,
+)
+from agent.audit.fleet import Fleet
+from agent.errors import AgentError, ConfigError
+from agent.model.claim import ENDED
+from agent.model.names import printable
+from agent.model.report import NodeReport, Report
+from agent.render.json_report import error_rows, node_document
+from agent.tracker.node_state import NodeState
+from agent.tracker.tracker import Tracker
+from agent.version import agent_version
+
+Document = Mapping[str, Any]
+
+
+def check_file(file: str) -> Path:
+    """Return the path of a page that can be written. Nothing is written yet.
+
+    :raises ConfigError: it is a folder, or its folder does not exist or cannot be written.
+    """
+    path = Path(file)
+    where, folder = f"report {printable(file)}", path.parent
+    if path.is_dir():
+        raise ConfigError(f"{where}: it is a folder", "name a file")
+    if not folder.is_dir():
+        raise ConfigError(f"{where}: there is no folder {printable(str(folder))}", "create it")
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(
+            f"{where}: the folder {printable(str(folder))} cannot be written", "name another"
+        )
+    return path
+
+
+def write_page(
+    path: Path,
+    nodes: Sequence[Document],
+    *,
+    source: str,
+    placement: str | None = None,
+    errors: Sequence[Document] = (),
+) -> None:
+    """Write the page of nodes, as :func:`agent.render.page.page_of` takes them. A page that is
+    there already is replaced only by a whole one.
+
+    :raises ConfigError: the file cannot be written.
+    """
+    # Imported here, because only pages need the template engine.
+    from agent.render.page import page_of
+    from agent.render.page_html import render_page
+
+    page = page_of(
+        nodes,
+        source=source,
+        made_at=time.time(),
+        version=agent_version(),
+        placement=placement or "",
+        errors=errors,
+    )
+    _replace(path, render_page(page).encode("utf-8", "backslashreplace"))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            # The file of mkstemp is the user's alone; a page has the rights of any new file.
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(name).chmod(0o666 & ~umask)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"report {printable(str(path))} cannot be written: {error.strerror or error}",
+            "check the path and the space on its disk",
+        ) from error
+
+
+def write_audit_page(path: Path, report: Report, fleet: Fleet) -> None:
+    """Write the page of an audit, while its fleet is open.
+
+    :raises ConfigError: the file cannot be written.
+    """
+    tracker, states = fleet.context.records.tracker, fleet.states()
+    source = "audit" if not report.observes else "audit that only observes"
+    if report.dry_run and not report.observes:
+        source = "dry run, nothing was written"
+    write_page(
+        path,
+        [_audited_node(node, states.get(node.uuid), tracker) for node in report.nodes],
+        source=source,
+        placement=report.endpoint,
+        errors=error_rows(report.errors),
+    )
+
+
+def _audited_node(report: NodeReport, state: NodeState | None, tracker: Tracker) -> JsonObject:
+    now = time.time() if report.seconds else None
+    node = {
+        **node_document(report),
+        "audited_at": now,
+        "last_good_audit_at": now if report.state in ("in-sync", "changed") else None,
+    }
+    if state is None:
+        return {**node, "records": None, **NO_RECORDS}
+    devices, units = state.devices.values(), state.units.values()
+    return {
+        **node,
+        "records": node_records(state),
+        "guests": _guests(state, tracker),
+        "claims": [
+            claim_document(claim, devices, units, state.node.name)
+            for claim in state.claims.values()
+        ],
+        "migrations": [
+            migration_document(migration)
+            for migration in state.migrations.values()
+            if migration.status not in ENDED
+        ],
+        "devices": [device_document(device) for device in devices],
+    }
+
+
+NO_RECORDS: Mapping[str, Sequence[Document]] = {
+    "guests": (),
+    "claims": (),
+    "migrations": (),
+    "devices": (),
+}
+"""What the page shows of the records of a node without any."""
+
+
+def _guests(state: NodeState, tracker: Tracker) -> Sequence[Document]:
+    try:
+        guests: Sequence[Document] = node_guests(state, tracker.preview_import(state))["guests"]
+    except AgentError:
+        # The driver does not report guests; where it should and could not, the audit says so.
+        return ()
+    return guests

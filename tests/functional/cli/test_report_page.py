@@ -1,0 +1,151 @@
+"""The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
+
+import shutil
+
+import pytest
+
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
+from tests.functional.cli.setups import merged, on
+from tests.support.child import CHECKOUT
+from tests.support.html_page import HtmlPage
+from tests.support.http_placement import HttpPlacement
+from tests.support.service_manager import Service, until
+from tests.support.system import AgentHere
+
+PINNED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
+POLICY = {
+    "cpu_shared_set": "0-1,4-5,8-9,12-13",
+    "cpu_dedicated_set": "2-3,6-7,10-11,14-15",
+    "tree_layout": "nested",
+}
+
+
+@pytest.fixture
+def example(http_placement: HttpPlacement, tmp_path):
+    """The host of etc/hosts/numa.yaml, with its network card offered."""
+    made = AgentHere(tmp_path)
+    shutil.copy(CHECKOUT / "etc" / "hosts" / "numa.yaml", tmp_path / "host.yaml")
+    config = merged(
+        on(http_placement, "fake.file", {"fake": {"host_file": tmp_path / "host.yaml"}}),
+        {
+            "compute": POLICY,
+            "pci": {"device_spec": '{"vendor_id": "8086", "product_id": "1515"}'},
+        },
+    )
+    made.configure(config)
+    return made
+
+
+def read(agent, name="nodes.html"):
+    found = HtmlPage((agent.folder / name).read_text(encoding="utf-8"))
+    assert found.faults() == []
+    return found
+
+
+def test_an_audit_writes_a_page_and_its_report_stays_as_it_is(agent):
+    plain = agent.run("--once", "--dry-run", "--format", "json")
+    with_page = agent.run("--once", "--dry-run", "--format", "json", "--report", "nodes.html")
+    assert (plain.code, with_page.code) == (0, 0)
+    before, after = plain.json, with_page.json
+    for document in (before, after):
+        del document["nodes"][0]["seconds"]
+    assert before == after
+    found = read(agent)
+    assert "dry run, nothing was written" in found.text
+    for operation in after["nodes"][0]["operations"]:
+        assert operation["op"] in found.texts
+    for row in after["nodes"][0]["tree"]:
+        assert row["name"] in found.texts
+        assert set(row["traits"]) <= set(found.texts)
+    assert not agent.store.exists()
+
+
+def test_the_machine_shows_who_has_which_cpu_and_device(example):
+    assert example.run("--once").code == 0
+    assert example.run("guests", "import").code == 0
+    assert example.run("--once", "--report", "nodes.html").code == 0
+    found = read(example)
+    cpus = {
+        given["title"].split(":")[0]: (given["class"], given["data-guests"])
+        for _, given in found.elements
+        if "data-guests" in given
+    }
+    assert len(cpus) == 16
+    assert cpus["CPU 0"] == ("cpu shared", "")
+    assert cpus["CPU 11"] == ("cpu free", "")
+    assert {cpus[f"CPU {cpu}"] for cpu in (2, 3, 10)} == {("cpu pinned", "1")}
+    assert "0000:18:00.1" in found.texts
+    assert (
+        "cell 0: 2048 MiB, pages of 2048 KiB, CPUs pinned (guest→host) 0→2, 1→10, emulator on 3"
+        in (found.texts)
+    )
+    assert PINNED in found.texts
+
+
+def test_observing_shows_the_guests_too(example):
+    assert example.run("--once", "--observe", "--report", "nodes.html").code == 0
+    found = read(example)
+    assert "audit that only observes" in found.text
+    assert "instance-00000012" in found.texts
+    assert not example.store.exists()
+
+
+def test_report_without_a_daemon_shows_what_the_store_has(example):
+    assert example.run("--once").code == 0
+    assert example.run("guests", "import").code == 0
+    done = example.run("report", "nodes.html")
+    assert (done.code, done.stdout) == (0, "nodes.html shows 1 node as the store has it\n")
+    found = read(example)
+    assert {"node-a", "node-a_NUMA1", "0000:18:00.1", PINNED} <= set(found.texts)
+    assert "unknown" in found.texts
+
+
+def test_report_shows_what_the_daemon_knows(example):
+    client, service = ApiClient(example.socket), Service(example)
+
+    def is_audited():
+        try:
+            return list(client.nodes())
+        except (ApiProblem, ApiUnreachable):
+            return []
+
+    with service.running():
+        until(is_audited, lambda: service)
+        done = example.run("report", "nodes.html")
+        assert (done.code, done.stdout) == (0, "nodes.html shows 1 node as the daemon has it\n")
+        found = read(example)
+        assert {"unknown-domain", "instance-00000012"} <= set(found.texts)
+        titles = [given["title"] for _, given in found.elements if "data-guests" in given]
+        assert len(titles) == 16
+        assert service.stop()[0] == 0
+
+
+def test_report_names_nodes_as_other_commands_do(example):
+    assert example.run("--once").code == 0
+    answer = example.run("report", "--node", "other", "nodes.html")
+    assert answer.code == 1
+    assert "--node other: no such tree in the store" in answer.stderr
+    document = example.run("report", "--node", "node-*", "--format", "json", "nodes.html").json
+    assert (document["source"], document["nodes"]) == ("store", 1)
+
+
+@pytest.mark.parametrize("words", [("--once", "--dry-run", "--report"), ("report",)])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_done(agent, words):
+    for file, why in ((".", "it is a folder"), ("nowhere/nodes.html", "there is no folder")):
+        done = agent.run(*words, file)
+        assert (done.code, done.stdout) == (1, "")
+        assert why in done.stderr
+    assert not agent.store.exists()
+
+
+def test_a_page_replaces_the_last_one_and_leaves_nothing_else(agent):
+    (agent.folder / "nodes.html").write_text("old")
+    assert agent.run("--once", "--dry-run", "--report", "nodes.html").code == 0
+    read(agent)
+    assert {path.name for path in agent.folder.iterdir()} == {"agent.conf", "nodes.html"}
+
+
+def test_the_daemon_makes_no_page(agent):
+    done = agent.run("--report", "nodes.html")
+    assert done.code == 64
+    assert "--report can be used with --once, not with the daemon" in done.stderr

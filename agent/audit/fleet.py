@@ -18,6 +18,7 @@ from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_state import NodeView
 from agent.tracker.usage_step import UsageStep
 from agent.tree.desired_tree import agent_trait
 from agent.version import agent_version
@@ -73,6 +74,11 @@ class Fleet:
             provisional=self._provisional,
             notice=self._notice,
         )
+
+    def records_of(self, node: ProviderUuid) -> NodeView | None:
+        """Return what the records of a node showed in its last audit, None without one."""
+        audit = self._audits.get(node)
+        return audit.records if audit is not None else None
 
     def run(
         self,

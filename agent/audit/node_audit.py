@@ -37,6 +37,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove
 from agent.placement.rival_writers import RivalWriters
+from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
 from agent.tree.desired_tree import DriverReport
 
@@ -94,6 +95,8 @@ class NodeAudit:
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
         self._observed = ObservedAllocations(self.placement_state, context.freshness.consumers)
+        self.records: NodeView | None = None
+        """What the records of the node showed in the last audit; None before the first one."""
 
     # --- audits -----------------------------------------------------------------------------------
 
@@ -181,6 +184,7 @@ class NodeAudit:
         """
         start = run.options.start and not self._started
         run.records, taken_over = self._usage.count(report.facts, run.options, start=start)
+        self.records = run.records
         if taken_over:
             # The other agent may have had another layout.
             self._moved = False

@@ -80,7 +80,9 @@ class Fleet:
         them, in a dry run too. Nodes that could not be counted are left out.
         """
         return {
-            uuid: audit.records for uuid, audit in self._audits.items() if audit.records is not None
+            uuid: audit.records.state
+            for uuid, audit in self._audits.items()
+            if audit.records is not None
         }
 
     def run(

@@ -6,19 +6,25 @@ taken up again by the next one.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
-from agent.model.mirror import Journal
-from agent.model.names import ConsumerUuid, ProviderUuid, is_custom
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.mirror import Journal, Ownership
+from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import METHODS, Report
+from agent.model.report import METHODS, WELL, NodeReport, Report
 from agent.placement.allocations.change import remove_from
+from agent.placement.allocations.checks import ConsumerNotFound
 from agent.placement.client import PlacementClient
-from agent.tree.cell_tree import page_size
+from agent.tracker.node_state import NodeState
+from agent.tracker.reservations import device_uses
+from agent.tree.cell_tree import is_cell_name, page_size
 from agent.tree.desired_tree import agent_trait
 from agent.tree.reported_cards import MARKER, card_of
 
@@ -42,6 +48,10 @@ class GivenBack:
     """By consumer: the names of the providers of devices that are removed from its allocation,
     because nova-compute does not report devices.
     """
+    kept: Mapping[ConsumerUuid, Mapping[ProviderUuid, str]]
+    """By consumer that no record knows: what it keeps of these providers."""
+    providers: Mapping[ProviderUuid, str]
+    """The providers that only the agent makes and that stay for what others have there."""
     deleted: Sequence[Name]
     """The traits and classes that the agent made up and that no provider has any more."""
     left: Sequence[Name]
@@ -51,30 +61,80 @@ class GivenBack:
 def give_back(fleet: Fleet, nodes: Mapping[ProviderUuid, str], *, dry_run: bool) -> GivenBack:
     """Give the nodes back, by uuid and name. ``fleet``: of a context that gives back.
 
-    :raises AgentError: Placement or the store cannot be used; what is done so far stays.
+    :raises AgentError: Placement or the store cannot be used, or Placement does not have a node;
+        what is done so far stays.
     """
     context = fleet.context
     client, storage = context.server.client(), context.server.storage
-    released: dict[ConsumerUuid, Sequence[str]] = {}
-    if not context.pci.report:
-        for root, name in nodes.items():
-            released |= _release_devices(client, storage.journal(root), root, name, dry_run=dry_run)
+    _check_present(client, context.server.transport.endpoint, nodes)
     report = _audit(fleet, sorted(nodes), dry_run=dry_run)
+    released: dict[ConsumerUuid, Sequence[str]] = {}
+    kept: dict[ConsumerUuid, Mapping[ProviderUuid, str]] = {}
+    if not context.pci.report:
+        # After the audits, because they check that no other agent and no other host has the node.
+        for node in filter(_is_well, report.nodes):
+            held = _holders_of_devices(client, storage.journal(ProviderUuid(node.uuid)), node)
+            known = _known(fleet.states().get(node.uuid))
+            gone = {consumer: cards for consumer, cards in held.items() if consumer in known}
+            kept |= {consumer: cards for consumer, cards in held.items() if consumer not in known}
+            released |= {consumer: sorted(cards.values()) for consumer, cards in gone.items()}
+            if not dry_run:
+                _release(client, gone)
+        if released and not dry_run:
+            report = _joined(report, _audit(fleet, sorted(nodes), dry_run=False))
     complete, deleted, left = set[ProviderUuid](), list[Name](), set[Name]()
-    for node in report.nodes:
+    providers: dict[ProviderUuid, str] = {}
+    for node in filter(_is_well, report.nodes):
         root = ProviderUuid(node.uuid)
         journal = storage.journal(root)
-        gone = _names_without_provider(journal, node.tree)
-        made = [name for name in gone if _is_made_up(name, context.agent)]
-        left.update(name for name in gone if name not in made)
+        gone_names = _names_without_provider(journal, node.tree)
+        made = [name for name in gone_names if _is_made_up(name, context.agent)]
+        left.update(name for name in gone_names if name not in made)
+        if any(drift.kind == "adoption-needed" for drift in node.drift):
+            # The drift says what stays and what to do.
+            continue
+        providers |= _providers_of_agent(journal, node, reports=context.pci.report)
         if dry_run:
             deleted += made
-        elif node.state in ("in-sync", "changed") and not journal.held:
+        elif not journal.held:
             deleted += [name for name in made if _delete(client, name)]
             storage.save_journal(root, Journal(version=journal.version))
             complete.add(root)
     report = replace(report, requests=_sums(report.requests, client.exchange.counts))
-    return GivenBack(report, frozenset(complete), released, sorted({*deleted}), sorted(left))
+    return GivenBack(
+        report,
+        frozenset(complete),
+        released,
+        kept,
+        providers,
+        sorted({*deleted}),
+        sorted(left),
+    )
+
+
+def _check_present(
+    client: PlacementClient, endpoint: str, nodes: Mapping[ProviderUuid, str]
+) -> None:
+    """Check that Placement has the nodes, because an audit would create them.
+
+    :raises ConfigErrors: it lacks some; nothing is written.
+    """
+    ConfigErrors.raise_if_any(
+        [
+            ConfigError(
+                f"{endpoint} has no provider {root} of node {printable(name)}: there is nothing to "
+                "give back",
+                "check that [placement] leads to where the agent managed the node; if the provider "
+                "was deleted there, start nova-compute, and name other nodes with --node",
+            )
+            for root, name in nodes.items()
+            if client.provider(root) is None
+        ]
+    )
+
+
+def _is_well(node: NodeReport) -> bool:
+    return node.state in WELL
 
 
 # --- audits ---------------------------------------------------------------------------------------
@@ -124,27 +184,71 @@ def _sums(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]
 # --- devices --------------------------------------------------------------------------------------
 
 
-def _release_devices(
-    client: PlacementClient, journal: Journal, root: ProviderUuid, name: str, *, dry_run: bool
-) -> Mapping[ConsumerUuid, Sequence[str]]:
-    """Remove the agent's providers of a node's devices from the allocations of their consumers.
-    Return their names by consumer.
+def _holders_of_devices(
+    client: PlacementClient, journal: Journal, node: NodeReport
+) -> Mapping[ConsumerUuid, Mapping[ProviderUuid, str]]:
+    """Return by consumer the agent's providers of a node's devices that it has something of, with
+    their names: of those that go once nobody has anything of them.
     """
-    cards = {
-        row.uuid: row.name
-        for row in client.tree(root)
-        if journal.owns(row.uuid)
-        and card_of(row.name, name) is not None
-        and MARKER in client.traits(row.uuid)[1]
-    }
-    held: dict[ConsumerUuid, list[str]] = {}
-    for uuid, card in cards.items():
-        for consumer in client.consumers(uuid):
-            held.setdefault(consumer, []).append(card)
-    if not dry_run:
-        for consumer in sorted(held):
-            remove_from(client, consumer, lambda _held: frozenset(cards))
+    held: dict[ConsumerUuid, dict[ProviderUuid, str]] = {}
+    for row in client.tree(ProviderUuid(node.uuid)):
+        if not journal.owns(row.uuid) or card_of(row.name, node.name) is None:
+            continue
+        consumers = client.consumers(row.uuid)
+        if consumers and _is_all_own(client, row.uuid, journal.of(row.uuid)):
+            for consumer in consumers:
+                held.setdefault(consumer, {})[row.uuid] = row.name
     return held
+
+
+def _is_all_own(client: PlacementClient, card: ProviderUuid, own: Ownership) -> bool:
+    """Whether a provider is one of devices, and the agent wrote all that is on it."""
+    traits = client.traits(card)[1]
+    return (
+        MARKER in traits
+        and traits <= own.traits
+        and client.inventories(card)[1].keys() <= own.classes
+        and client.aggregates(card)[1] <= own.aggregates
+    )
+
+
+def _known(records: NodeState | None) -> frozenset[ConsumerUuid]:
+    """Return the consumers that the records of a node mention. Others may be another service's."""
+    return device_uses(records).known if records is not None else frozenset()
+
+
+def _release(
+    client: PlacementClient, held: Mapping[ConsumerUuid, Mapping[ProviderUuid, str]]
+) -> None:
+    """Remove these providers from the allocations of their consumers; other shares stay."""
+    for consumer, cards in sorted(held.items()):
+        # A consumer that released everything meanwhile has nothing left to remove.
+        with suppress(ConsumerNotFound):
+            remove_from(client, consumer, partial(_of_these, frozenset(cards)))
+
+
+def _of_these(
+    cards: Collection[ProviderUuid], _held: Collection[ProviderUuid]
+) -> Collection[ProviderUuid]:
+    return cards
+
+
+def _providers_of_agent(
+    journal: Journal, node: NodeReport, *, reports: bool
+) -> Mapping[ProviderUuid, str]:
+    """Return the providers in the tree of ``node`` that only the agent makes. ``reports``:
+    nova-compute reports devices.
+    """
+    return {
+        provider.uuid: provider.name
+        for provider in node.tree.providers()
+        if journal.owns(provider.uuid)
+        and provider.uuid not in journal.held
+        and (
+            is_cell_name(provider.name, node.name)
+            or (not reports and MARKER in provider.traits and card_of(provider.name, node.name))
+        )
+    }
 
 
 # --- names ----------------------------------------------------------------------------------------

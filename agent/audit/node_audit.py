@@ -37,7 +37,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove
 from agent.placement.rival_writers import RivalWriters
-from agent.tracker.node_state import NodeState as RecordsState
+from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
 from agent.tree.desired_tree import DriverReport
 
@@ -95,8 +95,8 @@ class NodeAudit:
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
         self._observed = ObservedAllocations(self.placement_state, context.freshness.consumers)
-        self.records: RecordsState | None = None
-        """The node's records and capacity as the last audit counted them; None if it could not."""
+        self.records: NodeView | None = None
+        """What the records showed in the last audit; None if the node could not be counted."""
 
     # --- audits -----------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class NodeAudit:
             self.placement_state.forget()
             run.fail(AgentBug.of(error))
         run.seconds["total"] = time.monotonic() - begun
-        self.records = run.records.state if run.records is not None else None
+        self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
         report = run.report(self.node, state, self.placement_state.own_tree(), owned)
         self._refusal = (

@@ -95,7 +95,7 @@ class Observer:
                 server.connect(run.client, ask=True)
             raise
         self._check_identity(run.client, run.options)
-        if run.options.adopt or self.context.gives_back:
+        if run.options.adopt:
             placement_state.adopt()
         return placement_state.held_usages(run.client)
 
@@ -211,6 +211,7 @@ class Observer:
             context.policy,
             context.provider_config,
             adopt=run.options.adopt,
+            gives_back=context.gives_back,
         )
         self.sighted = desired.files.found
         capabilities = self._learn_names(run.client, desired)
@@ -247,6 +248,7 @@ class Observer:
             self.context.policy,
             self.context.provider_config,
             adopt=run.options.adopt,
+            gives_back=self.context.gives_back,
         )
         return replace(observed, journal=journal, usages=usages, devices=devices, desired=desired)
 

@@ -68,14 +68,16 @@ def desired_node(
     provider_config: ProviderConfig,
     *,
     adopt: bool,
+    gives_back: bool,
 ) -> DesiredNode:
     """Return the tree of the driver with the node's devices and the operator's files. ``adopt``:
-    the tree is taken over.
+    the tree is taken over. ``gives_back``: it is left to nova-compute.
     """
     placed, root = place_devices(devices, driver_tree), devices.place.root
     inputs = placed.taken_over(
         MergeInputs.of(view, journal, driver_tree.base, driver_tree.desired, root, take_over=adopt)
     )
+    inputs = replace(inputs, keeps_foreign=gives_back)
     inputs = inputs if report.shape_all else with_novas_children(inputs)
     files = put_operators_files(
         provider_config, inputs, policy.owner_trait, kept=bool(report.facts.incomplete)

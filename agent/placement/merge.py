@@ -188,7 +188,10 @@ class Merge:
                 )
             usable, free = (
                 desired and tree.exists(uuid) and self.inputs.is_own(uuid),
-                gone and self.adopted and not self.inventories.held_classes(uuid),
+                gone
+                and self.adopted
+                and not self.inventories.held_classes(uuid)
+                and not self.inputs.is_kept_for_others(uuid),
             )
             if uuid in keep or usable or free:
                 continue

@@ -41,6 +41,8 @@ class MergeInputs:
     root: ProviderUuid
     take_over: bool
     """Whether every provider that the driver wrote is the agent's, as with an empty journal."""
+    keeps_foreign: bool = False
+    """Whether a provider that the node no longer has stays while others have something on it."""
 
     @classmethod
     def of(
@@ -86,6 +88,19 @@ class MergeInputs:
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
         return self.take_over and self.is_written(uuid)
+
+    def is_kept_for_others(self, uuid: ProviderUuid) -> bool:
+        """Return whether a present provider, which the node no longer has, stays for what others
+        have on it.
+        """
+        if not self.keeps_foreign:
+            return False
+        present, own = self.present.provider(uuid), self.journal.of(uuid)
+        return bool(
+            foreign_inventory(present, own, adopted=True)
+            or present.traits - own.traits
+            or present.aggregates - own.aggregates
+        )
 
 
 def foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inventories:

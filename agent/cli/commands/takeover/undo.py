@@ -17,7 +17,7 @@ from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import ProviderUuid, choose_nodes, number_of, printable
-from agent.model.report import DONE, exit_code
+from agent.model.report import CHANGED, DONE, PARTLY, exit_code
 from agent.render.json_report import report_document
 from agent.render.look import look_of
 from agent.render.text import render_report
@@ -45,19 +45,23 @@ def undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
             "[DEFAULT] mode = observe: the agent writes nothing, and so cannot give back",
             "set mode to manage, as it was while the agent managed this host",
         )
+    # For the plan of an agent that observes: it is that of the journal.
+    conf.set_override("mode", "manage")
     as_nova_reports(conf)
     components = build_components(conf, cancelled := Event(), daemon=False)
     with ExitStack() as stack:
         store = stack.enter_context(open_run_store(conf, dry_run=dry_run))
         nodes = _nodes(store, host_name(conf), options)
         if not nodes:
-            return _nothing(conf, options)
+            return _nothing(conf, options, dry_run=dry_run)
         fleet = stack.enter_context(
             start_fleet(conf, components, store, cancelled, dry_run=dry_run, gives_back=True)
         )
         given = give_back(fleet, nodes, dry_run=dry_run)
     report = given.report
     code = exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)
+    if not dry_run and given.complete != nodes.keys() and code in (DONE, CHANGED):
+        code = PARTLY
     given = replace(given, report=replace(report, exit_code=code))
     if options.as_document:
         write_document(_document(given), options)
@@ -110,11 +114,11 @@ def _nodes(store: Store, host: str, options: Options) -> Mapping[ProviderUuid, s
     return dict(chosen)
 
 
-def _nothing(conf: cfg.ConfigOpts, options: Options) -> int:
+def _nothing(conf: cfg.ConfigOpts, options: Options, *, dry_run: bool) -> int:
     if options.as_document:
-        nothing = {"given_back": [], "released": {}, "deleted": _by_kind(()), "left": _by_kind(())}
-        document = {"schema": SCHEMA, "nodes": [], "errors": [], "exit_code": DONE}
-        write_document({**document, **nothing}, options)
+        document = {"schema": SCHEMA, "dry_run": dry_run, "nodes": []}
+        done = {"given_back": [], "released": {}, "kept": {}, **_names(), "left_providers": []}
+        write_document({**document, **done, "errors": [], "exit_code": DONE}, options)
     else:
         what = f"{host_name(conf)}: by this store nothing in Placement is the agent's"
         write(f"{printable(what)}: there is nothing to undo. {LOST}\n")
@@ -127,10 +131,15 @@ def _document(given: GivenBack) -> dict[str, Any]:
     more = {
         "given_back": sorted(given.complete),
         "released": given.released,
-        "deleted": _by_kind(given.deleted),
-        "left": _by_kind(given.left),
+        "kept": {consumer: sorted(cards.values()) for consumer, cards in given.kept.items()},
+        **_names(given.deleted, given.left),
+        "left_providers": [{"uuid": uuid, "name": name} for uuid, name in given.providers.items()],
     }
     return {**document, "schema": SCHEMA, **more}
+
+
+def _names(deleted: Sequence[Name] = (), left: Sequence[Name] = ()) -> dict[str, Any]:
+    return {"deleted": _by_kind(deleted), "left": _by_kind(left)}
 
 
 def _by_kind(names: Sequence[Name]) -> dict[str, list[str]]:
@@ -144,8 +153,21 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
     for consumer, cards in given.released.items():
         verb = "would lose" if dry_run else "lost"
         yield f"consumer {consumer} {verb} {', '.join(map(printable, cards))}"
+    for consumer, kept in given.kept.items():
+        for uuid, card in kept.items():
+            yield (
+                f"consumer {consumer} keeps {printable(card)}, because no record knows it; if "
+                f"nothing needs it: openstack resource provider allocation unset --provider {uuid} "
+                f"{consumer}"
+            )
     for kind, name in given.deleted:
-        yield f"{kind} {name}: {'to be deleted' if dry_run else 'deleted'}"
+        done = "to be deleted, unless another provider has it" if dry_run else "deleted"
+        yield f"{kind} {name}: {done}"
+    for uuid, provider in given.providers.items():
+        yield (
+            f"provider {printable(provider)} stays, because others have something on it or below "
+            f"it; once that is gone: openstack resource provider delete {uuid}"
+        )
     for kind, name in given.left:
         what = "trait" if kind == "trait" else "resource class"
         yield (
@@ -158,4 +180,7 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
         done = number_of(len(nodes), "node")
         yield f"{done} given back; keep this agent from starting again, and start nova-compute"
     else:
-        yield "not everything is given back: see the errors, and run the command again"
+        yield (
+            "not everything is given back: see the errors, drift and consumers above, and run the "
+            "command again"
+        )

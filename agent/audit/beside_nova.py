@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import os_traits
 
 from agent.audit.allocations import JudgedAllocations, offered_only_by, root_and_cells, running
+from agent.audit.asked_nova import AskedNova
 from agent.errors import AgentError
 from agent.model.allocation import Allocation, Holdings
 from agent.model.facts import HostFacts
@@ -97,6 +98,7 @@ class ObservedAllocations:
     placement_state: NodePlacementState
     refresh: float
     """Seconds in which every allocation is read again, one a pass; 0 for never."""
+    nova: AskedNova
     _whole: dict[ConsumerUuid, _WholeAllocation] = field(default_factory=dict)
 
     def judged(
@@ -136,7 +138,8 @@ class ObservedAllocations:
         holding = replace(holding, consumers=state.consumers(client, offering))
         whole = self._read(client, holding, share.guests)
         holding = replace(holding, consumers=state.consumers(client, offering))
-        return tuple(replace(share, holding=holding, whole=whole).drift())
+        found = replace(share, holding=holding, whole=whole)
+        return self.nova.explained([*found.drift()], found)
 
     def _read(
         self,

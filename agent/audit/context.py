@@ -6,6 +6,7 @@ from threading import Condition, Event
 
 from agent.driver.interface import Driver
 from agent.driver.worker import DriverWorker
+from agent.http.nova_api import NovaApi
 from agent.model.names import ProviderUuid
 from agent.pci.settings import PciSettings
 from agent.placement.mirror import Freshness
@@ -75,6 +76,8 @@ class AuditContext:
     """Nothing is written to Placement, because another program manages the nodes."""
     gives_back: bool = False
     """The trees are left to nova-compute: without marks and devices that only the agent reports."""
+    nova: NovaApi | None = None
+    """None: nova is not to be asked."""
 
     @property
     def mark(self) -> str:

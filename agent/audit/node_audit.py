@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.audit.allocations import JudgedAllocations, NodeAllocations
+from agent.audit.asked_nova import AskedNova
 from agent.audit.attempts import Attempts
 from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
@@ -94,7 +95,9 @@ class NodeAudit:
         self._refusal: _RefusedAudit | None = None
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
-        self._observed = ObservedAllocations(self.placement_state, context.freshness.consumers)
+        refresh = context.freshness.consumers
+        asked_nova = AskedNova(context.nova, context.agent, refresh)
+        self._observed = ObservedAllocations(self.placement_state, refresh, asked_nova)
         self.records: NodeView | None = None
         """What the records showed in the last audit; None if the node could not be counted."""
 

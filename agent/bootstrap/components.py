@@ -18,6 +18,7 @@ from agent.driver import interface as drivers
 from agent.driver.interface import ChecksConfiguration, Driver, HostContext, WarnsOfOptions
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError, gathering
+from agent.http.nova_api import NovaApi, build_nova_api
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
@@ -48,6 +49,8 @@ class Components:
     monitors: Monitors
     transport: Transport | None
     """None: the embedded Placement."""
+    nova: NovaApi | None
+    """None: nova is not to be asked."""
     notes: tuple[str, ...]
     """What was chosen by default."""
     warnings: tuple[str, ...]
@@ -104,6 +107,8 @@ def check_configuration(
     with _gather(errors):
         transport = None if uses_embedded(conf, daemon=daemon) else connect_http(conf, cancelled)
     with _gather(errors):
+        nova = build_nova_api(conf)
+    with _gather(errors):
         name, notes = _choose_driver(conf, daemon, cancelled)
         driver = drivers.load(conf.compute_driver or name, conf)
         worker = DriverWorker(name, cancelled=cancelled)
@@ -124,6 +129,7 @@ def check_configuration(
         provider_config,
         monitors,
         transport,
+        nova,
         notes,
         tuple(warnings),
     )

@@ -184,6 +184,7 @@ def start_fleet(
             nodes_deadline=conf.compute.nodes_deadline,
             observes=observes,
             gives_back=gives_back,
+            nova=components.nova if observes else None,
         )
         yield Fleet(
             context,

@@ -18,6 +18,7 @@ from agent.conf import (
     neutron,
     neutron_tunnel,
     nova,
+    nova_api,
     pci,
     placement,
     store,
@@ -37,13 +38,14 @@ GROUPS = (
     ironic,
     workarounds,
     placement,
+    nova_api,
     store,
     tracker,
     api,
     host,
     fake,
 )
-SERVICES = (placement, ironic)
+SERVICES = (placement, ironic, nova_api)
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:

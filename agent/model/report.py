@@ -29,6 +29,7 @@ DriftKind = Literal[
     "rival-writer",
     "guest-conflict",
     "reported-otherwise",
+    "nova-not-asked",
 ]
 # The states of a node without problems; pending where changes are only planned.
 WELL: tuple[NodeState, ...] = ("in-sync", "changed", "pending")

@@ -89,7 +89,7 @@ class ObservedShare:
         for uuid in sorted(guests.keys() - held.keys()):
             yield self._missing(guests[uuid], moving.get(uuid))
         for uuid in sorted(guests.keys() & held.keys()):
-            if self._is_elsewhere(uuid):
+            if self.is_elsewhere(uuid):
                 yield self._on_two_nodes(guests[uuid])
         for uuid in self.strangers():
             if uuid not in moving.values() and uuid in self.whole:
@@ -102,7 +102,7 @@ class ObservedShare:
         free = self.strangers()
         found: dict[ConsumerUuid, ConsumerUuid] = {}
         for claim in self.view.state.claims.values():
-            if claim.instance in held or not self._is_elsewhere(claim.instance):
+            if claim.instance in held or not self.is_elsewhere(claim.instance):
                 continue
             alike = (uuid for uuid in free if self._fits(claim, uuid))
             if (uuid := next(alike, None)) is not None:
@@ -120,7 +120,8 @@ class ObservedShare:
         as_if = replace(self.holding, consumers=consumers)
         return not [*allocation_drift(as_if, replace(self.records, claims=(claim,)))]
 
-    def _is_elsewhere(self, consumer: ConsumerUuid) -> bool:
+    def is_elsewhere(self, consumer: ConsumerUuid) -> bool:
+        """Return whether a consumer has something of another node too."""
         allocation = self.whole.get(consumer)
         return allocation is not None and is_used_elsewhere(allocation, self.own)
 
@@ -133,7 +134,7 @@ class ObservedShare:
                 f"moves: its allocation is on another node, and consumer {migration} holds it here"
             )
             remedy = f"none while the move goes on; else: {nova_commands.show(guest.uuid)}"
-        elif self._is_elsewhere(guest.uuid):
+        elif self.is_elsewhere(guest.uuid):
             what = "is here, and its allocation is on another node only"
             remedy = (
                 f"{nova_commands.show(guest.uuid)}; if it belongs here: "
@@ -236,7 +237,7 @@ class ObservedShare:
     def _leftover(self, consumer: ConsumerUuid, held: Mapping[ConsumerUuid, Resources]) -> Drift:
         """Return the drift of a consumer that is no guest of this node."""
         root, amounts = self.view.node, amounts_text(held[consumer])
-        if self._is_elsewhere(consumer):
+        if self.is_elsewhere(consumer):
             return Drift(
                 "orphaned-allocation",
                 "warning",

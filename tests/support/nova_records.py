@@ -2,11 +2,14 @@
 has nova, with a configuration file and a JSON object as arguments.
 """
 
+import datetime
 import json
 import sys
 from typing import Any
 
 from nova import config, context, objects
+from nova.network.model import NetworkInfo
+from oslo_utils import timeutils
 
 HOST = "node-a"
 
@@ -30,8 +33,10 @@ def compute_node(ctxt: Any, uuid: str) -> None:
     ).create()
 
 
-def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str]) -> None:
-    """A server that runs on the node, with a flavor of 1 CPU, 2048 MiB and 20 GiB."""
+def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str], **state: Any) -> None:
+    """A server that runs on the node, with a flavor of 1 CPU, 2048 MiB and 20 GiB. ``state``: its
+    fields that are otherwise.
+    """
     project, user = owner
     flavor = objects.Flavor(
         context=ctxt,
@@ -48,16 +53,19 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str]) -> None:
         is_public=True,
         extra_specs={},
     )
+    fields = {
+        "host": HOST,
+        "node": HOST,
+        "compute_id": 1,
+        "vm_state": "active",
+        "task_state": None,
+        **state,
+    }
     objects.Instance(
         context=ctxt,
         uuid=uuid,
         project_id=project,
         user_id=user,
-        host=HOST,
-        node=HOST,
-        compute_id=1,
-        vm_state="active",
-        task_state=None,
         flavor=flavor,
         # Without an image, nova would take its disk for a volume.
         image_ref=uuid,
@@ -66,6 +74,8 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str]) -> None:
         root_gb=20,
         ephemeral_gb=0,
         system_metadata={},
+        info_cache=objects.InstanceInfoCache(instance_uuid=uuid, network_info=NetworkInfo()),
+        **fields,
     ).create()
     objects.InstanceMapping(
         context=context.get_admin_context(),
@@ -77,17 +87,47 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str]) -> None:
     ).create()
 
 
+def migration(ctxt: Any, uuid: str, **fields: Any) -> None:
+    """The record of a move."""
+    kept = {"migration_type": "migration", "source_node": HOST, "user_id": "u", "project_id": "p"}
+    objects.Migration(context=ctxt, uuid=uuid, **{**kept, **fields}).create()
+
+
+def service(
+    ctxt: Any, beat: float | None, *, disabled: bool = False, forced_down: bool = False
+) -> None:
+    """The record of nova-compute, which has told of itself so many seconds ago; None: never."""
+    seen = None if beat is None else timeutils.utcnow() - datetime.timedelta(seconds=beat)
+    found = objects.Service.get_by_host_and_binary(ctxt, HOST, "nova-compute")
+    record = found or objects.Service(context=ctxt, host=HOST, binary="nova-compute")
+    record.topic, record.last_seen_up = "compute", seen
+    record.report_count = 7 + (record.report_count if found else 0)
+    record.disabled, record.forced_down = disabled, forced_down
+    (record.save if found else record.create)()
+
+
+def write(told: Any) -> None:
+    """Write what ``told`` describes into the databases of the configuration that was read."""
+    owner = (told.get("project", "project"), told.get("user", "user"))
+    mappings = objects.CellMappingList.get_all(context.get_admin_context())
+    (cell,) = (one for one in mappings if one.uuid != objects.CellMapping.CELL0_UUID)
+    with context.target_cell(context.get_admin_context(), cell) as ctxt:
+        if "node" in told:
+            compute_node(ctxt, told["node"])
+        for one in told.get("servers", ()):
+            fields = {"uuid": one} if isinstance(one, str) else dict(one)
+            server(ctxt, cell, fields.pop("uuid"), owner, **fields)
+        for one in told.get("migrations", ()):
+            migration(ctxt, **one)
+        if "service" in told:
+            service(ctxt, **told["service"])
+
+
 def main(file: str, text: str) -> None:
     """Write what ``text`` describes: ``node``, ``project``, ``user`` and the uuids of ``servers``."""
     config.parse_args(["nova-records", "--config-file", file])
     objects.register_all()
-    told = json.loads(text)
-    mappings = objects.CellMappingList.get_all(context.get_admin_context())
-    (cell,) = (one for one in mappings if one.uuid != objects.CellMapping.CELL0_UUID)
-    with context.target_cell(context.get_admin_context(), cell) as ctxt:
-        compute_node(ctxt, told["node"])
-        for uuid in told["servers"]:
-            server(ctxt, cell, uuid, (told["project"], told["user"]))
+    write(json.loads(text))
 
 
 if __name__ == "__main__":

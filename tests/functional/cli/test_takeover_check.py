@@ -135,6 +135,7 @@ def test_a_host_with_its_guests_on_record_may_be_taken_over(site: Site) -> None:
     found = {one["check"]: one for one in document["checks"]}
     assert found.keys() == {
         "nova-compute-process",
+        "nova-compute-service",
         "nova-compute-unit",
         "rival-writer",
         "option",

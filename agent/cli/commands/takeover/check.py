@@ -16,7 +16,7 @@ from agent.bootstrap.components import Components, check_configuration
 from agent.bootstrap.fleet import open_run_store, start_fleet
 from agent.cli.command import Options, Source
 from agent.cli.commands.records.guests import guests_here
-from agent.cli.commands.takeover.nova_compute import nova_compute_checks
+from agent.cli.commands.takeover.nova_compute import nova_compute_checks, service_check
 from agent.cli.commands.takeover.placement_checks import placement_checks
 from agent.cli.config_files import read_all
 from agent.cli.daemon_client import Document, from_daemon
@@ -95,6 +95,7 @@ def _host_checks(conf: cfg.ConfigOpts, options: Options) -> Iterator[Check]:
         for error in found.errors:
             yield Check("configuration", "blocks", error.message, error.remedy)
         return
+    yield service_check(found.components.nova, host_name(conf))
     yield from _option_checks(conf, found.components)
     yield from _guest_checks(conf, options)
     yield from _audit_checks(conf, options, found.components)

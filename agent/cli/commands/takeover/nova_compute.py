@@ -1,4 +1,6 @@
-"""Whether nova-compute runs on this machine, or will after the next boot: processes and units."""
+"""Whether nova-compute runs on this machine, or will after the next boot: processes, units, and its
+record at nova.
+"""
 
 import shutil
 import subprocess
@@ -7,6 +9,9 @@ from pathlib import PurePath
 
 import psutil
 
+from agent.http.nova_api import NovaApi, NovaNotAsked
+from agent.model.names import printable
+from agent.model.nova_answers import NovaService
 from agent.render.takeover import Check
 
 PROGRAMS = frozenset({"nova-compute", "agent-nova-compute", "nova.cmd.compute"})
@@ -17,6 +22,9 @@ UNITS = ("nova-compute", "openstack-nova-compute", "devstack@n-cpu")
 _BEGIN = 4
 # Seconds that systemctl may take.
 _DEADLINE = 10.0
+# Seconds after its last beat in which nova takes nova-compute for running ([DEFAULT]
+# service_down_time).
+_BEATS = 60.0
 _WRITES = "it writes the same resource providers, and starts and stops guests"
 
 
@@ -30,6 +38,42 @@ def nova_compute_checks() -> Iterator[Check]:
         if has_units
         else Check("nova-compute-unit", "ok", "there is no systemctl here, so units are not known")
     )
+
+
+def service_check(nova: NovaApi | None, host: str) -> Check:
+    """Return the check of the record that nova-compute keeps of itself at nova, where [nova] has
+    credentials.
+    """
+    name = "nova-compute-service"
+    if nova is None:
+        return Check(
+            name,
+            "ok",
+            "not asked: section [nova] has no credentials",
+            "[nova] auth_section = placement asks nova with those of [placement]",
+        )
+    try:
+        service = nova.service(host)
+    except NovaNotAsked as error:
+        return Check(name, "warning", f"not known: {error.message}", error.remedy)
+    if service is None:
+        return Check(name, "ok", f"nova has no record of nova-compute on {printable(host)}")
+    beat = f"last beat {service.updated_at or 'unknown'}"
+    what = f"nova-compute on {printable(host)} is {service.state} and {service.status}, {beat}"
+    if _beats(service):
+        return Check(
+            name,
+            "blocks",
+            f"{what}: {_WRITES}",
+            "stop nova-compute; nova shows it as up for a minute after its last beat",
+        )
+    return Check(name, "ok", what)
+
+
+def _beats(service: NovaService) -> bool:
+    # A service that an operator forced down may still beat.
+    recent = service.age is not None and service.age <= _BEATS
+    return service.state == "up" or (service.forced_down and recent)
 
 
 def _process_check(active: Sequence[str]) -> Check:

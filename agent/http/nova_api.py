@@ -1,0 +1,262 @@
+"""The client of nova's API: what nova knows of the servers and the migrations of a host, and of its
+nova-compute. Only reads.
+"""
+
+import email.utils
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from keystoneauth1 import exceptions as ksa
+from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
+from requests import Response
+
+from agent.conf.nova_api import GROUP, is_asked
+from agent.deadline import within
+from agent.errors import AgentError
+from agent.http.session import service_adapter
+from agent.model.names import ConsumerUuid, is_uuid, printable
+from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer, NovaService
+
+VERSION = "2.59"
+"""The microversion of every request: the first that lists migrations with their uuids."""
+_PAGE = 1000
+# Pages of the servers of one host, and of its newest migrations; more are not read.
+_MAX_PAGES = 20
+# Servers that are asked for one by one.
+_MAX_SINGLE = 20
+_LONGEST = 200
+"""Characters of an answer that a message quotes."""
+_HOST = "OS-EXT-SRV-ATTR:host"
+
+Document = Mapping[str, Any]
+
+
+class NovaNotAsked(AgentError):
+    """nova's API did not give a usable answer."""
+
+    code = "nova.not-asked"
+
+
+class NovaApi:
+    """nova's API at one endpoint. Threads may share it. Every question takes at most ``seconds``,
+    whatever the number of its requests.
+    """
+
+    def __init__(self, adapter: Adapter, seconds: float) -> None:
+        self._adapter, self._seconds = adapter, seconds
+
+    def answers(self, host: str, consumers: Iterable[ConsumerUuid]) -> NovaAnswers:
+        """Return what nova knows of ``consumers`` of ``host``.
+
+        :raises NovaNotAsked: an answer is missing or not usable.
+        """
+        wanted = {uuid for uuid in consumers if is_uuid(uuid)}
+        with within(self._seconds):
+            here = self._servers(host)
+            servers = {uuid: here[uuid] for uuid in wanted & here.keys()}
+            left = wanted - servers.keys()
+            if not left:
+                return NovaAnswers(servers)
+            migrations, complete = self._migrations(host, left)
+            unknown = set()
+            for uuid in sorted(left - migrations.keys())[:_MAX_SINGLE]:
+                server = self._server(uuid)
+                if server is not None:
+                    servers[uuid] = server
+                elif complete:
+                    unknown.add(uuid)
+        return NovaAnswers(servers, migrations, frozenset(unknown))
+
+    def service(self, host: str) -> NovaService | None:
+        """Return the record of nova-compute on ``host``; None if there is none.
+
+        :raises NovaNotAsked: the answer is missing or not usable.
+        """
+        what = "/os-services"
+        with within(self._seconds):
+            answer = self._get(what, {"host": host, "binary": "nova-compute"})
+        for one in _entries(_document(answer, what), "services", what):
+            if one.get("host") == host and one.get("binary") == "nova-compute":
+                updated_at = _text(one, "updated_at")
+                return NovaService(
+                    str(one.get("state")),
+                    str(one.get("status")),
+                    one.get("forced_down") is True,
+                    updated_at,
+                    _age(updated_at, answer),
+                )
+        return None
+
+    # --- helpers ----------------------------------------------------------------------------------
+
+    def _servers(self, host: str) -> dict[ConsumerUuid, NovaServer]:
+        """Return the servers of ``host``, by uuid."""
+        query = {"all_tenants": "1", "host": host}
+        found: dict[ConsumerUuid, NovaServer] = {}
+        for page in self._pages("/servers/detail", "servers", "id", query):
+            for one in page:
+                server = _server(one, "/servers/detail")
+                # nova leaves out filters that the account may not use.
+                if server.host == host:
+                    found[ConsumerUuid(str(one["id"]))] = server
+        return found
+
+    def _migrations(
+        self, host: str, wanted: set[ConsumerUuid]
+    ) -> tuple[dict[ConsumerUuid, NovaMigration], bool]:
+        """Return the migrations of ``wanted`` that begin or end at ``host``, and whether all of its
+        migrations were looked through.
+        """
+        what, found, pages = "/os-migrations", dict[ConsumerUuid, NovaMigration](), 0
+        for page in self._pages(what, "migrations", "uuid", {"host": host}):
+            pages += 1
+            for one in page:
+                uuid = ConsumerUuid(str(one["uuid"]))
+                if uuid in wanted:
+                    found[uuid] = NovaMigration(
+                        ConsumerUuid(str(one.get("instance_uuid"))),
+                        _text(one, "source_compute"),
+                        _text(one, "dest_compute"),
+                        str(one.get("status")),
+                    )
+            if found.keys() == wanted:
+                break
+        return found, pages < _MAX_PAGES
+
+    def _server(self, uuid: ConsumerUuid) -> NovaServer | None:
+        """Return one server; None if nova itself answers that it does not exist."""
+        what = f"/servers/{quote(uuid, safe='')}"
+        answer = self._get(what)
+        if answer.status_code == 404 and "itemNotFound" in _json(answer):
+            return None
+        one = _document(answer, what).get("server")
+        if not isinstance(one, Mapping):
+            raise _unusable(answer, what)
+        return _server(one, what)
+
+    def _pages(
+        self, what: str, name: str, key: str, query: Mapping[str, str]
+    ) -> Iterator[list[Document]]:
+        """Yield the pages of a list, at most ``_MAX_PAGES``; ``key``: what marks an entry."""
+        seen, marker = set[Any](), dict[str, str]()
+        for _ in range(_MAX_PAGES):
+            answer = self._get(what, {**query, "limit": str(_PAGE), **marker})
+            document = _document(answer, what)
+            page = _entries(document, name, what)
+            keys = {one.get(key) for one in page}
+            if keys & seen or not all(isinstance(one, str) and is_uuid(one) for one in keys):
+                raise _unusable(answer, what)
+            seen |= keys
+            yield page
+            # The link to the next page is not followed, because behind a proxy it may name a host
+            # that only nova knows.
+            if not page or not document.get(f"{name}_links"):
+                return
+            marker = {"marker": str(page[-1][key])}
+
+    def _get(self, path: str, query: Mapping[str, str] | None = None) -> Response:
+        url = path + (f"?{urlencode(query)}" if query else "")
+        try:
+            answer: Response = self._adapter.get(url, microversion=VERSION, raise_exc=False)
+        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+            raise NovaNotAsked(
+                f"nova GET {path}: {_line(str(error))}",
+                "check section [nova], and that nova's API answers",
+            ) from error
+        return answer
+
+
+def build_nova_api(conf: cfg.ConfigOpts) -> NovaApi | None:
+    """Return the client of the nova that [nova] describes; None without credentials there. Sends
+    nothing.
+
+    :raises ConfigErrors: everything that is wrong with the section.
+    """
+    if not is_asked(conf):
+        return None
+    seconds = float(conf.nova.timeout or 10)
+    adapter = service_adapter(conf, GROUP)
+    adapter.session.timeout = seconds
+    return NovaApi(adapter, seconds)
+
+
+def _server(one: Document, what: str) -> NovaServer:
+    """Return a server of an answer.
+
+    :raises NovaNotAsked: the account does not see the hosts of servers.
+    """
+    if _HOST not in one:
+        raise NovaNotAsked(
+            f"nova GET {what}: the account does not see the hosts of servers",
+            "give the account in [nova] the role admin",
+        )
+    return NovaServer(
+        _text(one, _HOST), str(one.get("status")), _text(one, "OS-EXT-STS:task_state")
+    )
+
+
+def _text(one: Document, name: str) -> str | None:
+    value = one.get(name)
+    return printable(value) if isinstance(value, str) else None
+
+
+def _document(answer: Response, what: str) -> Document:
+    """Return the document of an answer that is one.
+
+    :raises NovaNotAsked: it is none.
+    """
+    if answer.status_code != 200:
+        raise _unusable(answer, what)
+    return _json(answer) or _refuse(answer, what)
+
+
+def _refuse(answer: Response, what: str) -> Document:
+    raise _unusable(answer, what)
+
+
+def _json(answer: Response) -> Document:
+    """Return the object of an answer; empty if it has none."""
+    try:
+        document = answer.json()
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, Mapping) else {}
+
+
+def _entries(document: Document, name: str, what: str) -> list[Document]:
+    entries = document.get(name)
+    if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
+        raise NovaNotAsked(f"nova GET {what}: no list of {name}", "check that [nova] names a nova")
+    return entries
+
+
+def _unusable(answer: Response, what: str) -> NovaNotAsked:
+    """Return the error for an answer that is not the expected one."""
+    status, remedy = answer.status_code, "see the log of nova's API, or of what is in front of it"
+    if status == 401:
+        remedy = "check the credentials in section [nova]"
+    elif status == 403:
+        remedy = "give the account in [nova] the role admin: nova asks for it to list all servers"
+    elif status in (404, 406):
+        remedy = "check that [nova] endpoint_override or the catalog names nova, Queens or later"
+    body = _json(answer)
+    said = next((one.get("message") for one in body.values() if isinstance(one, Mapping)), None)
+    detail = f": {_line(str(said))}" if said else ""
+    return NovaNotAsked(f"nova GET {what} -> {status}{detail}", remedy)
+
+
+def _line(text: str) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def _age(updated_at: str | None, answer: Response) -> float | None:
+    """Return how many seconds before the answer that time was, by nova's own clock."""
+    try:
+        now = email.utils.parsedate_to_datetime(answer.headers["Date"])
+        return (now - datetime.fromisoformat(updated_at or "").replace(tzinfo=UTC)).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return None

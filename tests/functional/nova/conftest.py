@@ -1,0 +1,30 @@
+"""nova's own API for the tests that ask it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import backends
+from tests.support.nova_api import NOVA, NovaApi
+
+
+@pytest.fixture(scope="module")
+def served_nova(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NovaApi]:
+    if not NOVA:
+        pytest.skip(
+            backends.reason(
+                "nova's API", "set NOVA_PYTHON to a Python with nova==34.0.0 'SQLAlchemy<2.1'"
+            )
+        )
+    nova = NovaApi(tmp_path_factory.mktemp("nova-api"))
+    try:
+        nova.start()
+        yield nova
+    finally:
+        nova.stop()
+
+
+@pytest.fixture
+def nova(served_nova: NovaApi) -> NovaApi:
+    served_nova.clear()
+    return served_nova

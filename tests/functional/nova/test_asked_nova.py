@@ -1,0 +1,198 @@
+"""What an observer tells where it may ask nova: nova 34's own API answers, over HTTP, from records in
+its own databases.
+
+``NOVA_PYTHON`` names a Python with nova 34; without it this is left out.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest
+from tests.support.agent import new_uuid
+from tests.support.http_placement import HttpPlacement
+from tests.support.nova_api import NovaApi
+
+pytestmark = pytest.mark.long
+
+ALLOCATION = "openstack resource provider allocation"
+
+
+@pytest.fixture
+def watched(tmp_path: Path, http_placement: HttpPlacement) -> Watched:
+    found = Watched(tmp_path, http_placement)
+    found.as_nova_has_it()
+    return found
+
+
+def told(watched: Watched) -> dict[str, Any]:
+    node = watched.observe()
+    assert node["errors"] == []
+    return {one.get("consumer"): one for one in node["drift"]}
+
+
+def test_nova_is_not_asked_if_all_is_well(watched: Watched, nova: NovaApi) -> None:
+    good = new_uuid()
+    watched.has(a_guest(good, "good"), nova=nova.credentials())
+    watched.other.claim({ROOT: HELD}, good)
+    assert told(watched) == {}
+    assert nova.requests == []
+
+
+def test_what_nova_is_at_work_on_is_told_for_information(watched: Watched, nova: NovaApi) -> None:
+    built, migration, moved, deleted, resized = (new_uuid() for _ in range(5))
+    nova.has(
+        servers=[
+            {"uuid": built, "vm_state": "building", "task_state": "spawning"},
+            {"uuid": deleted, "task_state": "deleting"},
+            {"uuid": resized, "vm_state": "resized"},
+            {"uuid": moved, "host": "node-b", "node": "node-b"},
+        ],
+        migrations=[
+            {
+                "uuid": migration,
+                "instance_uuid": moved,
+                "source_compute": "node-a",
+                "dest_compute": "node-b",
+                "status": "finished",
+            }
+        ],
+    )
+    guests = [a_guest(deleted, "deleted"), a_guest(resized, "resized")]
+    watched.has(*guests, nova=nova.credentials())
+    watched.other.claim({ROOT: HELD}, built)
+    watched.other.claim({ROOT: HELD}, migration)
+    watched.other.claim({ROOT: {**HELD, "MEMORY_MB": 4096}}, resized)
+    found = told(watched)
+    assert {one["severity"] for one in found.values()} == {"info"}
+    assert found.keys() == {built, migration, deleted, resized}
+    assert "nova has the server on this host, status BUILD, task spawning" in found[built]["detail"]
+    assert "status ACTIVE, task deleting" in found[deleted]["detail"]
+    assert "status VERIFY_RESIZE" in found[resized]["detail"]
+    what = f"nova has it as a migration of server {moved} from node-a to node-b, status finished"
+    assert what in found[migration]["detail"]
+    assert found[migration]["remedy"].startswith("none while the move goes on")
+    assert {request.partition(" ")[0] for request in nova.requests} == {"GET"}
+
+
+def test_the_remedy_of_the_rest_is_exact(watched: Watched, nova: NovaApi) -> None:
+    other = watched.other
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    over, moved, evacuated, astray, shelved, failed, unknown, bare, left, strange = (
+        new_uuid() for _ in range(10)
+    )
+    on_b = {"host": "node-b", "node": "node-b"}
+    nova.has(
+        servers=[
+            *({"uuid": uuid, **on_b} for uuid in (moved, evacuated, astray, left)),
+            {"uuid": shelved, "host": None, "node": None, "vm_state": "shelved_offloaded"},
+            {"uuid": failed, "vm_state": "error"},
+            bare,
+        ],
+        migrations=[
+            {
+                "uuid": over,
+                "instance_uuid": moved,
+                "source_compute": "node-a",
+                "dest_compute": "node-b",
+                "status": "error",
+            },
+            # More than one page of others.
+            *(
+                {
+                    "uuid": new_uuid(),
+                    "instance_uuid": moved,
+                    "source_compute": "node-a",
+                    "dest_compute": "node-b",
+                    "status": "confirmed",
+                }
+                for _ in range(4)
+            ),
+        ],
+    )
+    guests = [a_guest(bare, "bare"), a_guest(left, "left"), a_guest(strange, "strange")]
+    watched.has(*guests, nova=nova.credentials())
+    small = {"VCPU": 1, "MEMORY_MB": 512}
+    for uuid in (over, astray, shelved, failed, unknown):
+        other.claim({ROOT: small}, uuid)
+    other.claim({ROOT: small, elsewhere: HELD}, evacuated)
+    found = told(watched)
+    heal = "nova-manage placement heal_allocations --instance"
+    assert {uuid: one["remedy"] for uuid, one in found.items() if uuid not in (left, strange)} == {
+        over: f"{ALLOCATION} delete {over}",
+        evacuated: f"{ALLOCATION} unset --provider {ROOT} {evacuated}",
+        astray: f"{ALLOCATION} delete {astray}; then: {heal} {astray}",
+        shelved: f"{ALLOCATION} delete {shelved}",
+        failed: (
+            f"openstack server reboot --hard {failed} makes the guest anew; if nobody wants it: "
+            f"openstack server delete {failed}"
+        ),
+        unknown: f"{ALLOCATION} delete {unknown}",
+        bare: f"{heal} {bare}",
+    }
+    assert {one["severity"] for one in found.values()} == {"warning"}
+    assert "nova has the server on host node-b, status ACTIVE" in found[astray]["detail"]
+    assert "nova has the server on host node-b, status ACTIVE" in found[left]["detail"]
+    assert "heal_allocations" not in found[left]["remedy"]
+    assert "nova knows neither such a server nor such a migration" in found[unknown]["detail"]
+    assert "nova knows no such server" in found[strange]["detail"]
+    assert "nova has the server on no host" in found[shelved]["detail"]
+    assert nova.requests.count("GET /v2.1/os-migrations") >= 2
+
+
+def test_what_looks_like_a_move_and_is_none_is_a_warning(watched: Watched, nova: NovaApi) -> None:
+    elsewhere = watched.other.create_provider("node-b")
+    watched.other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    moves, stays = new_uuid(), new_uuid()
+    nova.has(servers=[{"uuid": moves, "task_state": "migrating"}, stays])
+    watched.has(a_guest(moves, "moves"), a_guest(stays, "stays"), nova=nova.credentials())
+    for uuid in (moves, stays):
+        watched.other.claim({elsewhere: HELD}, uuid)
+        # As a migration holds it on the source.
+        watched.other.claim({ROOT: HELD}, new_uuid())
+    found = told(watched)
+    assert found.keys() == {moves, stays}
+    assert (found[moves]["severity"], found[stays]["severity"]) == ("info", "warning")
+    assert "nova has the server on this host, status ACTIVE" in found[stays]["detail"]
+    assert found[stays]["remedy"].endswith(f"--instance {stays} --force")
+
+
+def test_nova_is_asked_with_the_credentials_of_placement(watched: Watched, nova: NovaApi) -> None:
+    unknown = new_uuid()
+    watched.has(nova={"auth_section": "placement", "endpoint_override": nova.url})
+    watched.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, unknown)
+    assert told(watched)[unknown]["remedy"] == f"{ALLOCATION} delete {unknown}"
+
+
+def test_an_account_that_may_not_list_servers_is_told_and_the_rest_stays(
+    watched: Watched, nova: NovaApi
+) -> None:
+    bare = new_uuid()
+    watched.has(a_guest(bare, "bare"), nova=nova.credentials("reader"))
+    found = told(watched)
+    assert found[bare]["remedy"].endswith(f"heal_allocations --instance {bare}")
+    warning = found[None]
+    assert (warning["kind"], warning["severity"]) == ("nova-not-asked", "warning")
+    assert "GET /servers/detail -> 403" in warning["detail"]
+    assert "what is told rests on the hypervisor alone" in warning["detail"]
+    assert "role admin" in warning["remedy"]
+
+
+def test_a_nova_that_hangs_delays_an_audit_no_longer_than_its_timeout(
+    watched: Watched, nova: NovaApi
+) -> None:
+    bare = new_uuid()
+    watched.has(a_guest(bare, "bare"), nova={**nova.credentials(), "timeout": 2})
+    nova.suspend()
+    try:
+        begun = time.monotonic()
+        node = watched.observe()
+        assert time.monotonic() - begun < 60
+    finally:
+        nova.resume()
+    assert 2 <= node["seconds"]["total"] < 10
+    assert (node["state"], node["errors"]) == ("in-sync", [])
+    assert [one["kind"] for one in node["drift"]] == ["missing-allocation", "nova-not-asked"]

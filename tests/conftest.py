@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -191,3 +192,17 @@ def agent_command(tmp_path: Path) -> AgentCommand:
     from tests.support.system import AgentCommand
 
     return AgentCommand(tmp_path / "agent")
+
+
+@pytest.fixture
+def own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no processes but those of this test, because tests beside it have some that
+    look like nova-compute.
+    """
+    every = psutil.process_iter
+
+    def started_here(attrs: list[str]) -> Iterator[psutil.Process]:
+        own = {process.pid for process in psutil.Process().children(recursive=True)}
+        return (process for process in every(attrs) if process.pid in own)
+
+    monkeypatch.setattr(psutil, "process_iter", started_here)

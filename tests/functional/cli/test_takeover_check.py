@@ -97,7 +97,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, http_placement: HttpPlacement) -> Site:
+def site(tmp_path: Path, http_placement: HttpPlacement, own_processes: None) -> Site:
     return Site(tmp_path, http_placement)
 
 

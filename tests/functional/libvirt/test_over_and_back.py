@@ -176,7 +176,7 @@ def recorded(name: str, folder: Path) -> Iterator[tuple[Libvirtd, Path]]:
     [OWN, pytest.param(REAL, marks=pytest.mark.skipif(REAL not in RECORDINGS, reason=ABSENT))],
 )
 def test_nova_changes_nothing_on_a_host_that_was_taken_over_and_given_back(
-    name: str, tmp_path: Path, http_placement: HttpPlacement
+    name: str, tmp_path: Path, http_placement: HttpPlacement, own_processes: None
 ) -> None:
     if not NOVA:
         pytest.skip(backends.reason("nova's own tracker", "set NOVA_PYTHON to a Python with nova"))

@@ -115,7 +115,7 @@ STEPS = {
     "sending": Step(Exchange, "_send"),
     "an answer": Step(Exchange, "decode"),
     "what came of it": Step(NodePlacementState, "record"),
-    "over-commitment": Step(agent.audit.attempts, "overcommitted"),
+    "over-commitment": Step(agent.audit.attempts, "shrunk_below_usage"),
     "a state": Step(agent.audit.run.AuditRun, "state"),
     "a node's report": Step(agent.audit.run.AuditRun, "report"),
     "saving the mirror": Step(Store, "save_view"),

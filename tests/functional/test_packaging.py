@@ -32,9 +32,11 @@ NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-inf
 
 DATA = (
     "agent/api/openapi.yaml",
+    "agent/render/templates/node.html",
     "agent/render/templates/page.html",
     "agent/render/templates/page.css",
     "agent/render/templates/page.js",
+    "agent/render/templates/table.html",
     "agent/provider_config/provider-config.schema.json",
     "drivers/fake/host.schema.json",
 )

@@ -3,7 +3,7 @@ file.
 """
 
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,12 +33,16 @@ Document = Mapping[str, Any]
 def check_file(file: str) -> Path:
     """Return the path of a page that can be written. Nothing is written yet.
 
-    :raises ConfigError: it is a folder, or its folder does not exist or cannot be written.
+    :raises ConfigError: it is a folder or a device, or its folder does not exist or cannot be
+        written.
     """
     path = Path(file)
-    where, folder = f"report {printable(file)}", path.parent
+    where, folder = f"report {printable(file)}", Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise ConfigError(f"{where}: it is a folder", "name a file")
+    if path.exists() and not path.is_file():
+        # A page replaces the file: root would take the machine its /dev/null.
+        raise ConfigError(f"{where}: it is no regular file", "name another")
     if not folder.is_dir():
         raise ConfigError(f"{where}: there is no folder {printable(str(folder))}", "create it")
     if not os.access(folder, os.W_OK):
@@ -77,18 +81,16 @@ def write_page(
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """Put ``content`` where ``path``, which may be a symbolic link, leads."""
+    file = Path(os.path.realpath(path))
+    finished = file.with_name(f".report-{secrets.token_hex(8)}")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            # The file of mkstemp is the user's alone; a page has the rights of any new file.
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
-            Path(name).replace(path)
+            with finished.open("xb") as opened:
+                opened.write(content)
+            finished.replace(file)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            finished.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise ConfigError(

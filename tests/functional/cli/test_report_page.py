@@ -1,5 +1,6 @@
 """The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
 
+import os
 import shutil
 
 import pytest
@@ -143,6 +144,31 @@ def test_a_page_replaces_the_last_one_and_leaves_nothing_else(agent):
     assert agent.run("--once", "--dry-run", "--report", "nodes.html").code == 0
     read(agent)
     assert {path.name for path in agent.folder.iterdir()} == {"agent.conf", "nodes.html"}
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_page(agent):
+    pipe, link = agent.folder / "pipe", agent.folder / "null"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/null")
+    for path in (pipe, link):
+        result = agent.run("--once", "--dry-run", "--report", str(path))
+        assert (result.code, "it is no regular file" in result.stderr) == (1, True)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_page_goes_where_a_link_leads_with_the_rights_of_any_new_file(agent):
+    pages = agent.folder / "pages"
+    pages.mkdir()
+    (pages / "page.html").write_text("old")
+    (agent.folder / "link.html").symlink_to(pages / "page.html")
+    assert agent.run("--once", "--dry-run", "--report", "link.html").code == 0
+    assert (agent.folder / "link.html").is_symlink()
+    assert (pages / "page.html").read_text() != "old"
+    other = pages / "other"
+    other.touch()
+    assert (pages / "page.html").stat().st_mode == other.stat().st_mode
+    assert {file.name for file in pages.iterdir()} == {"page.html", "other"}
 
 
 def test_the_daemon_makes_no_page(agent):

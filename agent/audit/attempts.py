@@ -68,6 +68,8 @@ class FlushStep:
     def _flush(self, run: AuditRun, plan: Plan) -> FlushResult:
         """Write the intended ownership to the journal, send the plan, record the results."""
         state = self._state
+        if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
+            return FlushResult(state.view, state.capabilities)
         owned = state.journal.providers
         plan, skipped = state.intend(plan)
         before = FlushContext(not run.forgot, [outcome.operation for outcome in skipped], owned)

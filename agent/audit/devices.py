@@ -154,6 +154,8 @@ class ObservedDevices:
 
     providers: DeviceProviders
     place: ProviderPlace
+    asked: bool = False
+    """Placement was asked for consumers, as in each attempt with the same devices."""
 
 
 def observe_devices(
@@ -191,7 +193,7 @@ def observe_devices(
     users = dict(
         zip(questionable, client.exchange.each(client.consumers, questionable), strict=True)
     )
-    return ObservedDevices(bounded(providers, reported, users), place)
+    return ObservedDevices(bounded(providers, reported, users), place, asked=True)
 
 
 def provider_place(

@@ -12,6 +12,7 @@ from agent.audit.attempts import Attempts
 from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import LATER, DeviceAllocations, Surpluses
+from agent.audit.idle import IdleAttempt
 from agent.audit.node_usage import NodeUsage, read_driver_report
 from agent.audit.observe import Observer
 from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
@@ -93,6 +94,7 @@ class NodeAudit:
         # only a start (or the audit after a takeover) may do is done.
         self._started = self._moved = False
         self._refusal: _RefusedAudit | None = None
+        self._idle: IdleAttempt | None = None
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
         refresh = context.freshness.consumers
@@ -150,7 +152,8 @@ class NodeAudit:
         """Observe the node, shape its tree, and plan the way there."""
         with run.step("tree"):
             observed = self._observe(run, report, rows)
-            target = shape(observed)
+            idle = self._idle if observed.idle else None
+            target = idle.target if idle is not None else shape(observed)
             repair = self._observe_repair(run, observed, target)
             move = observed.move or repair.move
             if move is not None and (stranded := self._newly_stranded(observed, target, move)):
@@ -160,7 +163,11 @@ class NodeAudit:
                 move = observed.move or repair.move
             judged = self._observe_allocations(run, observed, target)
         with run.step("plan"):
-            plan = self._plan(run, target, move)
+            if idle is not None and move is None:
+                plan = idle.plan
+            else:
+                plan = self._plan(run, target, move)
+                self._idle = IdleAttempt.of(observed, target, plan)
             return plan_audit(observed, plan, repair, judged, self._rivals)
 
     def _plan_removal(self, run: AuditRun, rows: Sequence[Row] | None) -> PlannedAudit:
@@ -197,14 +204,19 @@ class NodeAudit:
         usages = self.observer.read_mirror(run, rows)
         assert run.records is not None
         run.records = self.observer.note_reserved(run.records, dry_run=run.options.dry_run)
-        return self.observer.observe(
+        start = run.options.start and not self._started
+        reshapes = run.options.start and not self._moved
+        observed = self.observer.observe(
             run,
             report,
             run.records,
             usages,
-            start=run.options.start and not self._started,
-            reshapes=run.options.start and not self._moved,
+            start=start,
+            reshapes=reshapes,
+            idle=None if start or reshapes or run.options.adopt else self._idle,
         )
+        run.hint = observed.hint
+        return observed
 
     def _observe_repair(
         self, run: AuditRun, observed: Observed, target: Target

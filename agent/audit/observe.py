@@ -14,6 +14,7 @@ from agent.audit.devices import (
     observe_devices,
     provider_place,
 )
+from agent.audit.idle import IdleAttempt
 from agent.audit.reshapes import ReshapeReads
 from agent.audit.run import AuditRun
 from agent.audit.shape import DesiredNode, Observed, desired_node, hints
@@ -168,11 +169,13 @@ class Observer:
         *,
         start: bool,
         reshapes: bool,
+        idle: IdleAttempt | None,
     ) -> Observed:
         """Have the driver shape its tree, and read what the first shape depends on and asks for.
 
         ``start``: the agent starts with this audit, so that devices must be as the options say.
-        ``reshapes``: reshapes are allowed that only an agent that starts may do.
+        ``reshapes``: reshapes are allowed that only an agent that starts may do. ``idle``: the
+        last attempt, if the same inputs would lead to its result again.
 
         :raises AdoptionNeeded: inventories would move in a tree that is not adopted.
         :raises ReshapeNeeded: inventories would move, and ``reshapes`` is not set.
@@ -180,9 +183,18 @@ class Observer:
         """
         context, state, root = self.context, self.placement_state, self.node.uuid
         view, journal = state.view, state.journal
-        driver_tree, move = self._driver_tree(run.client, report, records, reshapes=reshapes)
-        run.hint = hints(view, report, root, context.policy, context.pci)
+        known = idle if idle is not None and idle.has_state(view, journal) else None
+        base = known.driver_tree.base if known is not None else self._base(report)
+        driver_tree, move = self._driver_tree(run.client, base, report, records, reshapes=reshapes)
         uses = device_uses(records.state)
+        if (
+            known is not None
+            and move is None
+            and known.has_inputs(
+                report, driver_tree.desired, uses, usages, state.capabilities, clock.now()
+            )
+        ):
+            return replace(known.observed, report=report, records=records, view=view, idle=True)
         name = driver_tree.desired.name_of(root)
         place = provider_place(
             view,
@@ -227,7 +239,16 @@ class Observer:
             devices,
             desired,
             capabilities,
+            hints(view, report, root, context.policy, context.pci),
         )
+
+    def _base(self, report: DriverReport) -> BaseTree:
+        """Return the tree from which the driver starts."""
+        state, root = self.placement_state, self.node.uuid
+        view, journal = state.view, state.journal
+        if report.shape_all and view.tree.exists(root):
+            return BaseTree(without_reappeared(view.tree.scoped(root), journal))
+        return foreign_share(view, journal, root, self.node.name)
 
     def hold(
         self, run: AuditRun, observed: Observed, stranded: Mapping[ProviderUuid, frozenset[str]]
@@ -263,28 +284,24 @@ class Observer:
         return context.server.learn(learn_traits(client, state.capabilities, traits, clock.now()))
 
     def _driver_tree(
-        self, client: PlacementClient, report: DriverReport, records: NodeView, *, reshapes: bool
+        self,
+        client: PlacementClient,
+        base: BaseTree,
+        report: DriverReport,
+        records: NodeView,
+        *,
+        reshapes: bool,
     ) -> tuple[DriverTree, AllocationMove | None]:
-        """Return the tree that facts, policy and driver come to, and the move of allocations that
-        it needs.
+        """Return the tree that facts, policy and driver make of ``base``, and the move of
+        allocations that it needs.
         """
-        view, journal, root = (
-            self.placement_state.view,
-            self.placement_state.journal,
-            self.node.uuid,
-        )
-        whole = report.shape_all and view.tree.exists(root)
-        base = (
-            BaseTree(without_reappeared(view.tree.scoped(root), journal))
-            if whole
-            else foreign_share(view, journal, root, self.node.name)
-        )
+        view, journal = self.placement_state.view, self.placement_state.journal
         places = guest_places(records.state, report.facts.domains or ())
         reshape_context = ReshapeContext(report.facts, self.context.policy, places, start=reshapes)
         try:
             return DriverTree(base, self._shape(base, report, reshape_context, None)), None
         except ReshapeNeeded as needed:
-            if view.tree.exists(root) and not journal.adopted:
+            if view.tree.exists(self.node.uuid) and not journal.adopted:
                 what = (
                     f"{printable(self.node.name)}: inventory and its allocations would move, but "
                     "the tree is not adopted"

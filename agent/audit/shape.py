@@ -56,6 +56,10 @@ class Observed:
     """The first shape. It decides which names and which holders are read."""
     capabilities: ServerCapabilities
     """With the names that the first shape adds."""
+    hint: str | None
+    """What the operator's options could do better for the node; None if there is nothing."""
+    idle: bool = False
+    """Everything that shape and plan follow from is as in the last idle attempt."""
 
 
 def desired_node(

@@ -22,6 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 # in other URLs, as in that of a database, it is a user's name, which helps in a message.
 _PASSWORD_IN_URL = re.compile(r"(\bhttps?://(?:[^/\s:'\"]*:)?|://[^/\s:'\"]*:)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
+_NORMAL_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
 
@@ -48,6 +49,8 @@ class ApiVersion(NamedTuple):
 
 def is_uuid(text: str) -> bool:
     """Return whether ``text`` is a uuid in any spelling that Python's ``uuid`` accepts."""
+    if isinstance(text, str) and _NORMAL_UUID.fullmatch(text) is not None:
+        return True
     try:
         uuid.UUID(text)
     except (ValueError, AttributeError, TypeError):
@@ -60,6 +63,8 @@ def normal_uuid(text: str) -> ProviderUuid:
 
     :raises ValueError: ``text`` is not a uuid.
     """
+    if _NORMAL_UUID.fullmatch(text) is not None:
+        return ProviderUuid(text)
     return ProviderUuid(str(uuid.UUID(text)))
 
 

@@ -304,6 +304,16 @@ class ProviderForest:
         self._frozen = True
         return self
 
+    def same_contents(self, other: "ProviderForest") -> bool:
+        """Return whether the other forest has equal providers in equal places, and whether the same
+        of them were written by their names.
+        """
+        return (
+            self._providers == other._providers
+            and self._children == other._children
+            and self._named == other._named
+        )
+
     # --- copies -----------------------------------------------------------------------------------
 
     def copy(self) -> Self:

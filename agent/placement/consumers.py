@@ -17,6 +17,7 @@ from agent.model.operation import (
     SetInventory,
 )
 from agent.placement.client import PlacementClient
+from agent.placement.merge_inputs import Use
 
 Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
@@ -24,6 +25,21 @@ Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 # the pause between two reads in seconds; each pause is twice the one before.
 REREAD = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
+
+
+def read_uses(
+    client: PlacementClient, uuid: ProviderUuid, held: frozenset[str], configured: frozenset[str]
+) -> Mapping[str, Use]:
+    """Read the usage of a provider with classes ``held`` until they are free. If some of these are
+    ``configured`` by the operator's files, the number of consumers is included.
+    """
+    if not held & configured:
+        return {name: Use(amount) for name, amount in client.usages(uuid).items()}
+    amounts: dict[str, list[int]] = {}
+    for resources in client.consumers(uuid).values():
+        for name, amount in resources.items():
+            amounts.setdefault(name, []).append(amount)
+    return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
 
 
 def with_allocation(

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
-from agent.model.mirror import Journal, Ownership, PlacementView
+from agent.model.mirror import Ownership, PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider, ProviderExists
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.placement.answers import Row
+from agent.placement.changes_by_others import deleted_by_others, lacks_own, log_changes, set_back
 from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def refresh_view(
     root: ProviderUuid,
     now: float,
     freshness: Freshness,
-    suspects: Iterable[str] = (),
+    suspects: Collection[str] = (),
     rows: Sequence[Row] | None = None,
     own: Mapping[ProviderUuid, Ownership] = NOBODYS,
 ) -> PlacementView:
@@ -92,12 +93,14 @@ def refresh_view(
     :raises InvalidTree: the uuid of one provider is the name of another.
     """
     listed = client.tree(root) if rows is None else rows
+    if not _is_due(view, root, now, freshness, suspects) and _shows(view, listed, root):
+        return view
     rows, above = (
         below(listed, root),
         next((row.parent_uuid for row in listed if row.uuid == root), None),
     )
-    missing = _deleted_by_others(view, rows, root, own)
-    went_back = _set_back(view, rows, root)
+    missing = deleted_by_others(view, rows, root, own)
+    went_back = set_back(view, rows, root)
     if freshness.everything or not rows or went_back:
         view = PlacementView(unknown_since=view.unknown_since)
     if above != view.above:
@@ -112,14 +115,54 @@ def refresh_view(
             provider.name
             for provider in read.values()
             if known.exists(provider.uuid)
-            and _lacks_own(provider, own.get(provider.uuid), known.provider(provider.uuid))
+            and lacks_own(provider, own.get(provider.uuid), known.provider(provider.uuid))
         ]
         if went_back:
             read = {**read, **read_providers(client, [row for row in rows if row.uuid not in read])}
-    _log_changes(missing, went_back)
+    log_changes(missing, went_back)
     return _with_sharing(
         client, _updated(view, root, rows, known, read, now), root, now, freshness.sharing
     )
+
+
+def _is_due(
+    view: PlacementView,
+    root: ProviderUuid,
+    now: float,
+    freshness: Freshness,
+    suspects: Collection[str],
+) -> bool:
+    """Return whether something of the view may have to be read again although nothing moved."""
+    shares = bool(view.sharing_aggregates) or any(
+        provider.uuid != root for provider in view.tree.roots
+    )
+    asked, age = view.sharing_read_at, now - (view.sharing_read_at or 0)
+    fresh = asked is not None and (not freshness.sharing or 0 <= age < freshness.sharing)
+    return bool(freshness.everything or freshness.reread or suspects or (shares and not fresh))
+
+
+def _shows(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> bool:
+    """Return whether ``rows`` are exactly the node's tree as the view has it, each provider with
+    the same generation, and the sharing roots are those of the tree's aggregates.
+
+    False for a root that is below another provider, whose tree has other providers too.
+    """
+    tree, read_at = view.tree, view.read_at
+    if view.above is not None or len(rows) != len(read_at) or not tree.exists(root):
+        return False
+    aggregates: set[str] = set()
+    for row in rows:
+        if row.uuid not in read_at or not tree.exists(row.uuid):
+            return False
+        known = tree.provider(row.uuid)
+        aggregates |= known.aggregates
+        if (known.generation, known.name, known.parent_uuid) != (
+            row.generation,
+            row.name,
+            row.parent_uuid,
+        ):
+            return False
+    return aggregates == view.sharing_aggregates
 
 
 def _moved(known: ProviderTree, rows: Sequence[Row], suspects: Collection[str]) -> list[Row]:
@@ -133,23 +176,6 @@ def _moved(known: ProviderTree, rows: Sequence[Row], suspects: Collection[str]) 
         or not known.exists(row.uuid)
         or known.provider(row.uuid).generation != row.generation
     ]
-
-
-def _log_changes(missing: Sequence[str], went_back: Sequence[str]) -> None:
-    """Log the names of providers that somebody else deleted or that are in an older state."""
-    if went_back:
-        LOG.warning(
-            "placement state went back or was changed outside (%s); everything is read again",
-            _first_names([*missing, *went_back]),
-        )
-    elif missing:
-        LOG.warning(
-            (
-                "somebody deleted providers of the agent's (%s); those that the node has are made "
-                "again"
-            ),
-            _first_names(missing),
-        )
 
 
 def _updated(
@@ -195,103 +221,6 @@ def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
     for row in ordered:
         ordered.extend(sorted(children.get(row.uuid, ()), key=lambda child: child.name))
     return ordered
-
-
-def _deleted_by_others(
-    view: PlacementView,
-    rows: Sequence[Row],
-    root: ProviderUuid,
-    own: Mapping[ProviderUuid, Ownership],
-) -> list[str]:
-    """Return the names of the agent's providers that somebody else deleted.
-
-    Providers of others may come and go.
-    """
-    if not view.tree.exists(root):
-        return []
-    shown = {row.uuid for row in rows}
-    return [
-        provider.name
-        for provider in view.tree.providers()
-        if provider.uuid in view.read_at and provider.uuid in own and provider.uuid not in shown
-    ]
-
-
-def _set_back(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
-    """Return the names of the providers whose generation is lower than in ``view``: Placement was
-    set back to an older state.
-    """
-    if not view.tree.exists(root):
-        return []
-    shown = {row.uuid: row.generation for row in rows}
-    return [
-        provider.name
-        for provider in view.tree.providers()
-        if provider.uuid in view.read_at
-        and shown.get(provider.uuid, provider.generation or 0) < (provider.generation or 0)
-    ]
-
-
-def log_losses(
-    before: PresentTree,
-    after: PresentTree,
-    root: ProviderUuid,
-    journal: Journal,
-    suspects: Collection[ProviderUuid],
-) -> None:
-    """Log what others removed: traits of the agent on its providers, and with a deleted root what
-    somebody else had put on it.
-
-    :param suspects: providers with a write of unknown outcome: their traits may never have been
-        set.
-    """
-    for uuid, own in journal.providers.items():
-        if uuid not in suspects and before.exists(uuid) and after.exists(uuid):
-            lost = own.traits & before.provider(uuid).traits - after.provider(uuid).traits
-            if lost:
-                LOG.warning(
-                    "provider %s lost traits that the agent had set: %s",
-                    printable(after.name_of(uuid)),
-                    ", ".join(sorted(lost)),
-                )
-    if before.exists(root) and not after.exists(root):
-        _log_lost_root(before.provider(root), journal.of(root))
-
-
-def _log_lost_root(root: Provider, own: Ownership) -> None:
-    """Log what others had put on a deleted root: only they can put it on the new one."""
-    foreign = [
-        ("traits", root.traits - own.traits),
-        ("aggregates", root.aggregates - own.aggregates),
-    ]
-    lost = "; ".join(
-        f"{kind} {', '.join(map(printable, sorted(names)))}" for kind, names in foreign if names
-    )
-    if lost:
-        what = (
-            "the root %s was deleted, and with it what somebody else had put on it: %s; it "
-            "has to be put on the new one"
-        )
-        LOG.warning(what, printable(root.name), lost)
-
-
-def _lacks_own(read: Provider, own: Ownership | None, known: Provider) -> bool:
-    """Return whether ``read`` lacks something that the agent wrote and that ``known`` has."""
-    if own is None:
-        return False
-    classes = any(
-        name in known.inventory and read.inventory.get(name) != known.inventory[name]
-        for name in own.classes
-    )
-    return (
-        classes
-        or bool(own.traits & known.traits - read.traits)
-        or bool(own.aggregates & known.aggregates - read.aggregates)
-    )
-
-
-def _first_names(names: Iterable[str]) -> str:
-    return ", ".join(map(printable, sorted(names)[:5]))
 
 
 def _overdue(

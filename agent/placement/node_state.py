@@ -23,19 +23,21 @@ from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
+from agent.placement.changes_by_others import log_losses
 from agent.placement.client import PlacementClient
 from agent.placement.consumers import (
     HolderTurns,
     RereadSchedule,
     differing,
+    read_uses,
     with_allocation,
 )
 from agent.placement.flush import FlushResult
 from agent.placement.merge_inputs import Usages, Use
-from agent.placement.mirror import Freshness, log_losses, refresh_view
+from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.server import Server, with_names
-from agent.placement.tombstones import absent_from, new_marks, next_tombstones, reclaim
+from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
 
 LOG = logging.getLogger(__name__)
 
@@ -52,6 +54,8 @@ class NodePlacementState:
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
+        # The journal as this process wrote it last.
+        self._kept: Journal | None = None
         self._suspects: frozenset[ProviderUuid] = frozenset()
         self._refused: list[Operation] = []
         # The providers that were the agent's before the plan that is being sent.
@@ -91,13 +95,9 @@ class NodePlacementState:
         """Drop what is cached, because another agent may have managed the node meanwhile; the next
         use reads the store again.
         """
-        self._view = self._saved = self._journal = self._reclaimed = None
-        self._suspects, self._refused, self._unwritten, self._before = (
-            frozenset(),
-            [],
-            frozenset(),
-            {},
-        )
+        self._view = self._saved = self._journal = self._kept = self._reclaimed = None
+        self._suspects, self._unwritten = frozenset(), frozenset()
+        self._refused, self._before = [], {}
 
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone; empty if Placement does not have it."""
@@ -176,23 +176,13 @@ class NodePlacementState:
 
         For classes from provider config files the number of consumers is included.
         """
-        waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
-        return dict(
-            zip(
-                waiting,
-                client.exchange.each(lambda uuid: self._uses(client, uuid), waiting),
-                strict=True,
-            )
-        )
+        held, journal = self.journal.held, self.journal
 
-    def _uses(self, client: PlacementClient, uuid: ProviderUuid) -> Mapping[str, Use]:
-        if not self.journal.held[uuid] & self.journal.of(uuid).configured.classes:
-            return {name: Use(amount) for name, amount in client.usages(uuid).items()}
-        amounts: dict[str, list[int]] = {}
-        for held in client.consumers(uuid).values():
-            for name, amount in held.items():
-                amounts.setdefault(name, []).append(amount)
-        return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
+        def read(uuid: ProviderUuid) -> Mapping[str, Use]:
+            return read_uses(client, uuid, held[uuid], journal.of(uuid).configured.classes)
+
+        waiting = [uuid for uuid in held if self.view.tree.exists(uuid)]
+        return dict(zip(waiting, client.exchange.each(read, waiting), strict=True))
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
         """Return the consumers of each of the providers ``ours``.
@@ -390,6 +380,18 @@ class NodePlacementState:
             return
         tombstones = next_tombstones(before, journal, wanted, clock.now(), self._unwritten)
         # The version is that of the journal read or written last, whatever the contents come from.
-        self._journal = self._server.storage.save_journal(
+        self._journal = self._kept = self._server.storage.save_journal(
             self._root, replace(journal, version=self.journal.version, tombstones=tombstones)
+        )
+
+    def keeps(self, wanted: Journal) -> bool:
+        """Return whether the journal, as it was written last, has the contents of ``wanted``, and
+        no tombstone of it is to be forgotten.
+        """
+        kept = self._kept
+        return not self._journaled or (
+            kept is not None
+            and self.journal == kept
+            and replace(wanted, tombstones=kept.tombstones) == kept
+            and not any_expired(kept.tombstones, clock.now())
         )

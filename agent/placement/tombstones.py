@@ -47,6 +47,11 @@ def next_tombstones(
     return kept if len(newest) == len(kept) else {mark: kept[mark] for mark in newest}
 
 
+def any_expired(tombstones: Mapping[Tombstone, float], now: float) -> bool:
+    """Return whether one of ``tombstones`` is old enough to be forgotten."""
+    return any(now - at >= AGE for at in tombstones.values())
+
+
 def new_marks(before: Journal, after: Journal) -> frozenset[Tombstone]:
     """Return what is the agent's in ``after`` and was not in ``before``, as tombstones."""
     return frozenset(_marks(after.providers)).difference(_marks(before.providers))

@@ -1,0 +1,167 @@
+"""A pass in which nothing changed neither shapes nor plans; whatever changes, by whomever, is seen
+in the next pass all the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.audit import node_audit
+from agent.model.facts import HostFacts
+from agent.model.names import child_uuid
+from agent.placement import node_state
+from agent.placement.mirror import Freshness
+from agent.placement.tombstones import AGE
+from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
+
+CHILD = child_uuid(ROOT, "child")
+TREE = shaped(
+    {"VCPU": total(8)},
+    {"child": ("node-a", {"CUSTOM_THING": total(2)})},
+    traits={"node-a": ["HW_CPU_X86_SSE"], "child": ["CUSTOM_FAST"]},
+)
+OTHER = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each merge and each plan that an audit computes."""
+    made: list[str] = []
+    for name in ("shape", "make_plan"):
+        original = getattr(node_audit, name)
+
+        def noted(*args: Any, of: Callable[..., Any] = original, called: str = name, **kw: Any):
+            made.append(called)
+            return of(*args, **kw)
+
+        monkeypatch.setattr(node_audit, name, noted)
+    return made
+
+
+@pytest.fixture
+def agent(placement, tmp_path, shapes):
+    made = AgentUnderTest(
+        placement, tmp_path / "state", ScriptedDriver(TREE), freshness=Freshness(sharing=1e9)
+    )
+    made.cycle(start=True)
+    made.cycle()
+    made.cycle()
+    shapes.clear()
+    placement.clear()
+    yield made
+    made.stop()
+
+
+def test_a_pass_with_nothing_to_do_computes_nothing_and_asks_once(agent, placement, shapes):
+    node = agent.cycle()
+
+    assert node.state == "in-sync"
+    assert shapes == []
+    assert [exchange.method for exchange in placement.requests] == ["GET"]
+
+
+def _driver_adds_a_class(agent):
+    agent.driver.script = shaped(
+        {"VCPU": total(8), "MEMORY_MB": total(64)},
+        {"child": ("node-a", {"CUSTOM_THING": total(2)})},
+        traits={"node-a": ["HW_CPU_X86_SSE"], "child": ["CUSTOM_FAST"]},
+    )
+
+
+def _driver_drops_the_child(agent):
+    agent.driver.script = shaped({"VCPU": total(8)}, traits={"node-a": ["HW_CPU_X86_SSE"]})
+
+
+def _driver_drops_a_trait(agent):
+    agent.driver.script = shaped(
+        {"VCPU": total(8)},
+        {"child": ("node-a", {"CUSTOM_THING": total(2)})},
+        traits={"node-a": ["HW_CPU_X86_SSE"]},
+    )
+
+
+def _facts_gain_a_trait(agent):
+    before = agent.driver.facts_of
+
+    def facts(name: str) -> HostFacts:
+        return replace(before(name), traits={"HW_CPU_X86_AVX": True})
+
+    agent.driver.facts_of = facts
+
+
+def _driver_reports_a_capability(agent):
+    agent.driver.capabilities = {"COMPUTE_RESCUE_BFV": True}
+
+
+def _stranger_deletes_the_child(agent):
+    agent.placement.other.delete_provider(CHILD)
+
+
+def _stranger_changes_inventory(agent):
+    agent.placement.other.set_inventory(ROOT, {"VCPU": 3})
+
+
+def _stranger_renames_the_child(agent):
+    agent.placement.other.rename(CHILD, "taken away")
+
+
+def _stranger_moves_the_child(agent):
+    other = agent.placement.other
+    other.reparent(CHILD, other.create_provider("elsewhere", OTHER, ROOT))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _driver_adds_a_class,
+        _driver_drops_the_child,
+        _driver_drops_a_trait,
+        _facts_gain_a_trait,
+        _driver_reports_a_capability,
+        _stranger_deletes_the_child,
+        _stranger_changes_inventory,
+        _stranger_renames_the_child,
+        _stranger_moves_the_child,
+    ],
+)
+def test_after_an_idle_pass_each_change_is_corrected_at_once(agent, placement, shapes, change):
+    agent.cycle()
+    change(agent)
+
+    node = agent.cycle()
+
+    assert node.state == "changed", node
+    assert {"shape", "make_plan"} <= set(shapes)
+    # What a process without memory finds is the judge.
+    agent.stop()
+    assert agent.once(dry_run=True).state == "in-sync"
+
+
+def test_a_trait_that_somebody_else_sets_stays_and_the_pass_after_it_is_idle_again(
+    agent, placement, shapes
+):
+    placement.other.set_traits(ROOT, [*placement.other.traits(ROOT), "CUSTOM_BY_OPERATOR"])
+
+    assert agent.cycle().state == "in-sync"
+    assert shapes == ["shape", "make_plan"]
+    assert agent.cycle().state == "in-sync"
+    assert shapes == ["shape", "make_plan"]
+    assert "CUSTOM_BY_OPERATOR" in placement.other.traits(ROOT)
+
+
+def test_a_tombstone_is_forgotten_in_its_time_although_every_pass_is_idle(
+    agent, placement, monkeypatch
+):
+    _driver_drops_a_trait(agent)
+    agent.cycle()
+    agent.cycle()
+    now = node_state.clock.now()
+    journal = agent.fleet.context.server.storage.journal
+    assert journal(ROOT).tombstones
+
+    monkeypatch.setattr(node_state.clock, "now", lambda: now + AGE + 60)
+    agent.cycle()
+
+    assert not journal(ROOT).tombstones

@@ -52,6 +52,7 @@ from agent.tree.desired_tree import (
     with_remote_managed_ports,
 )
 from agent.tree.device_providers import DeviceProviders, reserved_of_cards
+from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import ReshapeContext
 
 LOG = logging.getLogger(__name__)
@@ -195,25 +196,7 @@ class Observer:
             )
         ):
             return replace(known.observed, report=report, records=records, view=view, idle=True)
-        name = driver_tree.desired.name_of(root)
-        place = provider_place(
-            view,
-            journal,
-            root,
-            name,
-            context.policy,
-            context.pci,
-            state.capabilities,
-            uses,
-            adopt=run.options.adopt,
-        )
-        devices = (
-            ObservedDevices(DeviceProviders(), place)
-            if context.gives_back and not context.pci.report
-            else observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
-        )
-        if start:
-            check_devices_at_start(devices, context.pci, report.facts, uses, name)
+        devices = self._devices(run, report, driver_tree, uses, start=start)
         desired = desired_node(
             view,
             journal,
@@ -241,6 +224,41 @@ class Observer:
             capabilities,
             hints(view, report, root, context.policy, context.pci),
         )
+
+    def _devices(
+        self,
+        run: AuditRun,
+        report: DriverReport,
+        driver_tree: DriverTree,
+        uses: DeviceUses,
+        *,
+        start: bool,
+    ) -> ObservedDevices:
+        """Return the PCI providers of the node, and the tree that they are put into.
+
+        :raises ConfigErrors: at the start, devices cannot be reported as the options say.
+        """
+        context, state, root = self.context, self.placement_state, self.node.uuid
+        name = driver_tree.desired.name_of(root)
+        place = provider_place(
+            state.view,
+            state.journal,
+            root,
+            name,
+            context.policy,
+            context.pci,
+            state.capabilities,
+            uses,
+            adopt=run.options.adopt,
+        )
+        devices = (
+            ObservedDevices(DeviceProviders(), place)
+            if context.gives_back and not context.pci.report
+            else observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
+        )
+        if start:
+            check_devices_at_start(devices, context.pci, report.facts, uses, name)
+        return devices
 
     def _base(self, report: DriverReport) -> BaseTree:
         """Return the tree from which the driver starts."""

@@ -272,7 +272,9 @@ class Fleet:
             request and is reported once.
         """
         if not options.dry_run:
-            self.context.records.usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
+            usage_step = self.context.records.usage_step
+            usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
+            usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
         try:
             self.context.server.connect(client, ask=options.reread)
             return self._listed(client, found, chosen)

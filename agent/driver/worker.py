@@ -1,16 +1,18 @@
-"""Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging
-backend does not block its callers.
+"""Makes the calls of a driver in other threads, each with a deadline, so that a hanging backend
+does not block its callers.
 """
 
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 from oslo_log import log as logging
 
+from agent.driver.threads import CallThreads
 from agent.errors import AgentError, DriverCancelled, DriverError, DriverTimeout
 from agent.model.names import printable, printable_traceback
 
@@ -55,6 +57,7 @@ class DriverWorker:
             "[compute]"
         )
         self._max_stuck = max_stuck
+        self._threads = CallThreads(f"{kind} {self._driver}")
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
         self._stuck = 0
@@ -119,7 +122,7 @@ class DriverWorker:
 
     def _start(self, function: Callable[[], T], title: str) -> Future[T]:
         try:
-            return start_thread(function, f"{self._kind} {self._driver}")
+            return self._threads.start(function)
         except RuntimeError as error:
             raise DriverError(
                 f"{title} was not called: {error}",
@@ -132,7 +135,8 @@ class DriverWorker:
         """
         end = time.monotonic() + deadline
         while (left := end - time.monotonic()) > 0 and not self._cancelled.is_set():
-            if wait([future], min(left, CANCEL_POLL)).done:
+            with suppress(TimeoutError):
+                future.exception(min(left, CANCEL_POLL))
                 return True
         return future.done()
 
@@ -192,24 +196,6 @@ class DriverWorker:
     def _describe(self, function: Callable[..., object], node: str) -> str:
         about = f" of node {printable(node)}" if node else ""
         return f"{self._kind} {self._driver}: {_name(function)}{about}"
-
-
-def start_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Run ``work`` in a thread of its own, and return the future of its result. The thread does not
-    keep the process from ending, as the threads of an executor do.
-
-    :raises RuntimeError: no thread could be started.
-    """
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised again where the result is taken
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 def _name(function: Callable[..., object]) -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import wait
 from threading import Event
 from typing import NoReturn, TypeVar
 
-from agent.driver.worker import start_thread
+from agent.driver.threads import start_thread
 from agent.errors import AgentBug, AgentError
 from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi

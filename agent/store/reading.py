@@ -47,6 +47,16 @@ class RecordReader:
             for uuid, version in self._connection.execute(queries.NODE_VERSIONS, {"some": some})
         }
 
+    def quiet_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
+        """Return the versions of those of these nodes that exist, without the nodes from or to
+        which a move is under way.
+        """
+        return {
+            uuid: version
+            for some in _chunks(nodes)
+            for uuid, version in self._connection.execute(queries.QUIET_VERSIONS, {"some": some})
+        }
+
     def load(self, node: ProviderUuid) -> NodeRecords | None:
         """Return all records of one node.
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Select, and_, bindparam, or_, select
+from sqlalchemy import BindParameter, Column, Select, and_, bindparam, exists, or_, select
 
 from agent.store.record_schema import (
     CLAIM,
@@ -41,6 +41,18 @@ NODE_VERSIONS = (
 )
 # In the order of their uuids, so that two transactions that lock the same nodes do not deadlock.
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
+QUIET_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(
+    COMPUTE_NODE.c.uuid.in_(SOME),
+    ~exists(
+        select(MIGRATION.c.uuid).where(
+            NOT_ENDED,
+            or_(
+                MIGRATION.c.source_node == COMPUTE_NODE.c.uuid,
+                MIGRATION.c.dest_node == COMPUTE_NODE.c.uuid,
+            ),
+        )
+    ),
+)
 NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(
     COMPUTE_NODE.c.uuid
 )

@@ -12,7 +12,7 @@ from agent.errors import RecordConflict, StandingBy
 from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import Lease, RecordChanges
 from agent.tracker.node_entry import NodeEntry
-from agent.tracker.node_record import Agent
+from agent.tracker.node_record import RENEWED_AT, Agent
 from agent.tracker.stored_state import Clock, RecordStore, RecordTransaction
 
 # Leases are stored by uuid. The uuid of a lease's name is the same on every host.
@@ -50,7 +50,7 @@ class SharedLease:
         with self._lock:
             left = self._until.get(name, 0.0) - self._clock()
             # More than the full time is left when the clock was set back.
-            if not dry_run and self._seconds * 2 / 3 < left <= self._seconds:
+            if not dry_run and self._seconds * RENEWED_AT < left <= self._seconds:
                 return True
             for attempt in range(1, TRIES + 1):
                 try:
@@ -153,7 +153,7 @@ class NodeLeases:
             due = [
                 lease
                 for lease in mine
-                if lease.node in here and lease.expires_at - now <= agent.lease_seconds * 2 / 3
+                if lease.node in here and lease.expires_at - now <= agent.lease_seconds * RENEWED_AT
             ]
             ended = [
                 replace(lease, expires_at=now)
@@ -178,7 +178,7 @@ class NodeLeases:
                 for lease in transaction.leases(agent.host)
                 if lease.node in here
                 and lease.live(now)
-                and lease.expires_at - now <= agent.lease_seconds * 2 / 3
+                and lease.expires_at - now <= agent.lease_seconds * RENEWED_AT
             )
             if due:
                 transaction.write(RecordChanges(leases=due))

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from agent.deadline import DeadlinePassed, acquired
 from agent.model.names import ProviderUuid
+from agent.tracker.idle_count import IdleCount
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 
@@ -72,6 +73,8 @@ class NodeEntry:
     """The name of this host once an audit found that the node is managed by it, else None."""
     created: bool = False
     """Whether the last audit created the node's record."""
+    idle: IdleCount | None = None
+    """The last audit's count, if it found nothing to do."""
     lock: FairLock = field(default_factory=FairLock)
     """First come, first served, so that no operation waits for ever on a busy node."""
     turn: FairLock = field(default_factory=FairLock)

@@ -23,6 +23,9 @@ from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
 
+RENEWED_AT = 2 / 3
+"""A lease is renewed once less than this share of its time is left."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -110,7 +113,7 @@ def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: floa
     if (
         lease is not None
         and lease.host == agent.host
-        and lease.expires_at - now > agent.lease_seconds * 2 / 3
+        and lease.expires_at - now > agent.lease_seconds * RENEWED_AT
     ):
         return RecordChanges()
     renewed = replace(

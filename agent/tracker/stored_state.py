@@ -33,6 +33,11 @@ class RecordReads(Protocol):
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
         """Return the version of each of these nodes that exists."""
 
+    def quiet_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
+        """Return the version of each of these nodes that exists, without those from or to which a
+        move is under way.
+        """
+
     def load(self, node: ProviderUuid) -> NodeRecords | None:
         """Return all records of one node."""
 

@@ -4,11 +4,11 @@ functions, writes all changes in one transaction, and applies them to the state 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from agent.errors import ConfigError, ConfigErrors, RecordConflict, gathering
+from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
 from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
 from agent.model.host_units import UnitRecord
@@ -16,10 +16,10 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.numa.host_policy import check_present_guests
 from agent.pci.alias import Aliases
 from agent.tracker.claim_usage import overcommitted, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
+from agent.tracker.idle_count import IdleCount
 from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_record import (
     Agent,
@@ -32,6 +32,7 @@ from agent.tracker.node_record import (
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
 from agent.tracker.reservations import Seen, note_reserved_amounts
+from agent.tracker.start_checks import check_start, option_errors
 from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,
@@ -92,6 +93,8 @@ class UsageStep:
             clock,
         )
         self._adding = threading.Lock()
+        # The versions in the store of the records of idle nodes, each for one audit.
+        self._versions: dict[ProviderUuid, int] = {}
         self._tidied = 0.0
 
     def audit(
@@ -115,7 +118,9 @@ class UsageStep:
         :raises StoreError: the records cannot be read or written.
         """
         if start:
-            ConfigErrors.raise_if_any([*self._option_errors(facts), *self._settings.misfits(facts)])
+            ConfigErrors.raise_if_any(
+                [*option_errors(facts, self._settings.policy.host), *self._settings.misfits(facts)]
+            )
         with self._adding:
             entry = (
                 self._entries.setdefault(node, NodeEntry(HostCapacity()))
@@ -131,6 +136,8 @@ class UsageStep:
                     facts.taken_at,
                 )
                 return _view(entry.state, (), entry.created)
+            if (again := self._repeated(node, facts, entry, present, start=start)) is not None:
+                return again
             policy = self._settings.policy
             host = host_capacity(
                 facts,
@@ -150,6 +157,38 @@ class UsageStep:
             f"the records of node {printable(facts.name)} change all the time",
             "it is audited again in the next pass",
         )
+
+    def _repeated(
+        self,
+        node: ProviderUuid,
+        facts: HostFacts,
+        entry: NodeEntry,
+        present: ProviderTree,
+        *,
+        start: bool,
+    ) -> NodeView | None:
+        """Return the result of the last count, if another one would come to the same."""
+        idle, version = entry.idle, self._versions.pop(node, None)
+        if (
+            idle is None
+            or start
+            or not idle.repeats(entry.state, facts, present, version, self._clock())
+        ):
+            return None
+        entry.host = replace(entry.host, taken_at=facts.taken_at)
+        return idle.view
+
+    def read_versions(self, nodes: Collection[ProviderUuid]) -> None:
+        """Read the versions of the nodes' records, so that the next audits of those that nobody
+        changed need not read all their records.
+        """
+        known = [node for node in nodes if (entry := self._entries.get(node)) and entry.idle]
+        try:
+            with self._records.reading() as reading:
+                self._versions = dict(reading.quiet_versions(known)) if known else {}
+        except StoreError:
+            # The audits themselves meet the error, and report it.
+            self._versions = {}
 
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
         """Record what Placement has reserved of the node's cards. Returns ``view`` with these
@@ -258,18 +297,6 @@ class UsageStep:
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _option_errors(self, facts: HostFacts) -> Iterator[ConfigError]:
-        """Yield an error for each option that names CPUs or cells which the host does not have.
-
-        Only checked at the start, because CPUs and cells that the host loses later are just not
-        offered any more.
-        """
-        policy = self._settings.policy.host
-        if facts.cpu is not None and facts.complete("cpu"):
-            yield from policy.offline(facts.cpu.online, facts.cpu.sleeping)
-            if facts.numa is not None and facts.complete("numa"):
-                yield from policy.contradictions(facts.numa, facts.cpu.online)
-
     def _attempt(
         self,
         node: ProviderUuid,
@@ -284,8 +311,9 @@ class UsageStep:
         """Make one attempt at the audit: either all changes are written, or none."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._observe(node, facts, present)
+            lease = None if self._settings.observes else reading.lease(node)
             taken = not self._settings.observes and not is_ours(
-                reading.lease(node), self._settings.agent.host, now
+                lease, self._settings.agent.host, now
             )
             records, changes, created = self._read_records(reading, node, facts)
             strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
@@ -298,9 +326,13 @@ class UsageStep:
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             state = with_counting_providers(state, facts, present, self._settings.policy)
             if start:
-                self._check_start(state)
+                check_start(state, self._settings.policy.host)
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
+        for problem in state.problems:
+            LOG.error("node %s: %s", printable(facts.name), problem)
+        drift = (*found.drift, *overcommitted(state.node, state.host.reserved, state.used))
+        view = replace(_view(state, drift, created), taken=taken)
         if not dry_run:
             entry.agent, entry.host, entry.state, entry.created = (
                 self._settings.agent.host,
@@ -308,16 +340,12 @@ class UsageStep:
                 state,
                 created,
             )
-        for problem in state.problems:
-            LOG.error("node %s: %s", printable(facts.name), problem)
-        return replace(
-            _view(
-                state,
-                (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)),
-                created,
-            ),
-            taken=taken,
-        )
+            entry.idle = (
+                None
+                if changes
+                else IdleCount.of(view, facts, present, lease, self._settings.agent, now)
+            )
+        return view
 
     def _read_records(
         self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
@@ -359,35 +387,6 @@ class UsageStep:
             units,
             facts.domains if facts.complete("domains") else None,
         )
-
-    def _check_start(self, state: NodeState) -> None:
-        """Check the conditions under which an agent must not start.
-
-        :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not
-            offered.
-        """
-        name = printable(state.node.name)
-        errors = [
-            ConfigError(
-                (
-                    f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone "
-                    f"from node {name}, and claim {unit.holder} has it"
-                ),
-                "configure it again, or remove the guest first",
-            )
-            for unit in state.units.values()
-            if not unit.present and unit.holder is not None
-        ]
-        with gathering(errors):
-            check_present_guests(
-                self._settings.policy.host,
-                [
-                    (claim.instance, claim.cells)
-                    for claim in state.claims.values()
-                    if claim.purpose != "devices"
-                ],
-            )
-        ConfigErrors.raise_if_any(errors)
 
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:

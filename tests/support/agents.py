@@ -62,6 +62,8 @@ class Agent:
             else tuple(AssignableUnit(PMEM, one) for one in sorted(shown.units)),
             incomplete={"units": "not read"} if shown.units is None else {},
         )
+        # As a pass does first, so that every test sees what follows from a node without changes too.
+        self.usage_step.read_versions([node])
         return self.usage_step.audit(node, facts, ProviderTree(), start=start, dry_run=dry_run)
 
     def _devices(self, node: ProviderUuid, _facts: HostFacts) -> tuple[DeviceRecord, ...] | None:

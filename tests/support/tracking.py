@@ -142,6 +142,8 @@ class Host:
     def audit(self, *, start: bool = False, **facts: Any) -> NodeView:
         """Audit the node, on facts taken now; ``facts`` replaces some of them for good."""
         self.facts = replace(self.facts, taken_at=self.time(), **facts)
+        # As a pass does first, so that every test sees what follows from a node without changes too.
+        self.usage_step.read_versions([self.node])
         return self.usage_step.audit(self.node, self.facts, ProviderTree(), start=start)
 
     # --- operations -------------------------------------------------------------------------------

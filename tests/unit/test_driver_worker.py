@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from agent.driver import threads as calls
 from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverCancelled, DriverError, DriverTimeout
 
@@ -114,3 +115,27 @@ def test_many_threads_may_call_at_once():
         thread.join()
     assert sorted(results) == list(range(16))
     assert worker.stuck == 0
+
+
+def test_one_call_after_another_takes_one_thread_and_a_hanging_one_keeps_its_own(backend):
+    worker = DriverWorker("some")
+    threads = {worker.call(threading.get_ident, deadline=5) for _ in range(3)}
+    wait_until(lambda: worker.call(threading.get_ident, deadline=5) in threads)
+
+    hanging = []
+
+    def hang():
+        hanging.append(threading.get_ident())
+        backend.hang()
+
+    with pytest.raises(DriverTimeout):
+        worker.call(hang, deadline=0.05)
+
+    assert worker.call(threading.get_ident, deadline=5) not in hanging
+
+
+def test_a_thread_without_work_ends(monkeypatch):
+    monkeypatch.setattr(calls, "KEPT", 0.01)
+    name = "driver that ends"
+    DriverWorker("that ends").call(threading.get_ident, deadline=5)
+    wait_until(lambda: name not in {thread.name for thread in threading.enumerate()})

@@ -3,7 +3,7 @@ nova-compute. Only reads.
 """
 
 import email.utils
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -47,8 +47,11 @@ class NovaApi:
     def __init__(self, adapter: Adapter, seconds: float) -> None:
         self._adapter, self._seconds = adapter, seconds
 
-    def answers(self, host: str, consumers: Iterable[ConsumerUuid]) -> NovaAnswers:
-        """Return what nova knows of ``consumers`` of ``host``.
+    def answers(
+        self, host: str, consumers: Iterable[ConsumerUuid], guests: Collection[ConsumerUuid] = ()
+    ) -> NovaAnswers:
+        """Return what nova knows of ``consumers`` of ``host``. ``guests``: those that the
+        hypervisor shows.
 
         :raises NovaNotAsked: an answer is missing or not usable.
         """
@@ -67,6 +70,8 @@ class NovaApi:
                     servers[uuid] = server
                 elif complete:
                     unknown.add(uuid)
+            if unknown and guests and here.keys().isdisjoint(guests):
+                self._check_whole(host, min(guests))
         return NovaAnswers(servers, migrations, frozenset(unknown))
 
     def service(self, host: str) -> NovaService | None:
@@ -124,6 +129,19 @@ class NovaApi:
             if found.keys() == wanted:
                 break
         return found, pages < _MAX_PAGES
+
+    def _check_whole(self, host: str, guest: ConsumerUuid) -> None:
+        """Check that nova leaves out nothing of ``host``, of which it lists no guest: while the
+        database of a cell is away, lists lack what is in it.
+
+        :raises NovaNotAsked: nova cannot say where the guest is, or it is on the host.
+        """
+        server = self._server(guest)
+        if server is not None and server.host == host:
+            raise NovaNotAsked(
+                f"nova GET /servers/detail: it lacks server {guest} of this host",
+                "see the log of nova's API: a cell may be down",
+            )
 
     def _server(self, uuid: ConsumerUuid) -> NovaServer | None:
         """Return one server; None if nova itself answers that it does not exist."""

@@ -3,7 +3,7 @@ be.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
 import pytest
@@ -14,10 +14,12 @@ from keystoneauth1.token_endpoint import Token
 from agent.audit.asked_nova import AskedNova
 from agent.http.bounded import MIB, bounded_session
 from agent.http.nova_api import NovaApi, NovaNotAsked
+from agent.model.facts import Domain
 from agent.model.names import ConsumerUuid
-from agent.model.nova_answers import NovaAnswers
+from agent.model.nova_answers import NovaAnswers, NovaServer
 from agent.model.report import Drift
 from agent.placement import clock
+from agent.tracker.domains import WITHOUT_DOMAIN
 from agent.tracker.observed_share import ObservedShare
 from tests.support.scripted_nova import Answer, Scripted, said, server
 
@@ -78,6 +80,23 @@ def test_what_becomes_a_part_of_a_command_is_a_uuid(nova: Scripted) -> None:
     assert api(nova).answers("node-a", [A]).migrations[A].server == B
 
 
+def test_lists_that_lack_a_cell_do_not_say_that_a_migration_is_unknown(nova: Scripted) -> None:
+    nova.answers["/servers/detail"] = lambda: said({"servers": []})
+    nova.answers["/os-migrations"] = lambda: said({"migrations": []})
+    gone = said({"itemNotFound": {"code": 404}}, 404)
+    nova.answers[f"/servers/{A}"] = lambda: gone
+    # As nova 34 answers while the database of the server's cell is away.
+    nova.answers[f"/servers/{B}"] = lambda: said({"computeFault": {"message": "Cell x"}}, 500)
+    with pytest.raises(NovaNotAsked, match="-> 500: Cell x"):
+        api(nova).answers("node-a", [A], [B])
+    nova.answers[f"/servers/{B}"] = lambda: said({"server": server(B)})
+    with pytest.raises(NovaNotAsked, match="lacks server"):
+        api(nova).answers("node-a", [A], [B])
+    # A guest that somebody started by hand.
+    nova.answers[f"/servers/{B}"] = lambda: gone
+    assert api(nova).answers("node-a", [A], [B]).unknown == {A}
+
+
 def test_text_of_an_answer_is_printable_and_short(nova: Scripted) -> None:
     status = "A\nCTIVE\x1b[1m" + "x" * 100_000
     nova.answers["/servers/detail"] = lambda: said({"servers": [server(A, status=status)]})
@@ -133,11 +152,20 @@ class Counting:
         self.asked: list[frozenset[str]] = []
         self.fails = False
 
-    def answers(self, _host: str, consumers: set[ConsumerUuid]) -> NovaAnswers:
+    def answers(
+        self, _host: str, consumers: set[ConsumerUuid], _guests: Collection[ConsumerUuid]
+    ) -> NovaAnswers:
         self.asked.append(frozenset(consumers))
         if self.fails:
             raise NovaNotAsked("it hangs", "start it")
         return NovaAnswers(unknown=frozenset(consumers))
+
+
+class NoGuests:
+    guests: Mapping[ConsumerUuid, Domain] = {}
+
+
+SHARE = cast(ObservedShare, NoGuests())
 
 
 def drift(*consumers: ConsumerUuid) -> list[Drift]:
@@ -147,7 +175,7 @@ def drift(*consumers: ConsumerUuid) -> list[Drift]:
 def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, counting, share = [1000.0], Counting(), cast(ObservedShare, None)
+    now, counting, share = [1000.0], Counting(), SHARE
     monkeypatch.setattr(clock, "now", lambda: now[0])
     asked = AskedNova(cast(NovaApi, counting), "node-a", refresh=600)
     assert asked.explained([], share) == ()
@@ -169,7 +197,7 @@ def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
 def test_a_nova_that_fails_is_left_alone_until_holders_are_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, counting, share = [1000.0], Counting(), cast(ObservedShare, None)
+    now, counting, share = [1000.0], Counting(), SHARE
     monkeypatch.setattr(clock, "now", lambda: now[0])
     asked, counting.fails = AskedNova(cast(NovaApi, counting), "node-a", refresh=60), True
     for consumers in ((A,), (A, B), (C,)):
@@ -181,3 +209,8 @@ def test_a_nova_that_fails_is_left_alone_until_holders_are_due(
     now[0], counting.fails = now[0] + 60, False
     assert [one.kind for one in asked.explained(drift(C), share)] == ["orphaned-allocation"]
     assert counting.asked[-1] == {C}
+
+
+@pytest.mark.parametrize("task", sorted(WITHOUT_DOMAIN))
+def test_a_server_without_a_domain_for_a_while_is_at_work(task: str) -> None:
+    assert NovaServer("node-a", "ACTIVE", task).moving

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest
+from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest, host
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.other_client import PROJECT, USER
@@ -50,7 +50,9 @@ def test_what_other_services_and_operators_have_in_the_tree_is_theirs(watched: W
         other.set_traits(child, traits)
         shares[child] = {resource: 1}
     other.claim(shares, GOOD)
-    assert told(watched) == ([], [], [])
+    operations, drift, errors = told(watched)
+    assert (operations, errors) == ([], [])
+    assert {(one["kind"], one["severity"]) for one in drift} == {("foreign-provider", "info")}
 
 
 def test_a_consumer_of_another_service_is_told_as_such_and_not_as_a_leftover(
@@ -87,9 +89,15 @@ def test_a_ratio_that_no_option_gives_is_placements(watched: Watched) -> None:
 
 def test_a_host_whose_uuid_is_not_known_is_told_as_that_and_nothing_else(watched: Watched) -> None:
     watched.other.claim({ROOT: HELD}, GOOD)
+    described = {key: value for key, value in host(a_guest(GOOD, "good")).items() if key != "uuid"}
+    watched.is_host(described)
     (watched.agent.folder / "nova" / "compute_id").unlink()
-    result = watched.agent.run("--once", "--observe", "--format", "json")
-    assert result.json == {}
+    node = watched.observe()
+    assert [one["kind"] for one in node["drift"]] == ["name-conflict"]
+    assert (node["operations"], [one["code"] for one in node["errors"]]) == (
+        [],
+        ["placement.name-conflict"],
+    )
 
 
 def test_each_command_that_writes_is_refused_and_writes_nothing(watched: Watched) -> None:

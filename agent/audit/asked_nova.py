@@ -41,9 +41,11 @@ class AskedNova:
         if self.api is None or not about:
             return tuple(drift)
         fresh = clock.now() - self._asked_at < (self.refresh or _REFRESH)
-        if not fresh or (self._error is None and not about <= self._about):
+        asks = not fresh or (self._error is None and not about <= self._about)
+        if asks:
             self._ask(self.api, about, share.guests.keys())
-        found = tuple(NovaExplanations(self._answers, share, self.host).of(drift))
+        explanations = NovaExplanations(self._answers, share, self.host, current=asks)
+        found = tuple(explanations.of(drift))
         if self._error is None:
             return found
         what = (

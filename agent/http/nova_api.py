@@ -291,7 +291,8 @@ def _unusable(answer: Response, what: str) -> NovaNotAsked:
     body = _json(answer)
     said = next((one.get("message") for one in body.values() if isinstance(one, Mapping)), None)
     # Something in front of nova may quote the request.
-    token = answer.request.headers.get("X-Auth-Token") or ""
+    sent = answer.request.headers.get("X-Auth-Token") or ""
+    token = sent.decode("latin-1") if isinstance(sent, bytes) else sent
     told = str(said).replace(token, "***") if token else str(said)
     detail = f": {_line(told)}" if said else ""
     return NovaNotAsked(f"nova GET {what} -> {status}{detail}", remedy)

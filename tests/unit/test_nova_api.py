@@ -164,6 +164,9 @@ class Counting:
 class NoGuests:
     guests: Mapping[ConsumerUuid, Domain] = {}
 
+    def is_elsewhere(self, _consumer: ConsumerUuid) -> bool:
+        return False
+
 
 SHARE = cast(ObservedShare, NoGuests())
 
@@ -192,6 +195,20 @@ def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
     now[0] += 600
     asked.explained(drift(B), share)
     assert counting.asked == [{A}, {A, B}, {B}]
+
+
+def test_a_command_that_rests_on_an_earlier_answer_begins_with_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counting = Counting()
+    monkeypatch.setattr(
+        counting, "answers", lambda *_asked: NovaAnswers({A: NovaServer(None, "SHELVED_OFFLOADED")})
+    )
+    asked = AskedNova(cast(NovaApi, counting), "node-a", refresh=600)
+    first, later = (asked.explained(drift(A), SHARE)[0].remedy for _ in range(2))
+    assert first == f"openstack resource provider allocation delete {A}"
+    assert later.startswith("openstack server show ")
+    assert later.endswith(f" {A}; if that is so still: {first}")
 
 
 def test_a_nova_that_fails_is_left_alone_until_holders_are_due(

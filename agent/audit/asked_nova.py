@@ -2,7 +2,7 @@
 explain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from agent.http.nova_api import NovaApi, NovaNotAsked
@@ -41,9 +41,11 @@ class AskedNova:
         if self.api is None or not about:
             return tuple(drift)
         fresh = clock.now() - self._asked_at < (self.refresh or _REFRESH)
-        if not fresh or (self._error is None and not about <= self._about):
-            self._ask(self.api, about)
-        found = tuple(NovaExplanations(self._answers, share, self.host).of(drift))
+        asks = not fresh or (self._error is None and not about <= self._about)
+        if asks:
+            self._ask(self.api, about, share.guests.keys())
+        explanations = NovaExplanations(self._answers, share, self.host, current=asks)
+        found = tuple(explanations.of(drift))
         if self._error is None:
             return found
         what = (
@@ -51,10 +53,16 @@ class AskedNova:
         )
         return (*found, Drift("nova-not-asked", "warning", what, self._error.remedy))
 
-    def _ask(self, api: NovaApi, about: frozenset[tuple[DriftKind, ConsumerUuid]]) -> None:
+    def _ask(
+        self,
+        api: NovaApi,
+        about: frozenset[tuple[DriftKind, ConsumerUuid]],
+        guests: Collection[ConsumerUuid],
+    ) -> None:
         self._about, self._answers, self._error = about, NovaAnswers(), None
         try:
-            self._answers = api.answers(self.host, {consumer for _, consumer in about})
+            consumers = {consumer for _, consumer in about}
+            self._answers = api.answers(self.host, consumers, guests)
         except NovaNotAsked as error:
             self._error = error
         # After the answer, because a nova that hangs would be asked again at once.

@@ -16,7 +16,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import SetTraits
 from agent.model.report import Drift
 from agent.placement import clock
-from agent.placement.client import PlacementClient
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import holders_of_other_amounts
@@ -162,7 +162,10 @@ class ObservedAllocations:
         if not due and known and self.refresh and sum(client.exchange.counts.values()) <= 1:
             oldest = min(known, key=lambda uuid: known[uuid].read_at)
             due = [oldest] if now - known[oldest].read_at >= self.refresh else []
-        found = self.placement_state.allocations(client, due)
+        typed = self.placement_state.capabilities.offers(CONSUMER_TYPES)
+        found = self.placement_state.allocations(
+            client, due, CONSUMER_TYPES if typed else ALLOCATIONS
+        )
         self._whole = known | {
             uuid: _WholeAllocation(held[uuid], found.get(uuid), now) for uuid in due
         }

@@ -5,7 +5,6 @@ Every step can be repeated. The journal of a node is emptied last, so that an in
 taken up again by the next one.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -31,7 +30,6 @@ from agent.tree.reported_cards import MARKER, card_of
 # Audits until nothing is left to do: the first one moves and deletes, the next one deletes what was
 # in use until then, the last one finds nothing to do.
 _PASSES = 4
-_DEVICE_CLASS = re.compile(r"CUSTOM_PCI_[0-9A-F]{4}_[0-9A-F]{4}")
 
 Name = tuple[Literal["class", "trait"], str]
 
@@ -55,7 +53,9 @@ class GivenBack:
     deleted: Sequence[Name]
     """The traits and classes that the agent made up and that no provider has any more."""
     left: Sequence[Name]
-    """Those that no provider of the nodes has any more and that an operator may have made."""
+    """Those that no provider of the nodes has any more and that an operator or nova-compute may
+    have made.
+    """
 
 
 def give_back(fleet: Fleet, nodes: Mapping[ProviderUuid, str], *, dry_run: bool) -> GivenBack:
@@ -277,13 +277,13 @@ def _written_names(journal: Journal) -> Iterator[Name]:
 
 
 def _is_made_up(name: Name, agent: str) -> bool:
-    """Whether the agent itself chose the name: its mark, the class of a page size or of a device
-    for which the operator chose none.
+    """Whether nobody but an agent chooses the name: its mark, the class of a page size. The classes
+    of devices are nova-compute's too.
     """
     text = name[1]
     if name[0] == "trait":
         return text == agent_trait(agent)
-    return page_size(text) is not None or _DEVICE_CLASS.fullmatch(text) is not None
+    return page_size(text) is not None
 
 
 def _delete(client: PlacementClient, name: Name) -> bool:

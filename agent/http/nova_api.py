@@ -3,12 +3,11 @@ nova-compute. Only reads.
 """
 
 import email.utils
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from keystoneauth1 import exceptions as ksa
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from requests import Response
@@ -17,7 +16,7 @@ from agent.conf.nova_api import GROUP, is_asked
 from agent.deadline import within
 from agent.errors import AgentError
 from agent.http.session import service_adapter
-from agent.model.names import ConsumerUuid, is_uuid, printable
+from agent.model.names import ConsumerUuid, is_uuid, masked, normal_uuid, printable
 from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer, NovaService
 
 VERSION = "2.59"
@@ -48,8 +47,11 @@ class NovaApi:
     def __init__(self, adapter: Adapter, seconds: float) -> None:
         self._adapter, self._seconds = adapter, seconds
 
-    def answers(self, host: str, consumers: Iterable[ConsumerUuid]) -> NovaAnswers:
-        """Return what nova knows of ``consumers`` of ``host``.
+    def answers(
+        self, host: str, consumers: Iterable[ConsumerUuid], guests: Collection[ConsumerUuid] = ()
+    ) -> NovaAnswers:
+        """Return what nova knows of ``consumers`` of ``host``. ``guests``: those that the
+        hypervisor shows.
 
         :raises NovaNotAsked: an answer is missing or not usable.
         """
@@ -68,6 +70,8 @@ class NovaApi:
                     servers[uuid] = server
                 elif complete:
                     unknown.add(uuid)
+            if unknown and guests and here.keys().isdisjoint(guests):
+                self._check_whole(host, min(guests))
         return NovaAnswers(servers, migrations, frozenset(unknown))
 
     def service(self, host: str) -> NovaService | None:
@@ -80,10 +84,10 @@ class NovaApi:
             answer = self._get(what, {"host": host, "binary": "nova-compute"})
         for one in _entries(_document(answer, what), "services", what):
             if one.get("host") == host and one.get("binary") == "nova-compute":
-                updated_at = _text(one, "updated_at")
+                updated_at = _text_or_none(one, "updated_at", what)
                 return NovaService(
-                    str(one.get("state")),
-                    str(one.get("status")),
+                    _text(one, "state", what),
+                    _text(one, "status", what),
                     one.get("forced_down") is True,
                     updated_at,
                     _age(updated_at, answer),
@@ -117,14 +121,27 @@ class NovaApi:
                 uuid = ConsumerUuid(str(one["uuid"]))
                 if uuid in wanted:
                     found[uuid] = NovaMigration(
-                        ConsumerUuid(str(one.get("instance_uuid"))),
-                        _text(one, "source_compute"),
-                        _text(one, "dest_compute"),
-                        str(one.get("status")),
+                        _uuid(one, "instance_uuid", what),
+                        _text_or_none(one, "source_compute", what),
+                        _text_or_none(one, "dest_compute", what),
+                        _text(one, "status", what),
                     )
             if found.keys() == wanted:
                 break
         return found, pages < _MAX_PAGES
+
+    def _check_whole(self, host: str, guest: ConsumerUuid) -> None:
+        """Check that nova leaves out nothing of ``host``, of which it lists no guest: while the
+        database of a cell is away, lists lack what is in it.
+
+        :raises NovaNotAsked: nova cannot say where the guest is, or it is on the host.
+        """
+        server = self._server(guest)
+        if server is not None and server.host == host:
+            raise NovaNotAsked(
+                f"nova GET /servers/detail: it lacks server {guest} of this host",
+                "see the log of nova's API: a cell may be down",
+            )
 
     def _server(self, uuid: ConsumerUuid) -> NovaServer | None:
         """Return one server; None if nova itself answers that it does not exist."""
@@ -141,15 +158,16 @@ class NovaApi:
         self, what: str, name: str, key: str, query: Mapping[str, str]
     ) -> Iterator[list[Document]]:
         """Yield the pages of a list, at most ``_MAX_PAGES``; ``key``: what marks an entry."""
-        seen, marker = set[Any](), dict[str, str]()
+        seen, marker = set[str | None](), dict[str, str]()
         for _ in range(_MAX_PAGES):
             answer = self._get(what, {**query, "limit": str(_PAGE), **marker})
             document = _document(answer, what)
             page = _entries(document, name, what)
-            keys = {one.get(key) for one in page}
-            if keys & seen or not all(isinstance(one, str) and is_uuid(one) for one in keys):
+            keys = [one.get(key) for one in page]
+            valid = all(isinstance(one, str) and is_uuid(one) for one in keys)
+            if not valid or not seen.isdisjoint(keys):
                 raise _unusable(answer, what)
-            seen |= keys
+            seen.update(keys)
             yield page
             # The link to the next page is not followed, because behind a proxy it may name a host
             # that only nova knows.
@@ -161,7 +179,10 @@ class NovaApi:
         url = path + (f"?{urlencode(query)}" if query else "")
         try:
             answer: Response = self._adapter.get(url, microversion=VERSION, raise_exc=False)
-        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Libraries below raise many types: a ValueError for a malformed URL in the catalog.
             raise NovaNotAsked(
                 f"nova GET {path}: {_line(str(error))}",
                 "check section [nova], and that nova's API answers",
@@ -194,13 +215,38 @@ def _server(one: Document, what: str) -> NovaServer:
             "give the account in [nova] the role admin",
         )
     return NovaServer(
-        _text(one, _HOST), str(one.get("status")), _text(one, "OS-EXT-STS:task_state")
+        _text_or_none(one, _HOST, what),
+        _text(one, "status", what),
+        _text_or_none(one, "OS-EXT-STS:task_state", what),
     )
 
 
-def _text(one: Document, name: str) -> str | None:
+def _text(one: Document, name: str, what: str) -> str:
+    """Return a text of an entry, printable and not too long.
+
+    :raises NovaNotAsked: it is none, so that nothing can be concluded from the entry.
+    """
     value = one.get(name)
-    return printable(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or not value:
+        raise NovaNotAsked(
+            f"nova GET {what}: {printable(name)} is no text", "check that [nova] names a nova"
+        )
+    return _line(value)
+
+
+def _text_or_none(one: Document, name: str, what: str) -> str | None:
+    return None if one.get(name) is None else _text(one, name, what)
+
+
+def _uuid(one: Document, name: str, what: str) -> ConsumerUuid:
+    """Return a uuid of an entry, which becomes a part of commands.
+
+    :raises NovaNotAsked: it is none.
+    """
+    value = _text(one, name, what)
+    if not is_uuid(value):
+        raise NovaNotAsked(f"nova GET {what}: {name} is no uuid", "check that [nova] names a nova")
+    return ConsumerUuid(normal_uuid(value))
 
 
 def _document(answer: Response, what: str) -> Document:
@@ -244,12 +290,16 @@ def _unusable(answer: Response, what: str) -> NovaNotAsked:
         remedy = "check that [nova] endpoint_override or the catalog names nova, Queens or later"
     body = _json(answer)
     said = next((one.get("message") for one in body.values() if isinstance(one, Mapping)), None)
-    detail = f": {_line(str(said))}" if said else ""
+    # Something in front of nova may quote the request.
+    sent = answer.request.headers.get("X-Auth-Token") or ""
+    token = sent.decode("latin-1") if isinstance(sent, bytes) else sent
+    told = str(said).replace(token, "***") if token else str(said)
+    detail = f": {_line(told)}" if said else ""
     return NovaNotAsked(f"nova GET {what} -> {status}{detail}", remedy)
 
 
 def _line(text: str) -> str:
-    line = printable(" ".join(text.split()))
+    line = masked(printable(" ".join(text[: 10 * _LONGEST].split())))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from agent.model.names import ConsumerUuid
 
-# The tasks of a server during which allocations come, go or move.
+# The tasks of a server during which allocations come, go or move, or the guest has no domain for a
+# while: a hard reboot and a start make it anew, and a soft reboot may turn into a hard one.
 _MOVING_TASKS = frozenset(
     {
         "scheduling",
@@ -30,6 +31,13 @@ _MOVING_TASKS = frozenset(
         "shelving_image_uploading",
         "shelving_offloading",
         "unshelving",
+        "rebooting",
+        "reboot_pending",
+        "reboot_started",
+        "rebooting_hard",
+        "reboot_pending_hard",
+        "reboot_started_hard",
+        "powering-on",
     }
 )
 _MOVING_STATUSES = frozenset({"BUILD", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "MIGRATING"})

@@ -19,6 +19,7 @@ DriftKind = Literal[
     "allocation-mismatch",
     "overcommitted",
     "foreign-provider",
+    "foreign-allocation",
     "unknown-domain",
     "missing-domain",
     "held-device",

@@ -3,7 +3,7 @@
 import logging
 from collections import UserDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from agent.errors import ReshapeConflict, ReshapeFailed
@@ -124,6 +124,15 @@ class MirroredNode:
             found = client.holdings(provider.uuid) or {}
             known = self._held[provider.uuid] = _Held(provider.generation, now, found)
         return known
+
+    def note_release(self, consumer: ConsumerUuid) -> None:
+        """Note that ``consumer`` holds nothing of the tree any more, because its release moves no
+        generation. Any thread may call it.
+        """
+        for uuid, held in list(self._held.items()):
+            if consumer in held.consumers:
+                rest = {other: what for other, what in held.consumers.items() if other != consumer}
+                self._held[uuid] = replace(held, consumers=rest)
 
     def allocations(self) -> Mapping[ConsumerUuid, Allocation]:
         """Return the whole allocations of the consumers of the tree; those are read that were

@@ -206,6 +206,30 @@ class MirroredReportClient:
                     url=f"/resource_providers/{rp_uuid}/traits", error=error.message
                 ) from error
 
+    def delete_allocation_for_instance(
+        self, context: Any, uuid: str, *arguments: Any, **options: Any
+    ) -> bool:
+        """Delete the allocation of an instance or a migration, as nova's own client does. What the
+        mirror has of it would be taken for that of a deleted instance in each period.
+        """
+        done = self._client.delete_allocation_for_instance(context, uuid, *arguments, **options)
+        for node in list(self._nodes.values()):
+            node.note_release(ConsumerUuid(uuid))
+        return bool(done)
+
+    def remove_provider_tree_from_instance_allocation(
+        self, context: Any, consumer_uuid: str, root_rp_uuid: str
+    ) -> bool:
+        """Remove a node's share from an allocation, as nova's own client does."""
+        done = bool(
+            self._client.remove_provider_tree_from_instance_allocation(
+                context, consumer_uuid, root_rp_uuid
+            )
+        )
+        if done and (node := self._nodes.get(root_rp_uuid)) is not None:
+            node.note_release(ConsumerUuid(consumer_uuid))
+        return done
+
     def invalidate_resource_provider(self, name_or_uuid: str, cacheonly: bool = False) -> None:
         """Drop what is remembered of a node."""
         node = self._nodes.get(self._names.get(name_or_uuid, name_or_uuid))

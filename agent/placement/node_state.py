@@ -24,7 +24,7 @@ from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.changes_by_others import log_losses
-from agent.placement.client import PlacementClient
+from agent.placement.client import ALLOCATIONS, PlacementClient
 from agent.placement.consumers import (
     HolderTurns,
     RereadSchedule,
@@ -263,14 +263,16 @@ class NodePlacementState:
         self._rereads.record(self.view.consumers, due, about, now)
 
     def allocations(
-        self, client: PlacementClient, consumers: Sequence[ConsumerUuid]
+        self,
+        client: PlacementClient,
+        consumers: Sequence[ConsumerUuid],
+        version: str = ALLOCATIONS,
     ) -> Mapping[ConsumerUuid, Allocation]:
         """Return all allocations of each of ``consumers`` as they are now; consumers without any
-        are left out.
+        are left out. ``version``: see :meth:`PlacementClient.allocation`.
         """
-        found = dict(
-            zip(consumers, client.exchange.each(client.allocation, consumers), strict=True)
-        )
+        read = client.exchange.each(lambda uuid: client.allocation(uuid, version), consumers)
+        found = dict(zip(consumers, read, strict=True))
         known = self.view.consumers
         for consumer, allocation in found.items():
             known = with_allocation(known, consumer, allocation.resources if allocation else {})

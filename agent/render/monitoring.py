@@ -119,10 +119,12 @@ class _Figures(Collector):
             labels=["node", "kind", "severity"],
         )
         for node in report.nodes:
-            state.add_metric([node.name, node.state], 1)
+            # A file in UTF-8 cannot have the lone surrogates of a name.
+            name = printable(node.name)
+            state.add_metric([name, node.state], 1)
             for op, count in sorted(_differences(node).items()):
-                differences.add_metric([node.name, op], count)
+                differences.add_metric([name, op], count)
             found = Counter((drift.kind, drift.severity) for drift in node.drift)
             for (kind, severity), count in sorted(found.items()):
-                drift.add_metric([node.name, kind, severity], count)
+                drift.add_metric([name, kind, severity], count)
         return (last, errors, state, differences, drift)

@@ -245,7 +245,9 @@ class DaemonService:
         :raises ObservesOnly: it only observes them.
         :raises NodeNotReady, Stopping: as :meth:`tracker`.
         """
-        if self._in_service().observes:
+        context = self._in_service()
+        # After a reload the earlier context is in use for a while, with its transport closed.
+        if context.observes or context.server.transport.read_only:
             raise ObservesOnly("claims, moves and records of guests are not kept here")
 
     def placement(self) -> PlacementClient:

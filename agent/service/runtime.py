@@ -14,7 +14,7 @@ from agent.api.access import Access
 from agent.audit.fleet import Fleet
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import start_fleet
-from agent.conf.default import host_name
+from agent.conf.default import host_name, only_observes
 from agent.driver.interface import CountsHangingCalls
 from agent.driver.worker import Outcome
 from agent.errors import AgentError, ConfigError, DriverTimeout, NotReady
@@ -127,9 +127,12 @@ class Runtime:
 
     def close(self, successor: "Runtime | None" = None) -> None:
         """Stop the driver, if it was started. ``successor``: the runtime that takes over, leases
-        included.
+        included. If that one only observes, nothing that still has this fleet writes from now on.
         """
         fleet, self._fleet = self._fleet, None
+        if fleet is not None and successor is not None and only_observes(successor.conf):
+            # The API uses this fleet until the nodes were audited with the other one.
+            fleet.context.server.transport.read_only = True
         try:
             if (
                 fleet is not None

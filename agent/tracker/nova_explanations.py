@@ -33,6 +33,8 @@ class NovaExplanations:
     share: ObservedShare
     host: str
     """The host's name in nova."""
+    current: bool = True
+    """Nova was asked just now. A server may be elsewhere since it was asked earlier."""
 
     def of(self, drift: Iterable[Drift]) -> Iterator[Drift]:
         """Yield ``drift``, with what nova tells of its consumers."""
@@ -82,11 +84,12 @@ class NovaExplanations:
                 f"openstack server reboot --hard {uuid} makes the guest anew; if nobody wants it: "
                 f"openstack server delete {uuid}"
             )
+        look = "" if self.current else f"{nova_commands.show(uuid)}; if that is so still: "
         if self.share.is_elsewhere(uuid):
-            return nova_commands.unset(uuid, self.share.holding.of(uuid))
+            return look + nova_commands.unset(uuid, self.share.holding.of(uuid))
         if server.host is None:
-            return nova_commands.delete(uuid)
-        return f"{nova_commands.delete(uuid)}; then: {nova_commands.heal(uuid)}"
+            return look + nova_commands.delete(uuid)
+        return f"{look}{nova_commands.delete(uuid)}; then: {nova_commands.heal(uuid)}"
 
     @staticmethod
     def _of_migration(

@@ -24,6 +24,8 @@ from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import guest_name
 
 MAX_NAMED = 3
+# The types of nova's consumers; nova itself gives them none.
+OF_NOVA = frozenset({None, "INSTANCE", "MIGRATION"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class ObservedShare:
         """Return the consumers that are no guests of the node."""
         return sorted(self.holding.by_consumer().keys() - self.guests.keys())
 
+    def is_foreign(self, consumer: ConsumerUuid) -> bool:
+        """Return whether a consumer is another service's, by its type."""
+        allocation = self.whole.get(consumer)
+        return allocation is not None and allocation.consumer_type not in OF_NOVA
+
     def misplaced(self) -> list[ConsumerUuid]:
         """Return the guests that hold something of another provider of the node than the one that
         counts what they have.
@@ -92,14 +99,16 @@ class ObservedShare:
             if self.is_elsewhere(uuid):
                 yield self._on_two_nodes(guests[uuid])
         for uuid in self.strangers():
-            if uuid not in moving.values() and uuid in self.whole:
+            if self.is_foreign(uuid):
+                yield self._foreign(uuid, held)
+            elif uuid not in moving.values() and uuid in self.whole:
                 yield self._leftover(uuid, held)
 
     def _moves(self, held: Mapping[ConsumerUuid, Resources]) -> Mapping[ConsumerUuid, ConsumerUuid]:
         """Return the guests that move, each with the migration that holds its allocation here: the
         guest itself holds its allocation on the destination then.
         """
-        free = self.strangers()
+        free = [uuid for uuid in self.strangers() if not self.is_foreign(uuid)]
         found: dict[ConsumerUuid, ConsumerUuid] = {}
         for claim in self.view.state.claims.values():
             if claim.instance in held or not self.is_elsewhere(claim.instance):
@@ -232,6 +241,17 @@ class ObservedShare:
             f"{nova_commands.show(guest.uuid)}; if it is not moving, take the allocation from the "
             f"other node: {nova_commands.unset(guest.uuid, elsewhere)}",
             consumer=guest.uuid,
+        )
+
+    def _foreign(self, consumer: ConsumerUuid, held: Mapping[ConsumerUuid, Resources]) -> Drift:
+        kind = self.whole[consumer].consumer_type
+        return Drift(
+            "foreign-allocation",
+            "info",
+            f"consumer {consumer} of type {kind} holds {amounts_text(held[consumer])} here: it is "
+            "another service's",
+            "none; neither nova nor nova-manage knows it",
+            consumer=consumer,
         )
 
     def _leftover(self, consumer: ConsumerUuid, held: Mapping[ConsumerUuid, Resources]) -> Drift:

@@ -151,9 +151,27 @@ def origin_of(domain: Element, what: str) -> Origin | None:
         flavor=_flavor(flavor, space, f"{what}: flavor in the metadata"),
         project_id=project.get("uuid", ""),
         user_id=user.get("uuid", ""),
-        # nova names the image only for a root disk that is not a volume.
-        volume_backed=root is None or root.get("type") != "image" or not root.get("uuid"),
+        volume_backed=root is None
+        or root.get("type") != "image"
+        or not root.get("uuid")
+        or _boots_from_volume(domain),
     )
+
+
+def _boots_from_volume(domain: Element) -> bool:
+    """Return whether the first disk is a volume: nova names the image of a server beside a root
+    volume too, if it was created with both. Only volumes have a serial number, their own uuid.
+    """
+    disks = {
+        target.get("dev", ""): disk
+        for disk in domain.findall("devices/disk")
+        if disk.get("device", "disk") in ("disk", "lun")
+        and (target := disk.find("target")) is not None
+    }
+    if not disks:
+        return False
+    first = min(disks, key=lambda name: (len(name), name[-1:], name))
+    return is_uuid(disks[first].findtext("serial", ""))
 
 
 def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:

@@ -2,11 +2,9 @@
 be.
 """
 
-import json
 import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Mapping
+from typing import cast
 
 import pytest
 from keystoneauth1.adapter import Adapter
@@ -16,56 +14,21 @@ from keystoneauth1.token_endpoint import Token
 from agent.audit.asked_nova import AskedNova
 from agent.http.bounded import MIB, bounded_session
 from agent.http.nova_api import NovaApi, NovaNotAsked
+from agent.model.facts import Domain
 from agent.model.names import ConsumerUuid
-from agent.model.nova_answers import NovaAnswers
+from agent.model.nova_answers import NovaAnswers, NovaServer
 from agent.model.report import Drift
 from agent.placement import clock
+from agent.tracker.domains import WITHOUT_DOMAIN
 from agent.tracker.observed_share import ObservedShare
+from tests.support.scripted_nova import Answer, Scripted, said, server
 
 A, B, C = (ConsumerUuid(f"00000000-0000-4000-8000-00000000000{one}") for one in "abc")
-Answer = tuple[int, bytes]
 
 
-def server(uuid: str, **more: Any) -> dict[str, Any]:
-    return {"id": uuid, "status": "ACTIVE", "OS-EXT-SRV-ATTR:host": "node-a", **more}
-
-
-def said(document: Any, status: int = 200) -> Answer:
-    return status, json.dumps(document).encode()
-
-
-class Scripted:
-    """A server that answers each path as a test says."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, Callable[[], Answer]] = {}
-        self.requests: list[str] = []
-        scripted = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                scripted.requests.append(self.path)
-                status, body = scripted.answers[self.path.partition("?")[0]]()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def api(self, seconds: float = 10) -> NovaApi:
-        session = Session(auth=Token(self.url, "token"), session=bounded_session(MIB, {}))
-        return NovaApi(Adapter(session, service_type="compute"), seconds)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+def api(nova: Scripted, seconds: float = 10) -> NovaApi:
+    session = Session(auth=Token(nova.url, "token"), session=bounded_session(MIB, {}))
+    return NovaApi(Adapter(session, service_type="compute"), seconds)
 
 
 @pytest.fixture
@@ -85,6 +48,11 @@ def nova() -> Iterator[Scripted]:
         (said({"servers": ["x"]}), "no list of servers"),
         (said({"servers": [{"id": A}]}), "does not see the hosts"),
         (said({"servers": [server("../x")]}), "-> 200"),
+        (said({"servers": [{"id": []}, {"id": {}}]}), "-> 200"),
+        (said({"servers": [server(A, **{"OS-EXT-SRV-ATTR:host": 5})]}), "is no text"),
+        (said({"servers": [server(A, **{"OS-EXT-SRV-ATTR:host": ""})]}), "is no text"),
+        (said({"servers": [server(A, status=["ACTIVE"])]}), "status is no text"),
+        (said({"servers": [server(A, **{"OS-EXT-STS:task_state": 1})]}), "is no text"),
         (said({"servers": [server(A)], "servers_links": [1]}), "-> 200"),
         (said({"forbidden": {"message": "no\x1b[1m"}}, 403), r"-> 403: no\x1b[1m"),
         (said({"computeFault": 1}, 500), "-> 500"),
@@ -94,9 +62,63 @@ def nova() -> Iterator[Scripted]:
 def test_an_answer_that_cannot_be_used_is_told(nova: Scripted, answer: Answer, what: str) -> None:
     nova.answers["/servers/detail"] = lambda: answer
     with pytest.raises(NovaNotAsked) as refused:
-        nova.api().answers("node-a", [A])
+        api(nova).answers("node-a", [A])
     assert what in refused.value.message
     assert refused.value.remedy
+
+
+def test_what_becomes_a_part_of_a_command_is_a_uuid(nova: Scripted) -> None:
+    migration = {"uuid": A, "instance_uuid": "x; reboot", "status": "running"}
+    nova.answers["/servers/detail"] = lambda: said({"servers": []})
+    nova.answers["/os-migrations"] = lambda: said({"migrations": [migration]})
+    with pytest.raises(NovaNotAsked) as refused:
+        api(nova).answers("node-a", [A])
+    assert refused.value.message == "nova GET /os-migrations: instance_uuid is no uuid"
+    nova.answers["/os-migrations"] = lambda: said(
+        {"migrations": [{**migration, "instance_uuid": B}]}
+    )
+    assert api(nova).answers("node-a", [A]).migrations[A].server == B
+
+
+def test_lists_that_lack_a_cell_do_not_say_that_a_migration_is_unknown(nova: Scripted) -> None:
+    nova.answers["/servers/detail"] = lambda: said({"servers": []})
+    nova.answers["/os-migrations"] = lambda: said({"migrations": []})
+    gone = said({"itemNotFound": {"code": 404}}, 404)
+    nova.answers[f"/servers/{A}"] = lambda: gone
+    # As nova 34 answers while the database of the server's cell is away.
+    nova.answers[f"/servers/{B}"] = lambda: said({"computeFault": {"message": "Cell x"}}, 500)
+    with pytest.raises(NovaNotAsked, match="-> 500: Cell x"):
+        api(nova).answers("node-a", [A], [B])
+    nova.answers[f"/servers/{B}"] = lambda: said({"server": server(B)})
+    with pytest.raises(NovaNotAsked, match="lacks server"):
+        api(nova).answers("node-a", [A], [B])
+    # A guest that somebody started by hand.
+    nova.answers[f"/servers/{B}"] = lambda: gone
+    assert api(nova).answers("node-a", [A], [B]).unknown == {A}
+
+
+def test_text_of_an_answer_is_printable_and_short(nova: Scripted) -> None:
+    status = "A\nCTIVE\x1b[1m" + "x" * 100_000
+    nova.answers["/servers/detail"] = lambda: said({"servers": [server(A, status=status)]})
+    told = api(nova).answers("node-a", [A]).servers[A].status
+    assert told.startswith("A CTIVE\\x1b[1mxxx")
+    assert len(told) < 250
+
+
+def test_a_token_that_an_answer_quotes_is_masked(nova: Scripted) -> None:
+    quoted = {"fault": {"message": "GET with X-Auth-Token: token failed"}}
+    nova.answers["/servers/detail"] = lambda: said(quoted, 500)
+    with pytest.raises(NovaNotAsked) as refused:
+        api(nova).answers("node-a", [A])
+    assert refused.value.message.endswith("-> 500: GET with X-Auth-Token: *** failed")
+
+
+@pytest.mark.parametrize("endpoint", ["http://[x", "http://user:secret@127.0.0.1:1/", "http://..x"])
+def test_an_endpoint_that_cannot_be_used_is_told_without_its_password(endpoint: str) -> None:
+    session = Session(auth=Token(endpoint, "token"), session=bounded_session(MIB, {}))
+    with pytest.raises(NovaNotAsked) as refused:
+        NovaApi(Adapter(session, service_type="compute"), 10).answers("node-a", [A])
+    assert "secret" not in refused.value.message
 
 
 def test_a_proxys_page_does_not_say_that_a_server_is_unknown(nova: Scripted) -> None:
@@ -104,9 +126,9 @@ def test_a_proxys_page_does_not_say_that_a_server_is_unknown(nova: Scripted) -> 
     nova.answers["/os-migrations"] = lambda: said({"migrations": []})
     nova.answers[f"/servers/{A}"] = lambda: (404, b"not found")
     with pytest.raises(NovaNotAsked):
-        nova.api().answers("node-a", [A])
+        api(nova).answers("node-a", [A])
     nova.answers[f"/servers/{A}"] = lambda: said({"itemNotFound": {"code": 404}}, 404)
-    assert nova.api().answers("node-a", [A]) == NovaAnswers(unknown=frozenset({A}))
+    assert api(nova).answers("node-a", [A]) == NovaAnswers(unknown=frozenset({A}))
 
 
 def test_all_requests_of_a_question_share_one_deadline(nova: Scripted) -> None:
@@ -119,7 +141,7 @@ def test_all_requests_of_a_question_share_one_deadline(nova: Scripted) -> None:
 
     nova.answers["/servers/detail"] = slowly
     with pytest.raises(NovaNotAsked):
-        nova.api(seconds=1).answers("node-a", [A])
+        api(nova, seconds=1).answers("node-a", [A])
     assert len(nova.requests) <= 5
 
 
@@ -130,11 +152,23 @@ class Counting:
         self.asked: list[frozenset[str]] = []
         self.fails = False
 
-    def answers(self, _host: str, consumers: set[ConsumerUuid]) -> NovaAnswers:
+    def answers(
+        self, _host: str, consumers: set[ConsumerUuid], _guests: Collection[ConsumerUuid]
+    ) -> NovaAnswers:
         self.asked.append(frozenset(consumers))
         if self.fails:
             raise NovaNotAsked("it hangs", "start it")
         return NovaAnswers(unknown=frozenset(consumers))
+
+
+class NoGuests:
+    guests: Mapping[ConsumerUuid, Domain] = {}
+
+    def is_elsewhere(self, _consumer: ConsumerUuid) -> bool:
+        return False
+
+
+SHARE = cast(ObservedShare, NoGuests())
 
 
 def drift(*consumers: ConsumerUuid) -> list[Drift]:
@@ -144,7 +178,7 @@ def drift(*consumers: ConsumerUuid) -> list[Drift]:
 def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, counting, share = [1000.0], Counting(), cast(ObservedShare, None)
+    now, counting, share = [1000.0], Counting(), SHARE
     monkeypatch.setattr(clock, "now", lambda: now[0])
     asked = AskedNova(cast(NovaApi, counting), "node-a", refresh=600)
     assert asked.explained([], share) == ()
@@ -163,10 +197,24 @@ def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
     assert counting.asked == [{A}, {A, B}, {B}]
 
 
+def test_a_command_that_rests_on_an_earlier_answer_begins_with_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counting = Counting()
+    monkeypatch.setattr(
+        counting, "answers", lambda *_asked: NovaAnswers({A: NovaServer(None, "SHELVED_OFFLOADED")})
+    )
+    asked = AskedNova(cast(NovaApi, counting), "node-a", refresh=600)
+    first, later = (asked.explained(drift(A), SHARE)[0].remedy for _ in range(2))
+    assert first == f"openstack resource provider allocation delete {A}"
+    assert later.startswith("openstack server show ")
+    assert later.endswith(f" {A}; if that is so still: {first}")
+
+
 def test_a_nova_that_fails_is_left_alone_until_holders_are_due(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, counting, share = [1000.0], Counting(), cast(ObservedShare, None)
+    now, counting, share = [1000.0], Counting(), SHARE
     monkeypatch.setattr(clock, "now", lambda: now[0])
     asked, counting.fails = AskedNova(cast(NovaApi, counting), "node-a", refresh=60), True
     for consumers in ((A,), (A, B), (C,)):
@@ -178,3 +226,8 @@ def test_a_nova_that_fails_is_left_alone_until_holders_are_due(
     now[0], counting.fails = now[0] + 60, False
     assert [one.kind for one in asked.explained(drift(C), share)] == ["orphaned-allocation"]
     assert counting.asked[-1] == {C}
+
+
+@pytest.mark.parametrize("task", sorted(WITHOUT_DOMAIN))
+def test_a_server_without_a_domain_for_a_while_is_at_work(task: str) -> None:
+    assert NovaServer("node-a", "ACTIVE", task).moving

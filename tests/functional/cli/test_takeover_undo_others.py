@@ -103,7 +103,8 @@ def test_a_consumer_that_no_record_knows_keeps_its_device(site: Site) -> None:
     site.other.release(STRANGER)
     last = site.undo("--yes")
     assert (last.code, last.json["given_back"]) == (0, [ROOT])
-    assert last.json["deleted"] == {"traits": [MARK], "classes": [GPU]}
+    assert last.json["deleted"] == {"traits": [MARK], "classes": []}
+    assert last.json["left"] == {"traits": [], "classes": [GPU]}
 
 
 def test_cells_of_a_store_that_is_lost_stay_in_a_tree_that_is_not_adopted(site: Site) -> None:

@@ -120,3 +120,49 @@ def test_the_engine_sends_no_more_requests_than_the_agent_and_one(
         assert tuple(found[case].requests for case in CASES) == expected, mode
     for case in CASES:
         assert found[case].requests <= budget(case, providers, consumers) + 1, case
+
+
+GIVES_BACK = """
+import sys
+from nova import config, context
+from nova.scheduler.client import report
+from agent.nova.report_client import MirroredReportClient
+from agent.placement.server import NoStorage
+
+root, deleted, evacuated = sys.argv[1:]
+config.parse_args(["nova-compute", "--config-file", "nova.conf"])
+client = MirroredReportClient(report.SchedulerReportClient(), "here", NoStorage())
+admin = context.get_admin_context()
+
+def held():
+    return set(client.get_allocations_for_resource_provider(admin, root).allocations)
+
+client.get_provider_subtree_and_ensure_root(admin, root, name="compute-1")
+assert held() == {deleted, evacuated}, held()
+assert client.delete_allocation_for_instance(admin, deleted, force=True)
+assert held() == {evacuated}, held()
+assert client.remove_provider_tree_from_instance_allocation(admin, evacuated, root)
+assert held() == set(), held()
+print("done")
+"""
+
+
+def test_what_nova_compute_gives_back_itself_is_not_shown_to_it_as_held(
+    nova: str, tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    other = http_placement.other
+    root = other.create_provider("compute-1")
+    other.set_inventory(root, {"VCPU": 8})
+    consumers = [other.claim({root: {"VCPU": 1}}) for _ in range(2)]
+    credentials = f"[placement]\nauth_type = none\nendpoint_override = {http_placement.url}\n"
+    (tmp_path / "nova.conf").write_text(credentials)
+    ran = subprocess.run(
+        [nova, "-W", "ignore", "-c", GIVES_BACK, root, *consumers],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.stdout.splitlines()[-1:] == ["done"], ran.stdout + ran.stderr[-5000:]

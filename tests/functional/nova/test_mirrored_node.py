@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ReshapeConflict, ReshapeFailed
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
 from agent.placement.mirror import Freshness
@@ -342,3 +342,21 @@ def test_what_a_failed_store_did_not_save_is_read_again_after_a_restart(node: No
     node.start()
     assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
     assert node.other.inventory(ROOT)["VCPU"]["total"] == 16
+
+
+def test_what_nova_gives_back_itself_is_not_shown_as_held_any_more(node: Node) -> None:
+    node.update(flat)
+    deleted, other = new_uuid(), new_uuid()
+    for consumer in (deleted, other):
+        node.other.claim({ROOT: HELD}, consumer)
+    assert node.mirrored.holders().keys() == {deleted, other}
+    node.other.release(deleted)
+    node.mirrored.note_release(ConsumerUuid(deleted))
+    found: list[Any] = []
+    assert node.requests(lambda: found.append(node.mirrored.holders())) == [
+        "GET /resource_providers"
+    ]
+    assert found[0].keys() == {other}
+    # It may have an allocation again, which moves a generation.
+    node.other.claim({ROOT: HELD}, deleted)
+    assert node.mirrored.holders().keys() == {deleted, other}

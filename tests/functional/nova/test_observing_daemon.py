@@ -7,6 +7,9 @@ import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.functional.test_daemon import ROOT, Host
+from tests.support import hanging_driver
+from tests.support.agent import new_uuid
+from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import until
 from tests.support.site import flavor_body, instance_body
@@ -74,3 +77,28 @@ def test_a_pass_is_one_request_and_nothing_is_written(
         assert refused.value.code == "agent.observes-only"
         assert http_placement.dump()["providers"].keys() == before["providers"].keys()
     assert {request.method for request in http_placement.requests} == {"GET"}
+
+
+def test_from_the_reload_on_nothing_is_written_though_the_first_pass_cannot_begin(
+    host: Host, http_placement: HttpPlacement
+) -> None:
+    host.set("DEFAULT", mode="manage", compute_driver=hanging_driver.NAME)
+    site = hanging_driver.install(host.folder)
+    instance, client = new_uuid(), ApiClient(host.command.socket)
+    with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
+        until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
+        http_placement.other.claim({ROOT: {"VCPU": 1}}, instance)
+        (host.folder / hanging_driver.ABSENT).touch()
+        host.set("DEFAULT", mode="observe")
+        client.reload()
+        http_placement.clear()
+        removal = f"/v1/instances/{instance}/allocation?scope=all"
+        answer = client.request("DELETE", removal)
+        assert answer.status == 409, answer
+        with pytest.raises(ApiProblem) as refused:
+            client.forget_guest(uuid_of("i1"))
+        assert refused.value.code == "agent.observes-only"
+        (host.folder / hanging_driver.ABSENT).unlink()
+        until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
+        assert {request.method for request in http_placement.requests} <= {"GET"}
+        assert http_placement.other.allocations(instance)["allocations"]

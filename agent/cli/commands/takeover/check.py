@@ -95,6 +95,9 @@ def _host_checks(conf: cfg.ConfigOpts, options: Options) -> Iterator[Check]:
         for error in found.errors:
             yield Check("configuration", "blocks", error.message, error.remedy)
         return
+    if found.components.transport is not None:
+        # Nothing is written, whatever the mode is.
+        found.components.transport.read_only = True
     yield service_check(found.components.nova, host_name(conf))
     yield from _option_checks(conf, found.components)
     yield from _guest_checks(conf, options)

@@ -171,8 +171,8 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
     for kind, name in given.left:
         what = "trait" if kind == "trait" else "resource class"
         yield (
-            f"{kind} {name} stays, because an operator may have made it; if nothing asks for it: "
-            f"openstack {what} delete {name}"
+            f"{kind} {name} stays, because an operator or nova-compute may have made it; if "
+            f"nothing asks for it: openstack {what} delete {name}"
         )
     if dry_run:
         yield "this is the plan only: agent takeover undo --yes carries it out"

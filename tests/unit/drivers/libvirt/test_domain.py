@@ -295,6 +295,29 @@ def test_root_disk_of_an_image_is_no_volume(root, volume_backed):
     )
 
 
+VOLUME = "<serial>6a1c9f2e-0b3d-4c5e-8f70-112233445566</serial>"
+
+
+@pytest.mark.parametrize(
+    ("disks", "volume_backed"),
+    [
+        ("<disk device='disk'><target dev='vda'/></disk>", False),
+        (f"<disk><target dev='vda'/></disk><disk>{VOLUME}<target dev='vdb'/></disk>", False),
+        (f"<disk type='network'>{VOLUME}<target dev='vda'/></disk>", True),
+        # Listed after an ephemeral disk.
+        (f"<disk><target dev='vdb'/></disk><disk>{VOLUME}<target dev='vda'/></disk>", True),
+        (f"<disk device='cdrom'>{VOLUME}<target dev='hda'/></disk>", False),
+        ("<disk><serial>made by hand</serial><target dev='vda'/></disk>", False),
+        ("<disk/>", False),
+    ],
+)
+def test_a_root_volume_beside_the_name_of_an_image_is_a_volume(disks, volume_backed):
+    xml = PINNED.replace("<devices>", f"<devices>{disks}")
+    assert disks in xml
+    (found,) = read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value
+    assert found.origin.volume_backed is volume_backed
+
+
 # --- what cannot be understood --------------------------------------------------------------------
 
 

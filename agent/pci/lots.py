@@ -9,6 +9,7 @@ is kept apart, because it gives either the one or the others.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.names import ProviderUuid
@@ -63,7 +64,7 @@ class LotCard:
         return sum(map(len, self.functions))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cards:
     """Cards that are alike: each gives its PF, or its functions."""
 
@@ -73,12 +74,25 @@ class Cards:
     """The kinds of the functions."""
     cards: Sequence[LotCard]
 
+    @cached_property
+    def heads(self) -> Sequence[DeviceRecord]:
+        """All PFs."""
+        return [card.head for card in self.cards]
+
+    @cached_property
+    def functions(self) -> Sequence[Sequence[DeviceRecord]]:
+        """All functions of each kind."""
+        return [
+            [device for card in self.cards for device in card.functions[number]]
+            for number in range(len(self.kinds))
+        ]
+
     def most(self, slots: Bits) -> Iterator[tuple[Node, int]]:
         """Yield how many devices of each cell these slots can have at most."""
         head = len(self.cards) * bool(self.head[1] & slots)
         functions = [
-            (node, sum(len(card.functions[number]) for card in self.cards))
-            for number, (node, bits) in enumerate(self.kinds)
+            (node, len(functions))
+            for (node, bits), functions in zip(self.kinds, self.functions, strict=True)
             if bits & slots
         ]
         if {node for node, _ in functions} == {self.head[0]}:

@@ -1,32 +1,14 @@
 """Offers: what lots can give to a guest on its cells, for the assignment of devices. Pure."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from agent.model.devices import DeviceRecord
 from agent.pci.assignment import Aim, Choice, Flow, Given, Offer, Steps, cheapest
-from agent.pci.lots import Bits, Cards, Kind, LotCard, Lots, Node, address_key
+from agent.pci.lots import Bits, Cards, Kind, LotCard, Lots, address_key
+from agent.pci.places import NOWHERE, LotPlace, Places
 
-
-@dataclass(frozen=True, slots=True)
-class LotPlace:
-    """How the devices of a cell rank for the guest's cells."""
-
-    allowed: Bits
-    """The slots that may have them."""
-    price: int = 0
-    """Of one device."""
-    far: int = 0
-    """1 if the cell is far, else 0."""
-    distance: int = 0
-    """To the nearest of the guest's cells."""
-
-
-HERE = LotPlace(-1)
-NOWHERE = LotPlace(0)
-
-Places = Mapping[Node, LotPlace]
 PlacedDevices = tuple[LotPlace, Sequence[DeviceRecord]]
 PlacedKind = tuple[LotPlace, Bits]
 """The place of a kind of devices, and the slots that may have them there."""
@@ -116,10 +98,7 @@ def offered_count(lots: Lots, slots: Bits, places: Places) -> int:
     kinds = [((lot.node, lot.slots), len(lot.devices)) for lot in lots.lots]
     for cards in lots.cards:
         kinds.append((cards.head, len(cards.cards)))
-        kinds += [
-            (kind, sum(len(card.functions[number]) for card in cards.cards))
-            for number, kind in enumerate(cards.kinds)
-        ]
+        kinds += zip(cards.kinds, map(len, cards.functions), strict=True)
     return sum(
         count
         for (node, bits), count in kinds
@@ -143,11 +122,9 @@ def _decided_offers(
     cards: Cards, head: PlacedKind, kinds: Sequence[PlacedKind]
 ) -> list[tuple[Offer, PlacedDevices]]:
     """Return the offers of cards of which only the PFs or only the functions may be given."""
-    offers = _offers(head, 2, [card.head for card in cards.cards])
-    for number, kind in enumerate(kinds):
-        offers += _offers(
-            kind, 1, [device for card in cards.cards for device in card.functions[number]]
-        )
+    offers = _offers(head, 2, cards.heads)
+    for kind, functions in zip(kinds, cards.functions, strict=True):
+        offers += _offers(kind, 1, functions)
     return offers
 
 

@@ -21,7 +21,8 @@ Flow = Sequence[int]
 """The number of devices of a lot that each slot gets."""
 
 
-class Offer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Offer:
     """Devices that are alike."""
 
     slots: int

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
 
 from agent.errors import Undecided
@@ -48,7 +49,8 @@ class Case:
     """``cards``: the cell and the number of VFs of each. ``full``: cells without free CPUs.
     ``networks``: the cells of each physnet that is wanted. ``used``: how many CPUs of each cell are
     taken. ``near``: how far cells are from each other: by their numbers (line), by sockets of
-    eight, or all the same. ``budget``: milliseconds, None where there is none.
+    eight, or all the same. ``sizes``: the CPUs of the guest cells, again from the first one where
+    there are more cells. ``budget``: milliseconds, None where there is none.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Case:
     near: str = "line"
     used: Mapping[int, int] = field(default_factory=dict)
     nova: bool = True
+    sizes: Sequence[int] = (4,)
 
     def fit(self) -> str:
         """What comes of it, from a node's records on, as a claim does it."""
@@ -116,11 +119,12 @@ class Case:
 
     @property
     def asked(self) -> Guest:
-        """Cells of 4 dedicated CPUs."""
+        """Cells of dedicated CPUs."""
+        ends = list(accumulate(islice(cycle(self.sizes), self.guest), initial=0))
         return Guest(
             tuple(
-                GuestCell(frozenset(), frozenset(range(4 * one, 4 * one + 4)), 1024)
-                for one in range(self.guest)
+                GuestCell(frozenset(), frozenset(range(start, end)), 1024)
+                for start, end in pairwise(ends)
             ),
             "dedicated",
         )
@@ -189,6 +193,7 @@ def everywhere(cells: int, functions: int) -> list[tuple[int, int]]:
 
 
 VF = Wanted("vf", 1)
+UNEQUAL = (3, 8, 1, 6, 4, 7, 2, 5)
 CASES = (
     Case("8 on 16, one of 256 VFs", 8, 16, 20, everywhere(16, 16), [VF]),
     Case("8 on 16, one of 128 VFs", 8, 16, 20, everywhere(16, 8), [VF]),
@@ -258,6 +263,9 @@ CASES = (
     Case("32 on 64", 32, 64, 50),
     Case("8 on 16, sockets of eight", 8, 16, 50, near="sockets"),
     Case("8 on 16, no distances", 8, 16, 50, near="same"),
+    Case("8 on 16, cells of 1 to 8 CPUs", 8, 16, 50, sizes=UNEQUAL),
+    Case("32 on 64, cells of 1 to 8 CPUs", 32, 64, 50, sizes=UNEQUAL),
+    Case("64 on 64, cells of 1 to 8 CPUs", 64, 64, 50, sizes=UNEQUAL),
     Case("16 on 16, one cell full", 16, 16, 50, full=[3], nova=False),
     Case("8 on 9, physnet on a full cell", 8, 9, 10, full=[3], networks=[[3]], nova=False),
     Case(

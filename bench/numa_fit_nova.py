@@ -2,6 +2,7 @@
 milliseconds go as JSON.
 """
 
+import itertools
 import json
 import logging
 import sys
@@ -42,13 +43,15 @@ def host(case: dict[str, Any]) -> Any:
 
 
 def guest(case: dict[str, Any]) -> Any:
+    sizes = itertools.islice(itertools.cycle(case["sizes"]), case["guest"])
+    ends = list(itertools.accumulate(sizes, initial=0))
     return objects.InstanceNUMATopology(
         emulator_threads_policy=None,
         cells=[
             objects.InstanceNUMACell(
                 id=number,
                 cpuset=set(),
-                pcpuset=set(range(4 * number, 4 * number + 4)),
+                pcpuset=set(range(start, end)),
                 memory=1024,
                 pagesize=None,
                 cpu_policy="dedicated",
@@ -56,7 +59,7 @@ def guest(case: dict[str, Any]) -> Any:
                 cpu_pinning_raw=None,
                 cpuset_reserved=None,
             )
-            for number in range(case["guest"])
+            for number, (start, end) in enumerate(itertools.pairwise(ends))
         ],
     )
 

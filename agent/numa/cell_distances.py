@@ -1,5 +1,6 @@
 """Distances between host cells, as the search of sets of cells needs them."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
@@ -39,41 +40,49 @@ class Distances:
         self._between = _symmetric(
             [[cells.distances[column][other] for other in order] for column in order]
         )
-        self.doubled = [[2 * distance for distance in line] for line in self._between]
-        """Twice the distance between each two positions."""
+        self._doubled: dict[int, list[int]] = {}
         # For each position: for each column from there on, its distances to the other ones from
-        # there on, sorted. Lists for later positions are computed when needed.
-        self._nearest = [
-            [sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._between)]
-        ]
+        # there on, sorted. Computed when needed.
+        self._nearest: list[list[list[int]]] = []
         self._sums: dict[tuple[int, int], list[int]] = {}
 
     def within(self, places: Columns) -> int:
         """Return the sum of the distances between the columns at these positions."""
         return sum(
-            self._between[earlier][place]
+            sum(map(self._between[place].__getitem__, places[:number]))
             for number, place in enumerate(places)
-            for earlier in places[:number]
         )
+
+    def doubled(self, at: int) -> list[int]:
+        """Return twice the distances of the columns after ``at`` to the column at ``at``."""
+        known = self._doubled.get(at)
+        if known is None:
+            known = [2 * distance for distance in self._between[at][at + 1 :]]
+            self._doubled[at] = known
+        return known
 
     def least(self, at: int, missing: int) -> list[int]:
         """Return, for each column from ``at`` on, the sum of its distances to the nearest of these
         columns, as many as a set would have beside it.
         """
-        key = at, missing
-        if key not in self._sums:
-            while len(self._nearest) <= at:
-                # Without the column before, which is decided.
-                before = [line.copy() for line in self._nearest[-1][1:]]
-                for line, distance in zip(
-                    before,
-                    self._between[len(self._nearest) - 1][len(self._nearest) :],
-                    strict=True,
-                ):
-                    line.remove(distance)
-                self._nearest.append(before)
-            self._sums[key] = [sum(line[: missing - 1]) for line in self._nearest[at]]
-        return self._sums[key]
+        known = self._sums.get((at, missing))
+        if known is None:
+            known = [sum(line[: missing - 1]) for line in self._nearest_from(at)]
+            self._sums[at, missing] = known
+        return known
+
+    def _nearest_from(self, at: int) -> list[list[int]]:
+        if not self._nearest:
+            self._nearest.append(
+                [sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._between)]
+            )
+        for place in range(len(self._nearest) - 1, at):
+            # Without the column at this position, which is decided.
+            later = [line.copy() for line in self._nearest[place][1:]]
+            for line, distance in zip(later, self._between[place][place + 1 :], strict=True):
+                del line[bisect_left(line, distance)]
+            self._nearest.append(later)
+        return self._nearest[at]
 
     def grown_sets(self, count: int, seeds: int) -> Iterator[Columns]:
         """Yield sets of ``count`` columns that grow by the nearest column each time, from each of
@@ -81,14 +90,13 @@ class Distances:
         """
         width = len(self._between)
         for seed in sorted(range(width), key=self.least(0, count).__getitem__)[:seeds]:
-            taken, beside, never = [seed], list(self._between[seed]), [0] * width
-            never[seed] = FAR
+            taken, beside = [seed], self._between[seed].copy()
+            beside[seed] = FAR
             while len(taken) < count:
-                distances = list(map(add, beside, never))
-                place = distances.index(min(distances))
+                place = beside.index(min(beside))
                 taken.append(place)
-                never[place] = FAR
                 beside = list(map(add, beside, self._between[place]))
+                beside[place] = FAR
             yield tuple(sorted(taken))
 
 
@@ -109,7 +117,9 @@ def interchangeable(
     for place in reversed(range(len(order))):
         column = order[place]
         line = lines[column]
-        candidates = classes.setdefault((tuple(sorted(line)), kind(place)), [])
+        # Only columns with the same distances to others can be interchangeable: comparing the sums
+        # first leaves few pairs to compare in full.
+        candidates = classes.setdefault((sum(line), kind(place)), [])
         for places in candidates:
             other = order[places[-1]]
             swapped = line.copy()
@@ -132,7 +142,4 @@ def _symmetric(distances: list[list[int]]) -> list[list[int]]:
 
 
 def _is_symmetric(distances: list[list[int]]) -> bool:
-    return all(
-        list(line) == other
-        for line, other in zip(zip(*distances, strict=True), distances, strict=True)
-    )
+    return list(map(list, zip(*distances, strict=True))) == distances

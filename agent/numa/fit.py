@@ -100,38 +100,23 @@ def fit(
         and not timed, so that the answer does not depend on the load.
     """
     devices, groups = devices or NoDeviceFit(), (networks or NO_NETWORKS).local(host)
-    if len(guest.cells) > len(host):
-        raise NoFit(
-            "count",
-            f"{number_of(len(guest.cells), 'guest cell')} on {number_of(len(host), 'host cell')}",
-            {},
-        )
     allocated = allocated or {}
     named = [cell.id for cell in host if allocated.get(cell.id)]
-    if len(named) > len(guest.cells):
-        raise NoFit(
-            "allocation",
-            (
-                f"the scheduler allocated of {cells_named(named)}, and the guest has "
-                f"{number_of(len(guest.cells), 'cell')}"
-            ),
-            {},
-        )
+    _check_count(host, guest, named)
     pairs = Pairs(guest, host, limits, allocated)
-    fits = pairs.fits
     order = [
         column
         for column in preferred(host, guest, devices, strategy)
-        if any(line[column] for line in fits)
+        if any(line[column] for line in pairs.fits)
     ]
     _check_room(order, pairs)
     needed = (
         *groups.values(),
         *(frozenset({at}) for at, cell in enumerate(host) if cell.id in named),
     )
-    search = Search(fits, order, needed, _cells(host), devices, budget)
+    search = Search(pairs.fits, order, needed, _cells(host), devices, budget)
     if needed:
-        hit = Hitting(fits, order, needed).columns()
+        hit = Hitting(pairs.fits, order, needed).columns()
         if hit is None:
             raise _not_all(named, groups, pairs.misfits())
         search.try_first(hit)
@@ -144,10 +129,33 @@ def fit(
             search.tests,
         )
     score, columns = found
-    matching = match(fits, columns) or ()
+    matching = match(pairs.fits, columns) or ()
     return Fit(
         tuple(pairs.placed(row, column) for row, column in enumerate(matching)), score, search.tests
     )
+
+
+def _check_count(host: Sequence[HostCell], guest: Guest, named: Sequence[int]) -> None:
+    """Check that the host has enough cells, and the guest has enough for the cells ``named``, of
+    which the scheduler allocated.
+
+    :raises NoFit: the host or the guest has too few.
+    """
+    if len(guest.cells) > len(host):
+        raise NoFit(
+            "count",
+            f"{number_of(len(guest.cells), 'guest cell')} on {number_of(len(host), 'host cell')}",
+            {},
+        )
+    if len(named) > len(guest.cells):
+        raise NoFit(
+            "allocation",
+            (
+                f"the scheduler allocated of {cells_named(named)}, and the guest has "
+                f"{number_of(len(guest.cells), 'cell')}"
+            ),
+            {},
+        )
 
 
 def _cells(host: Sequence[HostCell]) -> Cells:

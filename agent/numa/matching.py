@@ -16,9 +16,15 @@ def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
     first; None if there is no matching.
     """
     matching: list[int] = []
-    for row in range(len(fits)):
-        matching.append(-1)
-        if not _seat(fits, matching, row, columns, set()):
+    taken: set[int] = set()
+    for row, line in enumerate(fits):
+        free = next((column for column in columns if line[column] and column not in taken), -1)
+        matching.append(free)
+        if free >= 0:
+            taken.add(free)
+        elif _seat(fits, matching, row, columns, set()):
+            taken = set(matching)
+        else:
             return None
     return matching
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from agent.model.guest import Guest, GuestCell, PageRequest, PlacedCell
 from agent.numa.host import HostCell, Pages
-from agent.numa.pinning import Pins, pin
+from agent.numa.pinning import can_pin, pin
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ Misfits = Mapping[tuple[int, int], Misfit]
 
 
 class Pairs:
-    """The tests of each guest cell on each host cell. Equal guest cells are tested once."""
+    """The tests of each guest cell on each host cell. Equal guest cells are tested once, and CPUs
+    are chosen only for the pairs that are placed.
+    """
 
     def __init__(
         self,
@@ -81,47 +83,36 @@ class Pairs:
         limits: CellLimits | None,
         allocated: Mapping[int, Allocated],
     ) -> None:
-        self._guest, self._host, self._limits, self._allocated = guest, host, limits, allocated
-        self._first: dict[tuple[int, int, int, int], int] = {}
-        self._rows = [
-            self._first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))
-        ]
+        self._guest, self._host, self._allocated = guest, host, allocated
+        first: dict[tuple[int, int, int, int], int] = {}
+        self._rows = [first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))]
         self._lines = {
-            row: [pair(guest, row, cell, limits, allocated.get(cell.id)) for cell in host]
-            for row in self._first.values()
+            row: [misfit(guest, row, cell, limits, allocated.get(cell.id)) for cell in host]
+            for row in first.values()
         }
-        fits = {
-            row: [isinstance(result, PlacedCell) for result in line]
-            for row, line in self._lines.items()
-        }
+        fits = {row: [found is None for found in line] for row, line in self._lines.items()}
         self.fits = [fits[row] for row in self._rows]
 
     def placed(self, row: int, column: int) -> PlacedCell:
         """Return the guest cell placed on the host cell, which it has to fit."""
         cell = self._host[column]
-        found = (
-            self._lines[row][column]
-            if row in self._lines
-            else pair(self._guest, row, cell, self._limits, self._allocated.get(cell.id))
-        )
-        assert isinstance(found, PlacedCell)
-        return found
+        return place_cell(self._guest, row, cell, self._allocated.get(cell.id))
 
     def misfits(self) -> Misfits:
         """Return all pairs that do not fit."""
         misfits = {
-            (row, cell.id): result
+            (row, cell.id): found
             for row, first in enumerate(self._rows)
-            for cell, result in zip(self._host, self._lines[first], strict=True)
-            if isinstance(result, Misfit)
+            for cell, found in zip(self._host, self._lines[first], strict=True)
+            if found is not None
         }
         if not any(self._allocated.values()):
             return misfits
         # Left out: the scheduler allocated nothing of the other cells, which explains nothing.
         return {
-            (row, cell): misfit
-            for (row, cell), misfit in misfits.items()
-            if misfit.rule or self._allocated.get(cell)
+            (row, cell): found
+            for (row, cell), found in misfits.items()
+            if found.rule or self._allocated.get(cell)
         } or misfits
 
 
@@ -131,36 +122,53 @@ def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
 
 
 def pair(
+    guest: Guest, index: int, host: HostCell, limits: CellLimits | None
+) -> PlacedCell | Misfit:
+    """Return guest cell ``index`` placed on ``host``, or why it does not fit. Changes neither.
+
+    ``limits`` None: no limit on overcommitment.
+    """
+    return misfit(guest, index, host, limits) or place_cell(guest, index, host)
+
+
+def misfit(
     guest: Guest,
     index: int,
     host: HostCell,
     limits: CellLimits | None,
     allocated: Allocated | None = None,
-) -> PlacedCell | Misfit:
-    """Return guest cell ``index`` placed on ``host``, or why it does not fit. Changes neither.
+) -> Misfit | None:
+    """Return why guest cell ``index`` does not fit ``host``; None if it does.
 
     ``limits`` None: no limit on overcommitment. ``allocated`` None: the scheduler's allocation
     names no cells.
     """
     cell, emulator = guest.cells[index], guest.emulator_cpus(index)
-    if allocated is not None and (misfit := _as_allocated(cell, host, emulator, allocated)):
-        return misfit
-    size = _page_size(guest, cell, host, allocated.pages if allocated is not None else None)
+    if allocated is not None and (found := _as_allocated(cell, host, emulator, allocated)):
+        return found
+    size = _page_size(guest, cell, host, allocated)
     if isinstance(size, Misfit):
         return size
-    if misfit := _cpus(cell, host, emulator):
-        return misfit
-    pins = _pins(guest, cell, host, emulator)
-    if isinstance(pins, Misfit):
-        return pins
-    if limits and (misfit := _within_limits(cell, host, size, limits)):
-        return misfit
+    return (
+        _cpus(cell, host, emulator)
+        or _free_cpus(guest, cell, host, emulator)
+        or (_within_limits(cell, host, size, limits) if limits else None)
+    )
+
+
+def place_cell(
+    guest: Guest, index: int, host: HostCell, allocated: Allocated | None = None
+) -> PlacedCell:
+    """Return guest cell ``index`` placed on ``host``, which it has to fit. Changes neither."""
+    cell, emulator = guest.cells[index], guest.emulator_cpus(index)
+    size = _page_size(guest, cell, host, allocated)
+    assert not isinstance(size, Misfit)
+    dedicated = sorted(cell.dedicated)
+    if not dedicated and not emulator:
+        return PlacedCell(cell, host.id, size)
+    pins = pin(host.free_cores(), len(dedicated), emulator, guest.thread_policy)
     return PlacedCell(
-        cell,
-        host.id,
-        size,
-        dict(zip(sorted(cell.dedicated), pins.cpus, strict=True)),
-        pins.reserved,
+        cell, host.id, size, dict(zip(dedicated, pins.cpus, strict=True)), pins.reserved
     )
 
 
@@ -183,30 +191,24 @@ def _as_allocated(
 
 
 def _page_size(
-    guest: Guest, cell: GuestCell, host: HostCell, allocated: Mapping[int, int] | None
+    guest: Guest, cell: GuestCell, host: HostCell, allocated: Allocated | None
 ) -> int | Misfit | None:
     """Return the page size to use, one that was ``allocated`` if any was; None if the host reports
     nothing about pages.
     """
     memory = cell.memory_mib
-    pools = _candidates(guest.pages or "small", host.pages)
-    if allocated is not None:
-        admitted = [
-            pool
-            for pool in pools
-            if allocated
-            == (
-                {pool.size_kib: memory}
-                if pool in host.huge_pages and pool.size_kib % 1024 == 0
-                else {}
-            )
-        ]
+    counted = None if allocated is None else allocated.pages
+    pools: Sequence[Pages] = ()
+    if guest.pages is not None or counted is not None:
+        pools = _candidates(guest.pages or "small", host.pages)
+    if counted is not None:
+        admitted = [pool for pool in pools if counted == _counted_pages(pool, memory, host)]
         if pools and not admitted:
             return Misfit(
                 0,
                 f"MiB in pages of {' or '.join(str(pool.size_kib) for pool in pools)} KiB",
                 memory,
-                dict(allocated),
+                dict(counted),
             )
         pools = admitted
     if guest.pages is not None:
@@ -232,6 +234,12 @@ def _page_size(
     return Misfit(1, "MiB", memory, available) if memory > available else None
 
 
+def _counted_pages(pool: Pages, memory: int, host: HostCell) -> Mapping[int, int]:
+    """Return what the scheduler allocates for this memory in these pages."""
+    huge = pool in host.huge_pages and pool.size_kib % 1024 == 0
+    return {pool.size_kib: memory} if huge else {}
+
+
 def _candidates(request: PageRequest, pools: tuple[Pages, ...]) -> list[Pages]:
     """Return the pools that the request admits, in the order to try them."""
     ordered = sorted(pools, key=lambda pool: pool.size_kib)
@@ -252,19 +260,22 @@ def _cpus(cell: GuestCell, host: HostCell, emulator: int) -> Misfit | None:
     return None
 
 
-def _pins(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Pins | Misfit:
-    needed, free = len(cell.dedicated) + emulator, len(host.free_dedicated)
+def _free_cpus(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Misfit | None:
+    needed, policy = len(cell.dedicated) + emulator, guest.thread_policy
     if not needed:
-        return Pins(())
+        return None
+    free = len(host.free_dedicated)
     if needed > free:
         return Misfit(3, "free dedicated CPUs", needed, free)
+    # Only these two policies are about cores; for the others every free CPU will do.
+    if policy not in ("require", "isolate"):
+        return None
     cores = host.free_cores()
-    pins = pin(cores, len(cell.dedicated), emulator, guest.thread_policy, smt=host.smt)
-    if pins is None and guest.thread_policy == "isolate":
+    if can_pin(map(len, cores), len(cell.dedicated), emulator, policy, smt=host.smt):
+        return None
+    if policy == "isolate":
         return Misfit(3, "cores without SMT for thread policy isolate", needed, 0)
-    return pins or Misfit(
-        3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores
-    )
+    return Misfit(3, f"free cores for thread policy {policy}", needed, cores)
 
 
 def _within_limits(

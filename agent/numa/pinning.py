@@ -24,47 +24,49 @@ class Pins:
     """For the emulator."""
 
 
-def pin(
-    cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool
-) -> Pins | None:
-    """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator.
+def can_pin(
+    cores: Iterable[int], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool
+) -> bool:
+    """Return whether ``need`` CPUs can be had, and ``reserve`` more for the emulator.
 
-    ``smt``: whether the cell has cores with more than one thread, free or not. Returns None if that
-    is impossible.
+    ``cores``: the number of free threads of each core. ``smt``: whether the cell has cores with
+    more than one thread, free or not.
     """
-    if sum(len(core) for core in cores) < need + reserve:
-        return None
-    shares = _shares(cores, need, policy, smt=smt)
-    if shares is None:
-        return None
+    threads = list(cores)
+    if sum(threads) < need + reserve:
+        return False
+    if policy == "isolate":
+        # Without SMT every CPU is a core; with SMT, Placement has refused the host already.
+        return not (need and smt)
+    # Siblings can be given from every core that has two free threads or more.
+    return policy != "require" or need <= sum(count for count in threads if count > 1)
+
+
+def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None) -> Pins:
+    """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator,
+    where :func:`can_pin` says that this is possible.
+    """
+    shares = _shares(cores, need, policy)
     cpus = tuple(cpu for core, threads in shares for cpu in core[:threads])
     return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]) if reserve else frozenset())
 
 
-def _shares(
-    cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool
-) -> Shares | None:
+def _shares(cores: Sequence[Core], need: int, policy: ThreadPolicy | None) -> Shares:
     if not need:
         return []
     if policy == "isolate":
-        # Without SMT every CPU is a core; with SMT, Placement has refused the host already.
-        return None if smt else _in_order(cores, need)
+        return _in_order(cores, need)
     if policy == "require":
         return _siblings([core for core in cores if len(core) > 1], need)
     return _group_cores(cores, need, 1) or _in_order(cores, need)
 
 
-def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
+def _siblings(cores: Sequence[Core], need: int) -> Shares:
     """Return shares of two or more threads of each core, as far as ``need`` can be divided so."""
     shares = _group_cores(cores, need, 2)
-    if shares is None and sum(len(core) for core in cores) >= need:
-        widest_first = sorted(cores, key=len, reverse=True)
-        shares = _in_order(widest_first, need)
-    return (
-        None
-        if shares is None
-        else sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
-    )
+    if shares is None:
+        shares = _in_order(sorted(cores, key=len, reverse=True), need)
+    return sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
 
 
 def _group_cores(cores: Sequence[Core], need: int, least: int) -> Shares | None:

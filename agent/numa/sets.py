@@ -72,19 +72,23 @@ class Search:
         the number of whole sets that were tested.
         """
         self._fits, self._order, self._devices = fits, order, devices
+        self._wanted = devices.wanted
         self._ids = [cells.ids[column] for column in order]
         self._count, self._width = len(fits), len(order)
+        self._every = (1 << self._width) - 1
         self._plain = all(line[column] for line in fits for column in order)
         self._groups = [
             sum(1 << place for place, column in enumerate(order) if column in group)
             for group in groups
         ]
         self._distances = Distances(cells, order)
-        demands = devices.demands
+        demands = devices.demands if self._wanted else ()
         self._demands = [
             (demand, [demand.near.get(cell, 0) for cell in self._ids]) for demand in demands
         ]
-        self._interchangeable = interchangeable(cells, order, self._kind)
+        # Without a column to leave out there is one set, which needs no search.
+        self._only = self._width == self._count
+        self._interchangeable = () if self._only else interchangeable(cells, order, self._kind)
         # A device that is not local is at least as far away as the two nearest cells are from each
         # other.
         self._next = cells.nearest if demands else 0
@@ -120,8 +124,11 @@ class Search:
         self._look(tuple(sorted(map(self._order.index, columns))), in_order=False)
 
     def _decide(self, matching: list[int]) -> None:
-        devices = self._devices.least(frozenset(self._ids)) if self._devices.wanted else (0, 0)
+        devices = self._devices.least(frozenset(self._ids)) if self._wanted else (0, 0)
         if devices is None:
+            return
+        if self._only:
+            self._look(tuple(range(self._width)), in_order=True)
             return
         if self._plain and self._many:
             for places in self._distances.grown_sets(self._count, SEEDS):
@@ -152,7 +159,7 @@ class Search:
         self.tests += 1
         apart = self._distances.within(places)
         devices: tuple[int, int] | None = (0, 0)
-        if self._devices.wanted:
+        if self._wanted:
             cells = frozenset(self._ids[place] for place in places)
             devices = self._devices.least(cells)
             if devices is None or (self._best is not None and (*devices, apart) > self._best[0]):
@@ -182,9 +189,27 @@ class Search:
 
     def _worthwhile(self, now: Branch, missing: int) -> bool:
         """Return whether the branch may have a set that is better than the best so far."""
-        there = ((1 << self._width) - 1) >> now.at << now.at & ~now.banned
-        if there.bit_count() < missing or not _reachable(now.unmet, there, missing):
+        there = self._every >> now.at << now.at & ~now.banned
+        if there.bit_count() < missing or (now.unmet and not _reachable(now.unmet, there, missing)):
             return False
+        self._count_step()
+        cost = now.devices
+        if self._demands:
+            raised = self._with_demands(now, missing)
+            if raised is None:
+                return False
+            cost = raised
+        if self._best is None:
+            return True
+        nearest = sorted(map(add, now.beside, self._distances.least(now.at, missing)))[:missing]
+        least = *cost, now.apart + (sum(nearest) + 1) // 2
+        return least < self._best[0] or (least == self._best[0] and not self._in_order)
+
+    def _count_step(self) -> None:
+        """Count one branch.
+
+        :raises Undecided: there have been as many as are allowed.
+        """
         self._steps += 1
         most = COLUMNS if self._best is None else LITTLE if self._many else BETTER
         if self._steps > self._budget or self._steps * self._width > most:
@@ -192,20 +217,21 @@ class Search:
                 f"no answer after {self._steps - 1} branches of the search",
                 "another host, or fewer guest cells",
             )
+
+    def _with_demands(self, now: Branch, missing: int) -> tuple[int, int] | None:
+        """Return the lower bound of the cost of devices, raised by what the demands lack; None if
+        the branch cannot have what is required.
+        """
         far, distance = now.devices
         for (demand, _), got, more in zip(
             self._demands, now.got, self._more(now.at, missing), strict=True
         ):
             short = demand.missing - got - more
             if short > 0 and demand.required:
-                return False
+                return None
             if short > far:
                 far, distance = short, short * self._next
-        if self._best is None:
-            return True
-        nearest = sorted(map(add, now.beside, self._distances.least(now.at, missing)))[:missing]
-        least = far, distance, now.apart + (sum(nearest) + 1) // 2
-        return least < self._best[0] or (least == self._best[0] and not self._in_order)
+        return far, distance
 
     def _with(self, now: Branch) -> Branch | None:
         """Return the branch in which the next column is taken; None if there is no room then."""
@@ -223,7 +249,7 @@ class Search:
             (*now.taken, at),
             now.banned,
             now.apart + now.beside[0] // 2,
-            list(map(add, now.beside[1:], self._distances.doubled[at][at + 1 :])),
+            list(map(add, now.beside[1:], self._distances.doubled(at))),
             [got + near[at] for got, (_, near) in zip(now.got, self._demands, strict=True)],
             matching,
             [group for group in now.unmet if not group >> at & 1],
@@ -238,8 +264,8 @@ class Search:
         if at + 1 >= self._width:
             return None
         banned = now.banned | (0 if now.banned >> at & 1 else self._interchangeable[at])
-        if not self._plain or self._devices.wanted:
-            there = ((1 << self._width) - 1) >> (at + 1) << (at + 1) & ~banned
+        if not self._plain or self._wanted:
+            there = self._every >> (at + 1) << (at + 1) & ~banned
             if there.bit_count() + len(now.taken) < self._count:
                 return None
             places = [*now.taken, *_positions(there)]
@@ -250,7 +276,7 @@ class Search:
                     if left is None:
                         return None
                     matching = left
-            if self._devices.wanted and not now.banned >> at & 1:
+            if self._wanted and not now.banned >> at & 1:
                 least = self._devices.least(frozenset(self._ids[place] for place in places))
                 if least is None:
                     return None
@@ -280,7 +306,8 @@ class Search:
         column = self._order[place]
         fits = () if self._plain else tuple(row[column] for row in self._fits)
         groups = tuple(group >> place & 1 for group in self._groups)
-        return fits, groups, self._devices.kind(self._ids[place])
+        devices = self._devices.kind(self._ids[place]) if self._wanted else None
+        return fits, groups, devices
 
 
 def _positions(bits: int) -> Iterator[int]:

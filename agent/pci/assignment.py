@@ -10,7 +10,7 @@ with more and once with fewer PFs.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agent.errors import Undecided
 
@@ -32,8 +32,7 @@ class Offer:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """Cards of which each gives one of ``head`` or its share of ``functions``."""
 
     head: Offer
@@ -78,8 +77,7 @@ class Steps:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _QueueEntry:
+class _QueueEntry(NamedTuple):
     """An offer with its place: in the list of offers (``choice`` -1), or among the functions of a
     choice; ``kind`` -1 for the head of a choice.
     """
@@ -87,6 +85,10 @@ class _QueueEntry:
     offer: Offer
     choice: int
     kind: int
+
+
+Bounds = tuple[tuple[int, int], ...]
+"""For each choice the least and the greatest number of PFs that it gives."""
 
 
 def cheapest(
@@ -103,14 +105,9 @@ def cheapest(
 
     :raises Undecided: it took too many steps.
     """
-    entries = [_QueueEntry(offer, -1, place) for place, offer in enumerate(offers)]
-    for number, choice in enumerate(choices):
-        entries.append(_QueueEntry(choice.head, number, -1))
-        entries += [_QueueEntry(offer, number, kind) for kind, offer in enumerate(choice.functions)]
-    entries.sort(key=lambda entry: entry.offer.price)
+    entries = _queue(offers, choices)
     best: Given | None = None
-    # For each choice the least and the greatest number of PFs that it gives.
-    waiting = [tuple((0, choice.head.count) for choice in choices)]
+    waiting: list[Bounds] = [tuple((0, choice.head.count) for choice in choices)]
     attempts = 0
     while waiting and (best is None or attempts < ENOUGH):
         bounds = waiting.pop()
@@ -127,32 +124,47 @@ def cheapest(
         if best is not None and price >= best.price:
             continue
         given = _collect_given(price, entries, flows, offers, choices, len(needed))
-        torn = (
-            None
-            if aim == "least"
-            else next(
-                (
-                    number
-                    for number, choice in enumerate(choices)
-                    if _torn(choice, given.heads[number], given.functions[number])
-                ),
-                None,
-            )
-        )
-        if torn is None:
-            best = given
-            if aim == "any":
-                break
+        torn = None if aim == "least" else _first_torn(choices, given)
+        if torn is not None:
+            waiting += _narrower(bounds, torn, sum(given.heads[torn]))
             continue
-        heads, (least, most) = sum(given.heads[torn]), bounds[torn]
-        waiting += [
-            (*bounds[:torn], limits, *bounds[torn + 1 :])
-            for limits in ((least, heads - 1), (heads, most))
-        ]
+        best = given
+        if aim == "any":
+            break
     return best
 
 
-def _count(entry: _QueueEntry, choices: Sequence[Choice], bounds: Sequence[tuple[int, int]]) -> int:
+def _queue(offers: Sequence[Offer], choices: Sequence[Choice]) -> list[_QueueEntry]:
+    """Return all offers, the cheapest first."""
+    entries = [_QueueEntry(offer, -1, place) for place, offer in enumerate(offers)]
+    for number, choice in enumerate(choices):
+        entries.append(_QueueEntry(choice.head, number, -1))
+        entries += [_QueueEntry(offer, number, kind) for kind, offer in enumerate(choice.functions)]
+    return sorted(entries, key=lambda entry: entry.offer.price)
+
+
+def _first_torn(choices: Sequence[Choice], given: Given) -> int | None:
+    """Return the first choice that gives more than it has; None if there is none."""
+    for number, (choice, head, functions) in enumerate(
+        zip(choices, given.heads, given.functions, strict=True)
+    ):
+        if _torn(choice, head, functions):
+            return number
+    return None
+
+
+def _narrower(bounds: Bounds, torn: int, heads: int) -> list[Bounds]:
+    """Return the bounds with which the choice ``torn`` gives fewer PFs than ``heads``, and those
+    with which it gives so many or more.
+    """
+    least, most = bounds[torn]
+    return [
+        (*bounds[:torn], limits, *bounds[torn + 1 :])
+        for limits in ((least, heads - 1), (heads, most))
+    ]
+
+
+def _count(entry: _QueueEntry, choices: Sequence[Choice], bounds: Bounds) -> int:
     if entry.choice < 0:
         return entry.offer.count
     least, most = bounds[entry.choice]

@@ -12,9 +12,10 @@ from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
-from agent.pci.device_request import FAR, Nearness
+from agent.pci.device_request import Nearness
 from agent.pci.lots import Bits, Lots, Node, address_key, lots_of, slots_of
-from agent.pci.offers import HERE, LotPlace, OfferTable, Places, offer_table, offered_count
+from agent.pci.offers import OfferTable, offer_table, offered_count
+from agent.pci.places import HERE, LotPlace, PlaceRanking, Places
 
 # How many lots may be searched for the devices of one guest, on all sets of cells together, and
 # once more for the chosen set.
@@ -91,6 +92,10 @@ class FreeDevices:
         self._policies = [slot.request.policy or policy for slot in slots]
         self._needed = [slot.count for slot in slots]
         self._lots = lots_of(free, slots, providers or {})
+        self._ranking = PlaceRanking(
+            self._lots.nodes, self._policies, sum(self._needed), self._nearness
+        )
+        self._only_near = self._ranking.only_near
         # For a guest that wants no device all devices count, because it leaves them to other
         # guests.
         self._free = self._lots.counts(self._every) if slots else Lots.of_cells(free)
@@ -178,9 +183,9 @@ class FreeDevices:
             places: Places = dict.fromkeys(self._lots.nodes, HERE)
         else:
             places = (
-                self._near_places(cells)
+                self._ranking.near(cells)
                 if self._enough_near(cells) or self._only_near
-                else self._places(cells)
+                else self._ranking.everywhere(cells)
             )
         found = self._assign(places, "cheapest")
         if found is None:
@@ -195,16 +200,6 @@ class FreeDevices:
     def _every(self) -> Bits:
         return (1 << len(self._slots)) - 1
 
-    @property
-    def _only_near(self) -> bool:
-        """Whether no policy admits devices of other cells: only local ones, and perhaps devices of
-        unknown cells.
-        """
-        return not self._of_policy("preferred", "socket")
-
-    def _of_policy(self, *policies: PciPolicy) -> Bits:
-        return sum(1 << slot for slot, policy in enumerate(self._policies) if policy in policies)
-
     def _enough_near(self, cells: frozenset[int]) -> bool:
         """Return whether all devices can be had without any that is far."""
         near = frozenset(self._lots.nodes & cells)
@@ -212,44 +207,11 @@ class FreeDevices:
         if self._simple or not enough:
             return enough
         if near not in self._near:
-            self._near[near] = self._possible(self._near_places(cells))
+            self._near[near] = self._possible(self._ranking.near(cells))
         return self._near[near]
 
-    def _near_places(self, cells: frozenset[int]) -> Places:
-        places: dict[Node, LotPlace] = {node: HERE for node in self._lots.nodes if node in cells}
-        if self._only_near and None in self._lots.nodes:
-            places[None] = self._place(None, cells)
-        return places
-
-    def _places(self, cells: frozenset[int]) -> Places:
-        return {node: self._place(node, cells) for node in self._lots.nodes}
-
-    def _place(self, node: Node, cells: frozenset[int]) -> LotPlace:
-        """Return how the devices of a cell rank for the guest: local ones first, then those of
-        unknown cells, of the same socket, and by distance.
-        """
-        if node in cells:
-            return HERE
-        devices = sum(self._needed)
-        # Each term outweighs the sum of all terms before it: harm to others, unknown cell, another
-        # socket, distance, not local.
-        unknown = 2 * devices + 1
-        if node is None:
-            return LotPlace(self._of_policy("preferred", "legacy"), unknown)
-        beside, distance = (
-            self._nearness.same_socket(node, cells),
-            self._nearness.distance(node, cells),
-        )
-        far = (FAR * devices + 1 + distance) * (devices + 1) + (not beside)
-        return LotPlace(
-            self._of_policy("preferred", *(("socket",) if beside else ())),
-            far * (devices + 1) * unknown,
-            1,
-            distance,
-        )
-
     def _known(self, cells: frozenset[int], aim: Aim) -> tuple[int, int] | None:
-        places = self._places(cells)
+        places = self._ranking.everywhere(cells)
         key = aim, *places.items()
         if key not in self._found:
             found = self._assign(places, aim)
@@ -279,11 +241,11 @@ class FreeDevices:
         """Return what the guest's cells must have for these slots; None if devices of any other
         cell will do for one of the slots.
         """
-        if together & self._of_policy("preferred"):
+        if together & self._ranking.of_policy("preferred"):
             return None
         here, beside = (
             self._lots.counts(together),
-            self._lots.counts(together & self._of_policy("socket")),
+            self._lots.counts(together & self._ranking.of_policy("socket")),
         )
         sockets = self._nearness.sockets
         near = {
@@ -295,14 +257,14 @@ class FreeDevices:
             )
             for cell in {*sockets, *(node for node in here if node is not None)}
         }
-        unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
+        unknown = self._lots.counts(together & self._ranking.of_policy("legacy")).get(None, 0)
         return self._demand(together, unknown, near, required=True)
 
     def _preferred_demand(self, together: Bits) -> DeviceDemand | None:
         """Return what the guest's cells should have for these slots, because each device that they
         lack is far; None if no device can be far.
         """
-        if not together & self._of_policy("preferred", "socket"):
+        if not together & self._ranking.of_policy("preferred", "socket"):
             return None
         here = self._lots.counts(together)
         return self._demand(

@@ -33,10 +33,6 @@ class Nearness:
             return False
         return self.sockets[node] in {self.sockets.get(cell) for cell in cells}
 
-    def distance(self, node: int, cells: frozenset[int]) -> int:
-        """Return the distance to the nearest of ``cells``."""
-        return min((self.distances.get(cell, {}).get(node, FAR) for cell in cells), default=FAR)
-
 
 def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
     """Return whether the device is of a kind that the request names. PFs, vDPA devices and remote

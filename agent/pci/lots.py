@@ -9,6 +9,8 @@ is kept apart, because it gives either the one or the others.
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.names import ProviderUuid
@@ -63,7 +65,7 @@ class LotCard:
         return sum(map(len, self.functions))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cards:
     """Cards that are alike: each gives its PF, or its functions."""
 
@@ -73,12 +75,25 @@ class Cards:
     """The kinds of the functions."""
     cards: Sequence[LotCard]
 
+    @cached_property
+    def heads(self) -> Sequence[DeviceRecord]:
+        """All PFs."""
+        return [card.head for card in self.cards]
+
+    @cached_property
+    def functions(self) -> Sequence[Sequence[DeviceRecord]]:
+        """All functions of each kind."""
+        return [
+            [device for card in self.cards for device in card.functions[number]]
+            for number in range(len(self.kinds))
+        ]
+
     def most(self, slots: Bits) -> Iterator[tuple[Node, int]]:
         """Yield how many devices of each cell these slots can have at most."""
         head = len(self.cards) * bool(self.head[1] & slots)
         functions = [
-            (node, sum(len(card.functions[number]) for card in self.cards))
-            for number, (node, bits) in enumerate(self.kinds)
+            (node, len(functions))
+            for (node, bits), functions in zip(self.kinds, self.functions, strict=True)
             if bits & slots
         ]
         if {node for node, _ in functions} == {self.head[0]}:
@@ -90,6 +105,16 @@ class Cards:
 
 
 @dataclass(frozen=True, slots=True)
+class PooledCards:
+    """Cards of several lots, of which each gives its PF or its functions."""
+
+    cards: Sequence[LotCard]
+    """Those first that lose the fewest functions if their PF is taken."""
+    left: Sequence[Sequence[int]]
+    """For each kind of functions, how many there are if 0, 1, 2 ... PFs are taken."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lots:
     """All devices that are free and requested."""
 
@@ -97,6 +122,24 @@ class Lots:
     cards: Sequence[Cards]
     nodes: frozenset[Node]
     """The cells of the devices."""
+    _pooled: dict[tuple[int, ...], PooledCards] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def pooled(self, numbers: tuple[int, ...]) -> PooledCards:
+        """Return the cards of these positions, which have as many kinds of functions, as one."""
+        known = self._pooled.get(numbers)
+        if known is None:
+            cards = sorted(
+                (card for number in numbers for card in self.cards[number].cards),
+                key=lambda card: card.size,
+            )
+            left = []
+            for kind in range(len(self.cards[numbers[0]].kinds)):
+                lost = list(accumulate((len(card.functions[kind]) for card in cards), initial=0))
+                left.append([lost[-1] - count for count in lost])
+            known = self._pooled[numbers] = PooledCards(cards, left)
+        return known
 
     @staticmethod
     def of_cells(free: Iterable[DeviceRecord]) -> Mapping[Node, int]:

@@ -1,32 +1,13 @@
 """Offers: what lots can give to a guest on its cells, for the assignment of devices. Pure."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from agent.model.devices import DeviceRecord
 from agent.pci.assignment import Aim, Choice, Flow, Given, Offer, Steps, cheapest
-from agent.pci.lots import Bits, Cards, Kind, LotCard, Lots, Node, address_key
+from agent.pci.lots import Bits, Cards, Kind, LotCard, Lots, PooledCards, address_key
+from agent.pci.places import NOWHERE, LotPlace, Places
 
-
-@dataclass(frozen=True, slots=True)
-class LotPlace:
-    """How the devices of a cell rank for the guest's cells."""
-
-    allowed: Bits
-    """The slots that may have them."""
-    price: int = 0
-    """Of one device."""
-    far: int = 0
-    """1 if the cell is far, else 0."""
-    distance: int = 0
-    """To the nearest of the guest's cells."""
-
-
-HERE = LotPlace(-1)
-NOWHERE = LotPlace(0)
-
-Places = Mapping[Node, LotPlace]
 PlacedDevices = tuple[LotPlace, Sequence[DeviceRecord]]
 PlacedKind = tuple[LotPlace, Bits]
 """The place of a kind of devices, and the slots that may have them there."""
@@ -84,7 +65,7 @@ def offer_table(lots: Lots, places: Places) -> OfferTable:
     choice.
     """
     offers: list[tuple[Offer, PlacedDevices]] = []
-    groups: dict[Hashable, tuple[PlacedKind, list[PlacedKind], list[LotCard]]] = {}
+    groups: dict[Hashable, tuple[PlacedKind, list[PlacedKind], list[int]]] = {}
     for lot in lots.lots:
         offers += _offers(_place_kind((lot.node, lot.slots), places), lot.harm, lot.devices)
     for number, cards in enumerate(lots.cards):
@@ -94,17 +75,20 @@ def offer_table(lots: Lots, places: Places) -> OfferTable:
         )
         if head[1] and any(bits for _, bits in kinds):
             key = head, *kinds, None if len(kinds) == 1 else number
-            groups.setdefault(key, (head, kinds, []))[2].extend(cards.cards)
+            groups.setdefault(key, (head, kinds, []))[2].append(number)
         else:
             offers += _decided_offers(cards, head, kinds)
-    choices = [_choice(head, kinds, cards) for head, kinds, cards in groups.values()]
+    pools = [lots.pooled(tuple(numbers)) for _, _, numbers in groups.values()]
     return OfferTable(
         [offer for offer, _ in offers],
         [devices for _, devices in offers],
-        [choice for choice, _ in choices],
         [
-            (head[0], [place for place, _ in kinds], cards)
-            for (_, cards), (head, kinds, _) in zip(choices, groups.values(), strict=True)
+            _choice(head, kinds, pool)
+            for pool, (head, kinds, _) in zip(pools, groups.values(), strict=True)
+        ],
+        [
+            (head[0], [place for place, _ in kinds], pool.cards)
+            for pool, (head, kinds, _) in zip(pools, groups.values(), strict=True)
         ],
     )
 
@@ -116,10 +100,7 @@ def offered_count(lots: Lots, slots: Bits, places: Places) -> int:
     kinds = [((lot.node, lot.slots), len(lot.devices)) for lot in lots.lots]
     for cards in lots.cards:
         kinds.append((cards.head, len(cards.cards)))
-        kinds += [
-            (kind, sum(len(card.functions[number]) for card in cards.cards))
-            for number, kind in enumerate(cards.kinds)
-        ]
+        kinds += zip(cards.kinds, map(len, cards.functions), strict=True)
     return sum(
         count
         for (node, bits), count in kinds
@@ -143,30 +124,18 @@ def _decided_offers(
     cards: Cards, head: PlacedKind, kinds: Sequence[PlacedKind]
 ) -> list[tuple[Offer, PlacedDevices]]:
     """Return the offers of cards of which only the PFs or only the functions may be given."""
-    offers = _offers(head, 2, [card.head for card in cards.cards])
-    for number, kind in enumerate(kinds):
-        offers += _offers(
-            kind, 1, [device for card in cards.cards for device in card.functions[number]]
-        )
+    offers = _offers(head, 2, cards.heads)
+    for kind, functions in zip(kinds, cards.functions, strict=True):
+        offers += _offers(kind, 1, functions)
     return offers
 
 
-def _choice(
-    head: PlacedKind, kinds: Sequence[PlacedKind], cards: Sequence[LotCard]
-) -> tuple[Choice, Sequence[LotCard]]:
-    """Return the choice among cards, and the cards in the order in which their PFs are taken: those
-    first that lose the fewest functions.
-    """
-    ordered = sorted(cards, key=lambda card: card.size)
-    left = []
-    for kind in range(len(kinds)):
-        lost = list(accumulate((len(card.functions[kind]) for card in ordered), initial=0))
-        left.append([lost[-1] - count for count in lost])
+def _choice(head: PlacedKind, kinds: Sequence[PlacedKind], pool: PooledCards) -> Choice:
     functions = [
-        Offer(bits, place.price + 1, there[0])
-        for (place, bits), there in zip(kinds, left, strict=True)
+        Offer(bits, place.price + 1, left[0])
+        for (place, bits), left in zip(kinds, pool.left, strict=True)
     ]
-    return Choice(Offer(head[1], head[0].price + 2, len(cards)), functions, left), ordered
+    return Choice(Offer(head[1], head[0].price + 2, len(pool.cards)), functions, pool.left)
 
 
 def _slots(flow: Flow) -> list[int]:

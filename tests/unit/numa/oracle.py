@@ -20,7 +20,7 @@ def possible(
     devices: LocalDevices,
 ) -> bool:
     return any(
-        all(_sits(guest, index, cell, limits) for index, cell in enumerate(chosen))
+        all(sits(guest, index, cell, limits) for index, cell in enumerate(chosen))
         and _connected(host, chosen, networks)
         and devices.fits(frozenset(cell.id for cell in chosen))
         for chosen in permutations(host, len(guest.cells))
@@ -40,7 +40,7 @@ def _connected(host: Sequence[HostCell], chosen: Sequence[HostCell], networks: N
     )
 
 
-def _sits(guest: Guest, index: int, host: HostCell, limits: CellLimits | None) -> bool:
+def sits(guest: Guest, index: int, host: HostCell, limits: CellLimits | None) -> bool:
     cell = guest.cells[index]
     extra = 1 if guest.emulator_policy == "isolate" and index == 0 else 0
     size = _page_size(guest, cell.memory_mib * 1024, host)

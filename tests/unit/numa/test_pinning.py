@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.guest import Guest, GuestCell, PlacedCell
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.pinning import Pins, pin
+from agent.numa.pinning import Pins, can_pin, pin
 from tests.unit.numa.cells import (
     NOTHING,
     cpus,
@@ -36,10 +36,12 @@ TABLE = [
 
 @pytest.mark.parametrize(("need", "reserve", "policy", "smt", "cores", "chosen"), TABLE)
 def test_the_table_of_pinning(need, reserve, policy, smt, cores, chosen):
-    pins = pin(cores, need, reserve, policy, smt=smt)
-    assert (pins and list(pins.cpus)) == chosen
-    if pins and reserve:
-        assert pins.reserved == {5}
+    possible = can_pin(map(len, cores), need, reserve, policy, smt=smt)
+    assert possible == (chosen is not None)
+    if possible:
+        pins = pin(cores, need, reserve, policy)
+        assert list(pins.cpus) == chosen
+        assert pins.reserved == ({5} if reserve else set())
 
 
 def ht(**more) -> HostCell:
@@ -174,7 +176,8 @@ def test_the_emulator_gets_the_rest_of_a_broken_core():
 
 @pytest.mark.parametrize("policy", ["prefer", "require", "isolate"])
 def test_a_cell_without_dedicated_cpus_needs_no_core(policy):
-    assert pin([[0, 1]], 0, 1, policy, smt=True) == Pins((), frozenset({0}))
+    assert can_pin([2], 0, 1, policy, smt=True)
+    assert pin([[0, 1]], 0, 1, policy) == Pins((), frozenset({0}))
     guest = Guest(
         (GuestCell(frozenset({0}), frozenset({1}), 512), GuestCell(frozenset({2}), NOTHING, 512)),
         "mixed",

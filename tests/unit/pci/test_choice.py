@@ -313,7 +313,7 @@ def cheapest(
                         more[0] + far,
                         more[1]
                         + (
-                            NEAR.distance(one.numa_node, cells)
+                            min(NEAR.distances[cell][one.numa_node] for cell in cells)
                             if far and one.numa_node is not None
                             else 0
                         ),

@@ -1,0 +1,131 @@
+"""What the search computes in few steps, against the definitions."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.numa.cell_distances import Cells, Distances, interchangeable
+from agent.numa.matching import match
+from agent.numa.pair import Pairs
+from agent.numa.pinning import can_pin, pin
+from tests.support.slow_cells import apart, grown_set, like_positions, nearest_sums, seated
+from tests.unit.numa.cases import Case, cases
+from tests.unit.numa.oracle import sits
+
+some = settings(max_examples=300, deadline=None)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
+    """Distances between few cells, many of them equal; and some of the cells in any order."""
+    size = draw(st.integers(1, 7))
+    said = draw(
+        st.lists(st.sampled_from((12, 12, 12, 21, 32)), min_size=size * size, max_size=size * size)
+    )
+    both = draw(st.booleans())
+    matrix = [
+        [
+            10
+            if row == column
+            else said[min(row, column) * size + max(row, column)]
+            if both
+            else said[row * size + column]
+            for column in range(size)
+        ]
+        for row in range(size)
+    ]
+    order = draw(st.permutations(range(size)))
+    return matrix, order[: draw(st.integers(1, size))]
+
+
+@some
+@given(matrices(), st.data())
+def test_sums_of_distances_are_those_of_the_definition(scene, data):
+    matrix, order = scene
+    distances = Distances(Cells(range(len(matrix)), matrix), order)
+    for _ in range(3):
+        at = data.draw(st.integers(0, len(order) - 1))
+        missing = data.draw(st.integers(1, len(order) - at))
+        assert distances.least(at, missing) == nearest_sums(matrix, order, at, missing)
+        assert distances.doubled(at) == [
+            2 * apart(matrix, order, (at, place)) for place in range(at + 1, len(order))
+        ]
+    places = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(order))), min_size=1))))
+    assert distances.within(places) == apart(matrix, order, places)
+
+
+@some
+@given(matrices(), st.data())
+def test_sets_grow_by_the_nearest_cell(scene, data):
+    matrix, order = scene
+    count = data.draw(st.integers(1, len(order)))
+    found = list(Distances(Cells(range(len(matrix)), matrix), order).grown_sets(count, 2))
+    sums = nearest_sums(matrix, order, 0, count)
+    seeds = sorted(range(len(order)), key=sums.__getitem__)[:2]
+    assert found == [grown_set(matrix, order, seed, count) for seed in seeds]
+
+
+@some
+@given(matrices(), st.data())
+def test_cells_are_interchangeable_if_all_distances_stay_as_they_are(scene, data):
+    matrix, order = scene
+    kinds = [data.draw(st.sampled_from("aab")) for _ in order]
+    found = interchangeable(Cells(range(len(matrix)), matrix), order, kinds.__getitem__)
+    assert [
+        {place for place in range(len(order)) if bits >> place & 1} for bits in found
+    ] == like_positions(matrix, order, kinds)
+
+
+@some
+@given(st.data())
+def test_a_matching_is_that_of_row_after_row(data):
+    width = data.draw(st.integers(1, 6))
+    line = st.lists(st.booleans(), min_size=width, max_size=width)
+    fits = data.draw(st.lists(line, min_size=1, max_size=width))
+    columns = data.draw(st.permutations(range(width)))
+    assert match(fits, columns) == seated(fits, columns)
+
+
+@some
+@given(cases())
+def test_the_table_of_pairs_is_that_of_the_oracle_and_each_can_be_placed(case: Case):
+    pairs = Pairs(case.guest, case.host, case.limits, {})
+    for row, cell in enumerate(case.guest.cells):
+        for column, host in enumerate(case.host):
+            fits = pairs.fits[row][column]
+            assert fits == sits(case.guest, row, host, case.limits)
+            assert fits == ((row, host.id) not in pairs.misfits())
+            if fits:
+                placed = pairs.placed(row, column)
+                assert set(placed.pins) == cell.dedicated
+                assert len(placed.pinned_cpus) == len(cell.dedicated) + case.guest.emulator_cpus(
+                    row
+                )
+                assert placed.pinned_cpus <= host.free_dedicated
+
+
+@some
+@given(
+    st.lists(st.integers(1, 4), max_size=5),
+    st.integers(0, 10),
+    st.integers(0, 1),
+    st.sampled_from((None, "prefer", "require", "isolate")),
+    st.booleans(),
+)
+def test_cpus_can_be_pinned_exactly_if_enough_of_the_right_cores_are_free(
+    widths, need, reserve, policy, smt
+):
+    smt = smt or max(widths, default=1) > 1
+    cores = [[10 * core + thread for thread in range(width)] for core, width in enumerate(widths)]
+    right = [core for core in cores if policy != "require" or len(core) > 1]
+    possible = (
+        sum(map(len, right)) >= need
+        and sum(map(len, cores)) >= need + reserve
+        and (policy != "isolate" or not need or not smt)
+    )
+    assert can_pin(widths, need, reserve, policy, smt=smt) == possible
+    if possible:
+        pins = pin(cores, need, reserve, policy)
+        assert len(set(pins.cpus)) == len(pins.cpus) == need
+        assert set(pins.cpus) <= {cpu for core in right for cpu in core}
+        assert len(pins.reserved) == reserve
+        assert pins.reserved <= {cpu for core in cores for cpu in core} - set(pins.cpus)

@@ -127,7 +127,8 @@ def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
     assert isinstance(other, NeedsLease)
     own: object = trial.call("lease", driver.lease)
     name = f"{trial.settings.host.name}-2"[-MAX_PROVIDER_NAME:]
-    host = replace(trial.settings.host, name=name, identity=str(uuid.uuid4()))
+    identity = str(uuid.uuid4())
+    host = replace(trial.settings.host, name=name, identity=identity, read_only=True)
     trial.call("start", other.start, host)
     try:
         found: object = trial.call("lease", other.lease)
@@ -141,9 +142,10 @@ def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
 
 
 def _leaves_out_others_nodes(trial: DriverTrial) -> Iterator[str]:
+    before = usable_nodes(trial)
     give_instances(trial, InstancesElsewhere())
     found = usable_nodes(trial)
-    if more := sorted(found[uuid] for uuid in found.keys() - trial.listed.keys()):
+    if more := sorted(found[uuid] for uuid in found.keys() - before.keys()):
         yield (
             "with every instance on another host, nodes appear that were not managed before: "
             f"{printable(name_first(more, 3))}"

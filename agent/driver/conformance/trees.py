@@ -1,7 +1,6 @@
 """Checks of how a driver edits the tree of a node."""
 
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from copy import deepcopy
 
 from agent.driver.conformance.check import ConformanceCheck
@@ -65,14 +64,14 @@ def _makes_a_valid_tree(trial: DriverTrial, node: str) -> Iterator[str]:
         before = scene.tree.provider(provider.uuid) if scene.tree.exists(provider.uuid) else None
         if before is None or content(before) != content(provider):
             name = printable(provider.name[:60])
-            known = before.traits if before is not None else frozenset[str]()
-            for text in _invalid_parts(provider, known):
+            for text in _invalid_parts(provider, before):
                 yield f"provider {name}: {text}"
 
 
-def _invalid_parts(provider: Provider, known_traits: AbstractSet[str]) -> Iterator[str]:
-    """Yield what of a provider cannot be in Placement."""
-    if len(provider.name) > MAX_PROVIDER_NAME or printable(provider.name) != provider.name:
+def _invalid_parts(provider: Provider, before: Provider | None) -> Iterator[str]:
+    """Yield what of a provider cannot be in Placement, except what it had ``before``."""
+    wrong = len(provider.name) > MAX_PROVIDER_NAME or printable(provider.name) != provider.name
+    if wrong and (before is None or before.name != provider.name):
         yield "Placement cannot take the name"
     for resource_class, record in provider.inventory.items():
         if text := unknown_class(resource_class):
@@ -80,7 +79,8 @@ def _invalid_parts(provider: Provider, known_traits: AbstractSet[str]) -> Iterat
         # The agent leaves out a class of total 0, because Placement refuses it.
         elif record.get("total") != 0:
             yield from map(printable, problems(resource_class, completed(record)))
-    yield from filter(None, map(unknown_trait, sorted(provider.traits - known_traits)))
+    new_traits = provider.traits - (before.traits if before is not None else frozenset())
+    yield from filter(None, map(unknown_trait, sorted(new_traits)))
 
 
 def _changes_nothing_again(trial: DriverTrial, node: str) -> Iterator[str]:

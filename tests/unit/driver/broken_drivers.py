@@ -167,6 +167,12 @@ class LongName(SoundDriver):
         third = str(uuid.uuid5(uuid.UUID(self.started.identity), "long"))
         return {**super().nodes(refresh), third: "n" * 201}
 
+    def is_node_deleted(self, name: str) -> bool:
+        return not self.started
+
+    def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
+        pass
+
 
 @breaks("nodes-stable")
 class ForgetsNodes(SoundDriver):

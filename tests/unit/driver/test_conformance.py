@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.driver.conformance import listener
+from agent.driver.conformance import listener, nodes
 from agent.driver.conformance.check import Conformance
 from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
 from agent.driver.conformance.trial import CallDeadlines, TrialSettings
@@ -39,7 +39,7 @@ def check(tmp_path: Path) -> Callable[..., Conformance]:
                 HostContext("host-1", str(uuid.uuid4()), tmp_path),
                 CallDeadlines(*[seconds] * 4),
                 core,
-                **{"choose": lambda nodes: nodes, **more},
+                **{"choose": lambda listed: listed, **more},
             )
         )
 
@@ -76,6 +76,8 @@ def test_a_broken_driver_breaks_exactly_the_promise_that_it_breaks(
 ):
     if name == "subscribe-lock":
         monkeypatch.setattr(listener, "LOCK_WAIT", 0.5)
+    if name == "mark-io":
+        monkeypatch.setattr(nodes, "QUICK", 0.1)
     found = check(driver)
     assert states(found, "broken") == [name], [
         promise for promise in found.promises if promise.state == "broken"
@@ -134,7 +136,7 @@ def test_an_exception_is_told_with_the_last_line_of_its_traceback(check):
     class Raises(SoundDriver):
         def facts(self, name: str) -> HostFacts:
             assert self.started
-            return self.described(name, **{"no_such_field": 1})
+            return self.described(name, no_such_field=1)
 
     (detail,) = details(check(Raises), "facts")
     assert "facts raised TypeError: " in detail

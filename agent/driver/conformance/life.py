@@ -77,7 +77,7 @@ def _answers_several_threads(trial: DriverTrial) -> Iterator[str]:
         return trial.fault("facts", driver.facts, node)
 
     with ThreadPoolExecutor(THREADS) as threads:
-        faults = {fault for fault in threads.map(ask, range(4 * THREADS)) if fault}
+        faults = {fault for fault in threads.map(ask, range(2 * THREADS)) if fault}
     yield from sorted(faults)
 
 

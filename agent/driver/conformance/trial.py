@@ -262,7 +262,7 @@ class DriverTrial:
 
         :raises ConfigError: a chosen node does not exist.
         """
-        names = sorted(self.settings.choose(self.listed).values())
+        names = sorted(set(self.settings.choose(self.listed).values()))
         most = len(names) if self.settings.every_node else _SAMPLE
         step = max(1, -(-len(names) // most)) if most else 1
         self.sample = names[::step]

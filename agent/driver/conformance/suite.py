@@ -35,6 +35,7 @@ from agent.driver.interface import (
     UpdatesProviderTree,
     WarnsOfOptions,
 )
+from agent.errors import AgentError
 from agent.model.names import printable
 
 _ENDS = "ends within its deadline, and raises nothing but errors of the agent"
@@ -135,23 +136,22 @@ def _set_up(trial: DriverTrial) -> None:
         trial.why_no_sample = str(error)
         return
     trial.choose_sample()
-    _try(trial.subscribe)
+    try:
+        trial.subscribe()
+    except Unanswered:
+        # Recorded, and the check of the call says so.
+        return
 
 
 def _start_again(trial: DriverTrial) -> None:
-    def start() -> None:
+    """Start the second instance. A failure is recorded, and the checks of it say so."""
+    try:
         trial.start(trial.settings.host)
         give_instances(trial, NoInstances())
-
-    _try(start)
-
-
-def _try(step: Callable[[], None]) -> None:
-    try:
-        step()
     except Unanswered:
-        # Recorded; the checks that need the answer say so.
         return
+    except AgentError as error:
+        trial.record("start").errors.append(("", printable(str(error))))
 
 
 def _judge(trial: DriverTrial, check: ConformanceCheck) -> CheckedPromise:

@@ -94,7 +94,10 @@ def test_the_driver_of_host_files_keeps_every_promise(agent: AgentHere) -> None:
     assert result.code == 0, result
 
 
-def test_chaos_breaks_one_promise(agent: AgentHere) -> None:
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_chaos_breaks_one_promise(agent: AgentHere, seed: int) -> None:
+    chaos = {"chaos_seed": seed, "chaos_probability": 0.6}
+    agent.configure({"DEFAULT": {"host": "node-a"}, "fake": chaos})
     result = agent.run("driver", "check", "fake.chaos", "--format", "json")
     assert (result.code, by_state(result)["broken"]) == (2, ["ready"]), result
 

@@ -178,6 +178,19 @@ def test_what_cannot_be_started_is_an_error(check):
         check(Away)
 
 
+def test_a_second_start_that_fails_does_not_hide_what_was_found_before(check):
+    class StartsOnce(SoundDriver):
+        def start(self, host: HostContext) -> None:
+            if not host.read_only:
+                raise NotReady("the backend is away", "start it")
+            super().start(host)
+
+    found = check(StartsOnce)
+    assert states(found, "broken") == []
+    assert states(found, "unchecked") == ["restart", "instances-nodes"]
+    assert list(found.notes) == ["start: the backend is away (start it)"]
+
+
 class ManyNodes(SoundDriver):
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
         namespace = uuid.UUID(self.started.identity)

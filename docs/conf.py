@@ -10,4 +10,4 @@ html_theme_options = {
     "fixed_sidebar": True,
 }
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "examples"]

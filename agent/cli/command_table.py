@@ -72,6 +72,12 @@ def _check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
     return check_pci(conf, options)
 
 
+def _check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.driver import check_driver
+
+    return check_driver(conf, options)
+
+
 def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.store import show_identity
 
@@ -198,6 +204,20 @@ COMMANDS = (
         examples=("agent pci check",),
     ),
     Command(
+        ("driver", "check"),
+        "check whether a driver keeps the promises of the driver interface",
+        _check_driver,
+        frozenset({"nodes", "wide"}),
+        (
+            Argument("driver", "the driver's name, as [DEFAULT] compute_driver has it", "NAME"),
+            Argument("--all", "check every node, not a sample of 20", "", switch=True),
+        ),
+        (
+            "agent driver check fake.numa",
+            "agent driver check mine --config-file mine.conf --compute-facts_deadline 5",
+        ),
+    ),
+    Command(
         ("identity", "show"),
         "show the uuid by which Placement knows this node",
         _show_identity,
@@ -257,6 +277,7 @@ TOPICS = {
     "config": "the configuration",
     "provider-config": "the provider files",
     "pci": "devices for guests",
+    "driver": "what reports the host's resources",
     "identity": "the node's persisted identity",
     "takeover": "a host of nova-compute",
     "db": "the store",

@@ -79,11 +79,7 @@ def node_facts(
             DRIVER_FAULT,
         )
     about = f"driver {called}: its facts of {printable(node)}"
-    if not _check(HostFacts)(facts):
-        faults = [
-            f"{path} = {printable(repr(value))[:100]}: {what}"
-            for path, value, what in islice(_faults(facts, HostFacts, ""), FAULTS)
-        ]
+    if faults := _first_faults(facts, HostFacts):
         raise DriverError(f"{about}: {'; '.join(faults)}", DRIVER_FAULT)
     if facts.name != node:
         raise DriverError(
@@ -105,12 +101,7 @@ def node_capabilities(
     :raises DriverError: it fails, or the answer is invalid.
     """
     found = worker.call(driver.capabilities_as_traits, deadline=deadline, node=node)
-    kind = Mapping[str, bool]
-    if not _check(kind)(found):
-        faults = [
-            f"{path or 'they'} = {printable(repr(value))[:100]}: {what}"
-            for path, value, what in islice(_faults(found, kind, ""), FAULTS)
-        ]
+    if faults := _first_faults(found, Mapping[str, bool]):
         raise DriverError(
             f"driver {called}: its capabilities as traits: {'; '.join(faults)}", DRIVER_FAULT
         )
@@ -118,6 +109,19 @@ def node_capabilities(
 
 
 # --- the types of an answer -----------------------------------------------------------------------
+
+
+def faults_of(answer: object, kind: Any) -> Iterator[tuple[str, str]]:
+    """Yield what in ``answer`` is not of type ``kind``: the path of the value in the answer, empty
+    for the answer itself, and a text that shows the value and says what is wrong with it.
+    """
+    for path, value, what in _faults(answer, kind, ""):
+        yield path, f"{path or 'they'} = {printable(repr(value))[:100]}: {what}"
+
+
+def _first_faults(answer: object, kind: Any) -> list[str]:
+    return [text for _path, text in islice(faults_of(answer, kind), FAULTS)]
+
 
 _WORDS = {
     int: "no whole number of at least 0",

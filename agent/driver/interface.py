@@ -64,7 +64,12 @@ class HostContext:
 
 @runtime_checkable
 class Driver(Protocol):
-    """What every driver implements. Every call may block; callers give each a deadline."""
+    """What every driver implements. :mod:`agent.driver.conformance.suite` checks these promises.
+
+    Every call may block; callers give each a deadline. Several threads may call at the same time. A
+    method raises nothing but errors of :mod:`agent.errors`. After ``stop`` a call answers or raises
+    an error; it does not hang.
+    """
 
     def start(self, host: HostContext) -> None:
         """Connect and check versions, within 60 s.
@@ -74,10 +79,11 @@ class Driver(Protocol):
         """
 
     def stop(self) -> None:
-        """Close everything, within 15 s. Does nothing when not started."""
+        """Close everything, within 15 s. Does nothing when not started, nor the second time."""
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        """Return all nodes managed now, uuid to name. Never empty because of an error.
+        """Return all nodes managed now, uuid to name. Never empty because of an error. The uuids
+        stay the same, also after a restart.
 
         :raises NotReady: the backend does not answer.
         """
@@ -121,8 +127,8 @@ class ShapesTree(Protocol):
         """Edit the node's private ``tree`` in place, from ``facts`` alone: no I/O.
 
         The tree holds what the core shaped and what belongs to others; the driver adds its own part
-        each time anew. With ``allocations`` None and allocated inventory to move, raise
-        :class:`agent.errors.ReshapeNeeded`.
+        each time anew, so that a second call changes nothing. With ``allocations`` None and
+        allocated inventory to move, raise :class:`agent.errors.ReshapeNeeded`.
         """
 
 

@@ -110,6 +110,15 @@ class Command:
     """Command lines for the help."""
     lenient: bool = False
     """The command gets the configuration even if it has errors."""
+    document: str = ""
+    """The name of the document that the command writes with ``--format json``, if it is not made of
+    the words.
+    """
+
+    @property
+    def document_name(self) -> str:
+        """The name of the document, which ``agent schema`` takes."""
+        return self.document or "-".join(self.words)
 
 
 @dataclass(frozen=True, slots=True)

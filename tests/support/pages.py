@@ -6,6 +6,8 @@ A block is fenced, or indented by four spaces. A comment on the line before says
     Nobody runs it. What begins with ``agent`` is parsed all the same.
 ``<!-- run: tests/file.py -->``, ``<!-- run: tests/file.py::test -->``
     That test runs it, or compares it with what the program has written.
+``<!-- file: name -->``
+    The commands of the page find it as this file.
 
 Without a comment the language decides. ``console``: the lines after ``$`` run in a folder of the page's own, and the
 rest is compared with their output. Indented: each line is a command and runs there too. ``ini``: every option exists.
@@ -33,7 +35,7 @@ PAGES = (
     *sorted(path for path in (CHECKOUT / "docs").rglob("*.md") if path.parent.name != "reference"),
     CHECKOUT / "docs" / "reference" / "index.md",
 )
-COMMENT = re.compile(r"^<!-- (not run|run): (.+) -->$")
+COMMENT = re.compile(r"^<!-- (not run|run|file): (.+) -->$")
 DIRECTIVE = "{"
 STORE = "/var/lib/compute-node-agent"
 """The folder of the store, as pages show it."""
@@ -55,9 +57,9 @@ class Block:
     """``indented`` for a block without a fence."""
     text: str
     note: str
-    """``run`` or ``not run``; empty without a comment."""
+    """``run``, ``not run`` or ``file``; empty without a comment."""
     detail: str
-    """The reason or the test that the comment names."""
+    """The reason, the test or the file that the comment names."""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -180,6 +182,9 @@ class PageSite:
 
     def __init__(self, folder: Path) -> None:
         self.agent = AgentCommand(folder)
+        # Apart from the files of the page, which may be called agent.conf.
+        self.agent.config_file = folder / "site.conf"
+        self.agent.configure({})
 
     def run(self, command: str) -> str:
         """Run a command of the agent and return what it writes to both streams.
@@ -192,13 +197,15 @@ class PageSite:
             str(self.agent.config_file) if word == "/etc/nova/nova.conf" else word
             for word in words[1:]
         ]
-        result = self.agent.run(*arguments, env={"COLUMNS": "120"})
+        result = self.agent.run(*arguments, timeout=600)
         assert result.code in (0, 2), result
         return (result.stdout + result.stderr).replace(str(self.agent.store), STORE)
 
     def check(self, block: Block) -> None:
         """Run all commands of a block, and compare their output with the block if it has any."""
-        if block.language == "console":
+        if block.note == "file":
+            (self.agent.folder / block.detail).write_text(block.text + "\n", encoding="utf-8")
+        elif block.language == "console":
             shown = self.shown(block)
             assert masked(shown) == masked(block.text), f"{block}: the program writes\n{shown}"
         else:
@@ -225,8 +232,10 @@ def rewrite(page: Path, folder: Path) -> None:
     site, text = PageSite(folder), page.read_text(encoding="utf-8")
     for block in blocks(page):
         if not block.note and block.language == "console":
-            text = text.replace(block.text, site.shown(block))
-        elif not block.note and block.language == "indented":
+            # By its place, because the same command may be in several blocks.
+            fence = f"```console\n{block.text}\n```"
+            text = text.replace(fence, f"```console\n{site.shown(block)}\n```", 1)
+        elif block.note == "file" or (not block.note and block.language == "indented"):
             site.check(block)
     page.write_text(text, encoding="utf-8")
 

@@ -17,17 +17,23 @@ from tests.support.pages import (
     check_note,
     check_python,
     check_words,
+    masked,
     named_commands,
 )
+from tests.support.terminal import PICTURE, draw, picture_output, text_of
 
 ALL = [block for page in PAGES for block in blocks(page)]
-RUN = [block for block in ALL if not block.note and block.language in ("console", "indented")]
+RUN = [
+    block
+    for block in ALL
+    if block.note == "file" or (not block.note and block.language in ("console", "indented"))
+]
 
 
 @pytest.mark.parametrize("block", ALL, ids=str)
 def test_a_block_is_right_or_says_why_nobody_looks(block: Block, tmp_path: Path) -> None:
     check_commands(block)
-    if block.note:
+    if block.note in ("run", "not run"):
         check_note(block)
     elif block.language == "ini":
         check_ini(block, tmp_path)
@@ -54,3 +60,10 @@ def test_the_commands_of_a_page_run_in_its_order(
     site = PageSite(tmp_path / "agent")
     for block in found:
         site.check(block)
+
+
+def test_the_picture_is_what_the_first_command_of_the_quick_start_writes(tmp_path: Path) -> None:
+    shown = text_of(PICTURE.read_text(encoding="utf-8"))
+    now = text_of(draw(picture_output(tmp_path / "agent")))
+    assert masked(shown) == masked(now)
+    assert "compute-1_NUMA0" in shown

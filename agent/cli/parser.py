@@ -230,7 +230,8 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
 
 def _add_examples(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n  ".join(["examples:", *command.examples])
+    examples = "\n  ".join(["examples:", *command.examples])
+    parser.epilog = f"{examples}\n\nwhat --format json writes: agent schema {command.document_name}"
 
 
 def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:

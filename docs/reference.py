@@ -88,7 +88,9 @@ def _command(command: Command, name: str) -> Iterator[str]:
         yield from (*_table(("option", "meaning"), rows), "")
     if command.examples:
         yield from ("```text", *command.examples, "```", "")
-    if command is not DAEMON:
+    if command.no_document:
+        yield from (f"No document: {command.no_document}.", "")
+    elif command is not DAEMON:
         yield from (
             f"With `--format json`: the document [{command.document_name}]"
             f"(documents.md#{command.document_name}).",

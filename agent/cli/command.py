@@ -114,11 +114,13 @@ class Command:
     """The name of the document that the command writes with ``--format json``, if it is not made of
     the words.
     """
+    no_document: str = ""
+    """Why ``--format json`` is of no use for the command; empty if it writes a document."""
 
     @property
     def document_name(self) -> str:
-        """The name of the document, which ``agent schema`` takes."""
-        return self.document or "-".join(self.words)
+        """The name of the document, which ``agent schema`` takes; empty if there is none."""
+        return "" if self.no_document else self.document or "-".join(self.words)
 
 
 @dataclass(frozen=True, slots=True)

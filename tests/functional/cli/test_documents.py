@@ -81,7 +81,8 @@ def words_of(line: tuple[str, ...]) -> tuple[str, ...]:
 def test_every_command_is_run_here_or_elsewhere() -> None:
     run = {words_of(line) for line in SCENARIO} - {()}
     assert run.isdisjoint(ELSEWHERE)
-    assert run | ELSEWHERE.keys() == {command.words for command in COMMANDS}
+    with_document = {command.words for command in COMMANDS if command.document_name}
+    assert run | ELSEWHERE.keys() == with_document
     for file in ELSEWHERE.values():
         assert ".json" in (CHECKOUT / file).read_text(encoding="utf-8"), file
 

@@ -67,7 +67,8 @@ def test_every_command_is_in_the_reference_with_its_options():
 
 
 def test_every_document_of_a_command_has_a_schema_and_every_schema_a_command():
-    assert {command.document_name for command in (*COMMANDS, AUDIT)} == document_names().keys()
+    names = {command.document_name for command in (*COMMANDS, AUDIT)}
+    assert names - {""} == document_names().keys()
 
 
 def test_no_part_of_a_schema_is_defined_twice():

@@ -101,11 +101,12 @@ def blocks(page: Path) -> Iterator[Block]:
     note, place = ("", ""), 0
     while place < len(lines):
         line, first = lines[place], place + 1
-        if line.startswith("```"):
-            language, content = line[3:].strip(), []
+        if line.lstrip().startswith("```"):
+            indent = len(line) - len(line.lstrip())
+            language, content = line.strip()[3:].strip(), []
             place += 1
-            while lines[place] != "```":
-                content.append(lines[place])
+            while lines[place].strip() != "```":
+                content.append(lines[place][indent:])
                 place += 1
             if not language.startswith(DIRECTIVE):
                 yield Block(name, first, language, "\n".join(content), *note)
@@ -118,7 +119,7 @@ def blocks(page: Path) -> Iterator[Block]:
             place -= 1
             yield Block(name, first, "indented", "\n".join(content).rstrip(), *note)
             note = ("", "")
-        elif match := COMMENT.match(line):
+        elif match := COMMENT.match(line.strip()):
             note = (match[1], match[2])
         elif line.strip():
             note = ("", "")

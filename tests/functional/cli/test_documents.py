@@ -56,7 +56,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
 )
 ELSEWHERE = {
     ("drift",): "tests/functional/test_daemon_drift.py",
-    ("reload",): "tests/functional/test_daemon.py",
+    ("reload",): "tests/functional/test_daemon_provider_config.py",
     ("guests", "forget"): "tests/functional/cli/test_guests.py",
     ("pci", "cleaned"): "tests/functional/cli/test_record_commands.py",
     ("claim", "create"): "tests/functional/cli/test_record_commands.py",

@@ -209,8 +209,7 @@ def documents_page() -> Iterator[str]:
 
 
 def _schema(name: str, schema: Schema, depth: int) -> Iterator[str]:
-    anchor = name.lower()
-    yield from (f"({anchor})=", f"{'#' * depth} {name}", "")
+    yield from (f"{'#' * depth} {name}", "")
     if text := _meaning(schema):
         yield from (f"{text}.", "")
     if reference := schema.get("$ref"):
@@ -247,6 +246,11 @@ def _type(schema: Schema) -> str:
     if "array" in names and "items" in schema:
         names[names.index("array")] = f"list of {_type(schema['items']) or 'anything'}"
     of_values = schema.get("additionalProperties")
+    if "object" in names and (fields := schema.get("properties")):
+        inner = ", ".join(
+            f"`{key}` ({_type(field)})".replace(" ()", "") for key, field in fields.items()
+        )
+        names[names.index("object")] = f"object with {inner}"
     if "object" in names and isinstance(of_values, Mapping):
         names[names.index("object")] = f"object of {_type(of_values) or 'anything'}"
     return " or ".join(names)
@@ -335,12 +339,10 @@ def errors_page() -> Iterator[str]:
         "",
     )
     rows = [
-        (f"({code})=", f"`{code}`", str(status or ""), meaning, remedy)
+        (f"`{code}`", str(status or ""), meaning, remedy)
         for code, status, meaning, remedy in sorted(error_codes())
     ]
-    yield from _table(
-        ("code", "HTTP status", "meaning", "remedy"), (tuple(row[1:]) for row in rows)
-    )
+    yield from _table(("code", "HTTP status", "meaning", "remedy"), rows)
 
 
 def error_codes() -> Iterator[tuple[str, int | None, str, str]]:

@@ -109,3 +109,10 @@ def test_a_page_that_is_right_is_not_written_again(written):
     before = {file.name: file.stat().st_mtime_ns for file in written.iterdir()}
     REFERENCE.write_pages(written)
     assert {file.name: file.stat().st_mtime_ns for file in written.iterdir()} == before
+
+
+def test_no_page_has_a_heading_twice(written):
+    for file in written.iterdir():
+        headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = [heading.lower() for heading in headings]
+        assert len(anchors) == len(set(anchors)), file.name

@@ -19,7 +19,7 @@ help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
 	@echo 'make test       the tests, against a real Placement (TESTS=tests/unit for a part)'
 	@echo 'make test-long  the tests that make test leaves out because they take long (TESTS= as above)'
-	@echo 'make lint       ruff, mypy --strict, import-linter, vulture'
+	@echo 'make lint       ruff, mypy --strict, import-linter, vulture, codespell'
 	@echo 'make docs       the documentation, in docs/_build/html'
 	@echo 'make genconfig  etc/agent.conf.sample; fails if the committed one was out of date'
 	@echo 'make bench      how cost grows with trees and nodes, the sizes that take seconds'

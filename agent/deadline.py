@@ -12,7 +12,9 @@ _OF_THREAD = threading.local()
 
 
 class DeadlinePassed(AgentError):
-    """The work was not done in time, because a lock was held by other work."""
+    """The work was not done in time, because a lock was held by other work.
+    Remedy: try again; what is done already is not done twice.
+    """
 
     code = "agent.deadline"
 

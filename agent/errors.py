@@ -17,7 +17,9 @@ DRIVER_FAULT = "report this to whoever wrote the driver"
 
 
 class AgentError(Exception):
-    """Base of all errors of the agent."""
+    """Base of all errors of the agent.
+    Remedy: do what the message says; report an error without a remedy.
+    """
 
     code = "agent.error"
     fatal = False
@@ -37,7 +39,9 @@ class AgentError(Exception):
 
 
 class ConfigError(AgentError):
-    """An option, file or combination of them that cannot be used."""
+    """An option, file or combination of them that cannot be used.
+    Remedy: correct what the message names; ``agent config check`` lists all errors at once.
+    """
 
     code = "config.invalid"
     fatal = True
@@ -76,7 +80,9 @@ def gathering(errors: list[ConfigError] | list[AgentError]) -> Iterator[None]:
 
 
 class ObservesOnly(AgentError):
-    """Something that writes, in an agent that only observes. ``refused``: what was not done."""
+    """Something that writes, in an agent that only observes. ``refused``: what was not done.
+    Remedy: ask the program that manages the nodes, or set ``[DEFAULT] mode = manage``.
+    """
 
     code = "agent.observes-only"
 
@@ -90,7 +96,9 @@ class ObservesOnly(AgentError):
 
 
 class UsageError(AgentError):
-    """A command line that cannot be used. ``usage`` shows the right one."""
+    """A command line that cannot be used. ``usage`` shows the right one.
+    Remedy: see ``agent help COMMAND``.
+    """
 
     code = "usage.invalid"
 
@@ -100,7 +108,9 @@ class UsageError(AgentError):
 
 
 class AgentBug(AgentError):
-    """An unexpected exception: a bug of the agent or of a driver."""
+    """An unexpected exception: a bug of the agent or of a driver.
+    Remedy: report it, with the log.
+    """
 
     code = "agent.bug"
 
@@ -116,7 +126,9 @@ class AgentBug(AgentError):
 
 
 class AlreadyTold(AgentError):
-    """The error was reported already; ``exit_code`` is the exit code of the process."""
+    """The error was reported already; ``exit_code`` is the exit code of the process.
+    Remedy: see the document that was written before; this code is never shown.
+    """
 
     code = "agent.already-told"
 
@@ -126,7 +138,9 @@ class AlreadyTold(AgentError):
 
 
 class OutputFailed(AgentError):
-    """stdout cannot be written, so no more output is possible."""
+    """stdout cannot be written, so no more output is possible.
+    Remedy: look at what stdout leads to: a full disk, or a program that ended.
+    """
 
     code = "output.failed"
 
@@ -135,25 +149,34 @@ class OutputFailed(AgentError):
 
 
 class DriverError(AgentError):
-    """A driver could not do its work; the message names driver and node."""
+    """A driver could not do its work; the message names driver and node.
+    Remedy: look at what the message names; report it to the author of the driver if that is in
+    order.
+    """
 
     code = "driver.failed"
 
 
 class NotReady(DriverError):
-    """The backend does not answer now; a later call may succeed."""
+    """The backend does not answer now; a later call may succeed.
+    Remedy: see to the hypervisor's service; the agent asks again with every audit.
+    """
 
     code = "driver.not-ready"
 
 
 class DriverTimeout(DriverError):
-    """A driver call passed its deadline and was abandoned."""
+    """A driver call passed its deadline and was abandoned.
+    Remedy: see why the hypervisor does not answer; ``agent status`` counts the calls that hang.
+    """
 
     code = "driver.timeout"
 
 
 class DriverCancelled(DriverError):
-    """A driver call was not waited for, because the agent is stopping."""
+    """A driver call was not waited for, because the agent is stopping.
+    Remedy: none is needed; the next start asks again.
+    """
 
     code = "driver.cancelled"
 
@@ -161,13 +184,16 @@ class DriverCancelled(DriverError):
 class DevicesGone(AgentError):
     """Guests have devices that the host does not show any more; the devices may come back, or the
     guests be moved.
+    Remedy: bring the device back, or delete or move its guest.
     """
 
     code = "devices.gone"
 
 
 class ReshapeNeeded(AgentError):
-    """The driver must move allocated inventory and was not given the allocations to move."""
+    """The driver must move allocated inventory and was not given the allocations to move.
+    Remedy: report it to the author of the driver, which may not ask for this here.
+    """
 
     code = "reshape.needed"
 
@@ -181,7 +207,9 @@ class ReshapeNeeded(AgentError):
 
 
 class ReshapeFailed(AgentError):
-    """A reshape cannot be done; none of it was."""
+    """A reshape cannot be done; none of it was.
+    Remedy: do what the message says; nothing was changed.
+    """
 
     code = "reshape.failed"
 
@@ -194,6 +222,7 @@ class ReshapeFailed(AgentError):
 class Undecided(AgentError):
     """It is unknown whether a guest fits: the search was given up after a number of steps, which
     are counted and not timed.
+    Remedy: make the request simpler, or use another host.
     """
 
     code = "fit.undecided"
@@ -203,13 +232,17 @@ class Undecided(AgentError):
 
 
 class StoreError(AgentError):
-    """The store cannot be read or written."""
+    """The store cannot be read or written.
+    Remedy: see to the disk or the database that the message names.
+    """
 
     code = "store.unusable"
 
 
 class StoreLocked(StoreError):
-    """Another run holds the store."""
+    """Another run holds the store.
+    Remedy: use ``agent status``, or ask the running agent for an audit; else wait for that run.
+    """
 
     code = "store.locked"
 
@@ -217,6 +250,7 @@ class StoreLocked(StoreError):
 class RecordConflict(StoreError):
     """Another writer changed the same records meanwhile; nothing was written. A plan from the
     records as they are now may succeed.
+    Remedy: try again.
     """
 
     code = "store.conflict"
@@ -226,7 +260,9 @@ class RecordConflict(StoreError):
 
 
 class IdentityError(StoreError):
-    """The node's persisted identity is damaged or contradicts another one."""
+    """The node's persisted identity is damaged or contradicts another one.
+    Remedy: put the right uuid into the file that the message names; see the operator's guide.
+    """
 
     code = "identity.mismatch"
 
@@ -235,7 +271,9 @@ class IdentityError(StoreError):
 
 
 class StandingBy(AgentError):
-    """Another agent manages these nodes; this one takes over when that agent is gone."""
+    """Another agent manages these nodes; this one takes over when that agent is gone.
+    Remedy: none is needed; stop the other agent if this one is to take over.
+    """
 
     code = "agent.standing-by"
 
@@ -244,7 +282,9 @@ class StandingBy(AgentError):
 
 
 class PlacementError(AgentError):
-    """Any error in talking to Placement."""
+    """Any error in talking to Placement.
+    Remedy: do what the message says.
+    """
 
     code = "placement.error"
 
@@ -253,6 +293,8 @@ class PlacementUnreachable(PlacementError):
     """No usable answer came.
 
     ``kind`` says how it failed. ``outcome_unknown``: a write may have been applied all the same.
+    Remedy: see to the network, the endpoint and keystone; the agent tries again with every
+    audit.
     """
 
     code = "placement.unreachable"
@@ -276,6 +318,8 @@ class PlacementUnreachable(PlacementError):
 class PlacementRefused(PlacementError):
     """Placement answered with an error, ``status`` and ``placement_code``; ``detail`` is its own
     text, as it came.
+    Remedy: see the message, which has Placement's own words; status 401 and 403 are of the
+    account.
     """
 
     code = "placement.refused"
@@ -298,7 +342,9 @@ class PlacementRefused(PlacementError):
 
 
 class PlacementTooOld(PlacementError):
-    """The server's highest microversion is below what the agent needs."""
+    """The server's highest microversion is below what the agent needs.
+    Remedy: upgrade Placement.
+    """
 
     code = "placement.too-old"
     fatal = True
@@ -308,6 +354,7 @@ class GenerationConflict(PlacementError):
     """Another writer changed the tree between reading and writing.
 
     As the result of an audit: more often than the agent retries.
+    Remedy: try again; find the other writer if this lasts.
     """
 
     code = "placement.conflict"
@@ -318,13 +365,18 @@ class ReshapeConflict(GenerationConflict):
 
 
 class ProviderNameConflict(PlacementError):
-    """The provider's name is held by another uuid."""
+    """The provider's name is held by another uuid.
+    Remedy: rename one of both, or write the other uuid into ``compute_id``; see the operator's
+    guide.
+    """
 
     code = "placement.name-conflict"
 
 
 class ProviderIdentityConflict(PlacementError):
-    """The provider's uuid exists with another name or under another parent."""
+    """The provider's uuid exists with another name or under another parent.
+    Remedy: give the provider back its name and parent, or delete it.
+    """
 
     code = "placement.identity-conflict"
 
@@ -332,12 +384,15 @@ class ProviderIdentityConflict(PlacementError):
 class AdoptionNeeded(AgentError):
     """The desired tree cannot be reached in a tree that another owner made, before the operator has
     the agent take it over.
+    Remedy: look at ``agent --once --adopt --dry-run``, then run it without ``--dry-run``.
     """
 
     code = "tree.not-adopted"
 
 
 class InvalidTree(AgentError):
-    """The desired tree breaks a rule of Placement."""
+    """The desired tree breaks a rule of Placement.
+    Remedy: correct the option, provider file or driver that the message names.
+    """
 
     code = "tree.invalid"

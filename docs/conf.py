@@ -1,8 +1,14 @@
 """Sphinx configuration."""
 
+import sys
+from pathlib import Path
+
+# For reference.py, and for the agent itself.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
 project = "compute-node-agent"
 copyright = "the compute-node-agent authors, Apache-2.0"
-extensions = ["myst_parser", "oslo_config.sphinxext", "reno.sphinxext"]
+extensions = ["myst_parser", "oslo_config.sphinxext", "reno.sphinxext", "reference"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 html_theme = "alabaster"
 html_theme_options = {

@@ -25,7 +25,9 @@ MoveStep = Literal["confirm", "revert", "abort", "finish"]
 
 
 class ApiUnreachable(AgentError):
-    """No agent answers at the socket."""
+    """No agent answers at the socket.
+    Remedy: start the agent, or use ``--offline``; the user must be in the socket's group.
+    """
 
     code = "api.unreachable"
 

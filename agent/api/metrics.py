@@ -75,10 +75,12 @@ class Metrics:
             ["step"],
             registry=registry,
         )
-        self._requests = self._counter("placement_requests", "Requests to Placement", "method")
+        self._requests = self._counter(
+            "placement_requests", "Requests to Placement by audits", "method"
+        )
         self._replies = self._counter(
             "placement_replies",
-            "Requests to Placement by status; none: there was no answer",
+            "All requests to Placement by the status of the answer; none: there was no answer",
             "method",
             "status",
         )
@@ -89,7 +91,11 @@ class Metrics:
             "method",
         )
         self._calls = self._histogram(
-            "driver_call_seconds", "Duration of driver calls", AUDIT_SECONDS, "call", "outcome"
+            "driver_call_seconds",
+            "Duration of driver calls: done, failed, or abandoned at their deadline",
+            AUDIT_SECONDS,
+            "call",
+            "outcome",
         )
         self._operations = self._counter(
             "operations", "Changes to Placement, by outcome", "op", "status"
@@ -98,7 +104,8 @@ class Metrics:
             "node_operations", "Changes to Placement of each node", "node", "op", "status"
         )
         self._last = self._gauge(
-            "last_audit_timestamp_seconds", "End of the last audit of all nodes"
+            "last_audit_timestamp_seconds",
+            "End of the last audit of all nodes, whatever its result",
         )
         self._last_good = self._gauge(
             "last_good_audit_timestamp_seconds",

@@ -115,7 +115,8 @@ def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     """
     whole = GaugeMetricFamily(
         f"{PREFIX}_drift",
-        "Drift: differences that the agent does not correct by itself",
+        "Drift: differences that the agent does not correct by itself. They stay until an audit "
+        "finds them corrected",
         labels=["kind"],
     )
     by_node = GaugeMetricFamily(
@@ -137,11 +138,13 @@ def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
 def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
     used = GaugeMetricFamily(
         f"{PREFIX}_node_used",
-        "Used and reserved amounts of the node",
+        "Used and reserved amounts of the node: vcpus, memory_mb, disk_mb",
         labels=["node", "resource"],
     )
     total = GaugeMetricFamily(
-        f"{PREFIX}_node_total", "Amounts that the node has", labels=["node", "resource"]
+        f"{PREFIX}_node_total",
+        "Amounts that the node has: vcpus, memory_mb, disk_mb",
+        labels=["node", "resource"],
     )
     for state in states:
         node = state.node

@@ -29,7 +29,9 @@ class ApiRequestError(AgentError):
 
 
 class InvalidApiRequest(ApiRequestError):
-    """The request is not valid by openapi.yaml. ``faults``: the first of its faults."""
+    """The request is not valid by openapi.yaml. ``faults``: the first of its faults.
+    Remedy: correct all that ``errors`` names.
+    """
 
     code = "request.invalid"
 
@@ -43,37 +45,49 @@ class InvalidApiRequest(ApiRequestError):
 
 
 class NotJson(ApiRequestError):
-    """The body is not one JSON document."""
+    """The body is not one JSON document.
+    Remedy: send one JSON document.
+    """
 
     code = "request.not-json"
 
 
 class TooManyValues(ApiRequestError):
-    """The body holds more values than any request needs."""
+    """The body holds more values than any request needs.
+    Remedy: send a smaller request.
+    """
 
     code = "request.too-large"
 
 
 class WrongMediaType(ApiRequestError):
-    """The media type of the body is not JSON."""
+    """The media type of the body is not JSON.
+    Remedy: send ``Content-Type: application/json``.
+    """
 
     code = "request.media-type"
 
 
 class VersionMissing(ApiRequestError):
-    """A change of a record does not name the version of the record that its sender has read."""
+    """A change of a record does not name the version of the record that its sender has read.
+    Remedy: send the version of the record as ``If-Match``.
+    """
 
     code = "request.version-missing"
 
 
 class UnknownPath(ApiRequestError):
-    """The API has no such path."""
+    """The API has no such path.
+    Remedy: use a path of the reference of the API.
+    """
 
     code = "request.path"
 
 
 class UnknownMethod(ApiRequestError):
-    """The path does not take the method."""
+    """The path does not take the method.
+    Remedy: use a method of the reference of the API.
+    """
 
     code = "request.method"
 
@@ -83,31 +97,41 @@ class UnknownMethod(ApiRequestError):
 
 
 class Forbidden(ApiRequestError):
-    """The peer's user does not have the right to read or to write."""
+    """The peer's user does not have the right to read or to write.
+    Remedy: use a user of ``[api] read_group`` or ``write_group``.
+    """
 
     code = "access.forbidden"
 
 
 class UnknownAudit(ApiRequestError):
-    """No audit with that id is known; it may have been too long ago."""
+    """No audit with that id is known; it may have been too long ago.
+    Remedy: ask for a new audit.
+    """
 
     code = "audit.unknown"
 
 
 class TooManyAudits(ApiRequestError):
-    """The queue of requested audits is full."""
+    """The queue of requested audits is full.
+    Remedy: wait for the audits that are queued.
+    """
 
     code = "audit.too-many"
 
 
 class Unwell(AgentError):
-    """The agent does not work as it should."""
+    """The agent does not work as it should.
+    Remedy: see ``systemctl status compute-node-agent`` and the log.
+    """
 
     code = "agent.unwell"
 
 
 class Unready(AgentError):
-    """Not every node was audited and is well. ``reasons``: one line each."""
+    """Not every node was audited and is well. ``reasons``: one line each.
+    Remedy: wait, or look at what ``reasons`` names.
+    """
 
     code = "agent.not-ready"
 
@@ -120,7 +144,9 @@ class Unready(AgentError):
 
 
 class Busy(AgentError):
-    """All places for requests that wait for ``what`` are taken."""
+    """All places for requests that wait for ``what`` are taken.
+    Remedy: try again in a moment.
+    """
 
     code = "agent.busy"
 
@@ -129,7 +155,9 @@ class Busy(AgentError):
 
 
 class Stopping(AgentError):
-    """The agent is about to end."""
+    """The agent is about to end.
+    Remedy: ask again when the agent runs.
+    """
 
     code = "agent.stopping"
 
@@ -138,13 +166,17 @@ class Stopping(AgentError):
 
 
 class ListenerUnusable(ConfigError):
-    """The agent cannot listen at the metrics address."""
+    """The agent cannot listen at the metrics address.
+    Remedy: name a free address of this host in ``[api] metrics_address``.
+    """
 
     code = "api.metrics-address"
 
 
 class SocketUnusable(ConfigError):
-    """The socket cannot be opened."""
+    """The socket cannot be opened.
+    Remedy: see the folder of ``[api] socket`` and its rights.
+    """
 
     code = "api.socket"
 

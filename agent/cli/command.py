@@ -110,6 +110,17 @@ class Command:
     """Command lines for the help."""
     lenient: bool = False
     """The command gets the configuration even if it has errors."""
+    document: str = ""
+    """The name of the document that the command writes with ``--format json``, if it is not made of
+    the words.
+    """
+    no_document: str = ""
+    """Why ``--format json`` is of no use for the command; empty if it writes a document."""
+
+    @property
+    def document_name(self) -> str:
+        """The name of the document, which ``agent schema`` takes; empty if there is none."""
+        return "" if self.no_document else self.document or "-".join(self.words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,12 @@ def _write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
     return write_report_page(conf, options)
 
 
+def _show_schema(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.schema import show_schema
+
+    return show_schema(conf, options)
+
+
 def _check_config(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.config_check import check_config
 
@@ -131,6 +137,7 @@ AUDIT = Command(
             "wide",
         }
     ),
+    document="report",
 )
 DAEMON = Command((), "the daemon, in the foreground", _run_daemon)
 COMMANDS = (
@@ -173,6 +180,17 @@ COMMANDS = (
         frozenset({"offline", "nodes"}),
         (Argument("file", "the file to write; a file that is there is replaced", "FILE.html"),),
         ("agent report nodes.html", "agent report --node 'compute-1*' nodes.html"),
+        document="report-file",
+    ),
+    Command(
+        ("schema",),
+        "print the JSON schema of a document that a command writes with --format json",
+        _show_schema,
+        arguments=(
+            Argument("name", "the document; all are listed without it", "NAME", optional=True),
+        ),
+        lenient=True,
+        examples=("agent schema", "agent schema report"),
     ),
     Command(
         ("config", "check"),
@@ -222,6 +240,7 @@ COMMANDS = (
         "show the uuid by which Placement knows this node",
         _show_identity,
         examples=("agent identity show",),
+        document="identity",
     ),
     Command(
         ("takeover", "check"),

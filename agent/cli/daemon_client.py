@@ -18,7 +18,9 @@ STDIN = "-"
 
 
 class RequestUnreadable(AgentError):
-    """The file with the request cannot be read, or has no request."""
+    """The file with the request cannot be read, or has no request.
+    Remedy: name a file with one JSON document, or ``-`` for stdin.
+    """
 
     code = "request.unreadable"
 

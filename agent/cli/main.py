@@ -24,6 +24,14 @@ from agent.version import agent_version
 LOG = logging.getLogger(__name__)
 
 
+class Interrupted(AgentError):
+    """The run was ended by SIGINT.
+    Remedy: repeat the command; what was begun is completed.
+    """
+
+    code = "agent.interrupted"
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command line ``argv``, the words after ``agent``. Return the exit code.
 
@@ -49,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
         )
     except KeyboardInterrupt:
         return _failed(
-            options, [Problem("agent.interrupted", "interrupted", "")], INTERRUPTED, invocation.conf
+            options, [Problem(Interrupted.code, "interrupted", "")], INTERRUPTED, invocation.conf
         )
     except Exception as error:
         # Every expected error is an AgentError. A bug too ends with one document and an exit code.

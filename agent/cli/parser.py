@@ -230,7 +230,11 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
 
 def _add_examples(parser: argparse.ArgumentParser, command: Command) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n  ".join(["examples:", *command.examples])
+    examples = "\n  ".join(["examples:", *command.examples])
+    document = command.document_name
+    parser.epilog = examples + (
+        f"\n\nwhat --format json writes: agent schema {document}" if document else ""
+    )
 
 
 def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:

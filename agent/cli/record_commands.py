@@ -120,6 +120,7 @@ RECORD_COMMANDS = (
         _list_guests,
         OFFLINE | {"nodes"},
         examples=("agent guests list",),
+        document="guests",
     ),
     Command(
         ("guests", "import"),
@@ -134,6 +135,7 @@ RECORD_COMMANDS = (
         _forget_guest,
         arguments=(Argument("instance", "the instance's uuid", "UUID"),),
         examples=(f"agent guests forget {A_UUID}",),
+        document="instance",
     ),
     Command(
         ("pci", "cleaned"),
@@ -142,6 +144,7 @@ RECORD_COMMANDS = (
         frozenset({"nodes"}),
         (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
         ("agent pci cleaned 0000:81:00.0",),
+        document="device",
     ),
     Command(
         ("claim", "create"),
@@ -149,6 +152,7 @@ RECORD_COMMANDS = (
         _create_claim,
         arguments=(DOCUMENT,),
         examples=("agent claim create claim.json",),
+        document="claim",
     ),
     Command(
         ("claim", "abort"),
@@ -156,6 +160,7 @@ RECORD_COMMANDS = (
         _abort_claim,
         arguments=CLAIM_ID,
         examples=(f"agent claim abort {A_UUID}",),
+        document="claim",
     ),
     Command(
         ("claim", "show"),
@@ -164,6 +169,7 @@ RECORD_COMMANDS = (
         OFFLINE,
         CLAIM_ID,
         (f"agent claim show {A_UUID}",),
+        document="claim",
     ),
     Command(
         ("migrate", "claim"),
@@ -171,6 +177,7 @@ RECORD_COMMANDS = (
         _claim_move,
         arguments=(DOCUMENT,),
         examples=("agent migrate claim move.json",),
+        document="move",
     ),
     Command(
         ("migrate", "finish"),
@@ -178,6 +185,7 @@ RECORD_COMMANDS = (
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate finish {A_UUID}",),
+        document="move",
     ),
     Command(
         ("migrate", "confirm"),
@@ -185,6 +193,7 @@ RECORD_COMMANDS = (
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate confirm {A_UUID}",),
+        document="move",
     ),
     Command(
         ("migrate", "revert"),
@@ -192,6 +201,7 @@ RECORD_COMMANDS = (
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate revert {A_UUID}",),
+        document="move",
     ),
     Command(
         ("migrate", "abort"),
@@ -199,5 +209,6 @@ RECORD_COMMANDS = (
         _advance_move,
         arguments=MOVE_ID,
         examples=(f"agent migrate abort {A_UUID}",),
+        document="move",
     ),
 )

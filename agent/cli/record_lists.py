@@ -13,6 +13,7 @@ from agent.api.client import ApiClient
 from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
 from agent.cli.output import write, write_document
+from agent.errors import AgentError
 from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
 from agent.render.look import Look, look_of, to_string
@@ -20,6 +21,15 @@ from agent.render.text import error_lines
 
 if TYPE_CHECKING:
     from agent.store.store import Store
+
+
+class DamagedRecord(AgentError):
+    """A record contradicts itself or was written by a newer agent; the others are shown.
+    Remedy: correct or remove the record, or use the newer agent.
+    """
+
+    code = "record.damaged"
+
 
 Document = Mapping[str, Any]
 Answer = TypeVar("Answer")
@@ -88,7 +98,7 @@ def read_list(
 def show_list(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write a list under its name. Return the exit code."""
     problems = [
-        Problem("record.damaged", line, "correct or remove the record") for line in found.damaged
+        Problem(DamagedRecord.code, line, "correct or remove the record") for line in found.damaged
     ]
     code = PARTLY if problems else DONE
     if options.as_document:

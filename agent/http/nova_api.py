@@ -34,7 +34,9 @@ Document = Mapping[str, Any]
 
 
 class NovaNotAsked(AgentError):
-    """nova's API did not give a usable answer."""
+    """nova's API did not give a usable answer.
+    Remedy: see to ``[nova]`` and nova's API; everything else is reported as without nova.
+    """
 
     code = "nova.not-asked"
 

@@ -61,7 +61,9 @@ class Fit:
 
 
 class NoFit(AgentError):
-    """The guest cannot be placed."""
+    """The guest cannot be placed.
+    Remedy: use another host or a smaller guest.
+    """
 
     code = "numa.no-fit"
 

@@ -51,7 +51,9 @@ CONFLICTS: frozenset[Kind] = frozenset(
 
 
 class GuestRequestError(AgentError):
-    """A flavor or image asks for something impossible."""
+    """A flavor or image asks for something impossible.
+    Remedy: correct the extra spec or image property that the message names.
+    """
 
     code = "numa.request"
 

@@ -14,6 +14,7 @@ LOG = logging.getLogger(__name__)
 class CellUsageError(AgentError):
     """A placed guest cell cannot be added to its host cell, or not be removed from it: a record is
     wrong.
+    Remedy: correct or end the record that the message names.
     """
 
     code = "numa.usage"

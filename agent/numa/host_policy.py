@@ -170,7 +170,9 @@ SAME = "use an image that asks for the same topology"
 
 
 class RebuildRefused(AgentError):
-    """The new image asks for other cells than the guest has."""
+    """The new image asks for other cells than the guest has.
+    Remedy: use an image that asks for the same topology.
+    """
 
     code = "numa.rebuild"
 

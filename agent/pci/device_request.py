@@ -71,7 +71,9 @@ MAX_COUNT = 1024
 
 
 class DeviceRequestError(AgentError):
-    """A flavor's request for devices is invalid."""
+    """A flavor's request for devices is invalid.
+    Remedy: correct the flavor's request, or ``[pci] alias``.
+    """
 
     code = "pci.request"
 

@@ -155,6 +155,7 @@ def match(
 class ProviderConfigConflict(AgentError):
     """An entry that does not fit its provider. Nothing of the entry is applied; what the files gave
     the provider before stays.
+    Remedy: correct the entry; ``agent provider-config check`` shows it.
     """
 
     code = "provider-config.conflict"

@@ -6,98 +6,130 @@ from agent.errors import AgentError
 
 
 class TrackerError(AgentError):
-    """An operation on claims that is refused."""
+    """An operation on claims that is refused.
+    Remedy: do what the message says; nothing was changed.
+    """
 
     code = "tracker.refused"
 
 
 class InvalidTrackerRequest(TrackerError):
-    """The request contradicts itself, whatever the node has."""
+    """The request contradicts itself, whatever the node has.
+    Remedy: correct the request; ``errors`` says where.
+    """
 
     code = "request.invalid"
 
 
 class InvalidAmount(InvalidTrackerRequest):
-    """An amount that is negative or larger than any host could have."""
+    """An amount that is negative or larger than any host could have.
+    Remedy: correct the amount that the message names.
+    """
 
     code = "request.amount"
 
 
 class UnknownState(InvalidTrackerRequest):
-    """A state, status or type that does not exist."""
+    """A state, status or type that does not exist.
+    Remedy: use a state that openapi.yaml lists.
+    """
 
     code = "request.unknown-state"
 
 
 class InvalidDevices(InvalidTrackerRequest):
-    """The flavor's request for devices is invalid."""
+    """The flavor's request for devices is invalid.
+    Remedy: correct the flavor's request, or ``[pci] alias``.
+    """
 
     code = "request.devices"
 
 
 class InvalidTopology(InvalidTrackerRequest):
-    """The flavor's request for cells, CPUs or pages is invalid."""
+    """The flavor's request for cells, CPUs or pages is invalid.
+    Remedy: correct the flavor or the image.
+    """
 
     code = "request.topology"
 
 
 class FlavorImageConflict(InvalidTrackerRequest):
-    """The flavor and the image contradict each other."""
+    """The flavor and the image contradict each other.
+    Remedy: correct the flavor or the image.
+    """
 
     code = "request.flavor-image"
 
 
 class UnknownNode(TrackerError):
-    """No node of this agent has that uuid."""
+    """No node of this agent has that uuid.
+    Remedy: use a uuid of ``GET /v1/nodes``.
+    """
 
     code = "node.unknown"
 
 
 class NodeUnavailable(TrackerError):
-    """The driver does not offer the node now."""
+    """The driver does not offer the node now.
+    Remedy: use another host; see the driver's page for when a node is available.
+    """
 
     code = "node.unavailable"
 
 
 class NodeNotReady(TrackerError):
-    """The node was not audited yet, so that its capacity is unknown."""
+    """The node was not audited yet, so that its capacity is unknown.
+    Remedy: wait for the first audit; ``agent status`` shows it.
+    """
 
     code = "node.not-ready"
 
 
 class NodeDegraded(TrackerError):
-    """Records of the node contradict each other, so that its free capacity is unknown."""
+    """Records of the node contradict each other, so that its free capacity is unknown.
+    Remedy: correct the records that the message names.
+    """
 
     code = "node.degraded"
 
 
 class NodeHeldElsewhere(TrackerError):
-    """Another host manages the node."""
+    """Another host manages the node.
+    Remedy: ask the agent of that host.
+    """
 
     code = "node.elsewhere"
     fatal = True
 
 
 class GuestsUnknown(TrackerError):
-    """The node's driver does not report the guests."""
+    """The node's driver does not report the guests.
+    Remedy: use a driver that reports guests.
+    """
 
     code = "node.guests-untold"
 
 
 class UnknownInstance(TrackerError):
-    """There is no record of the instance."""
+    """There is no record of the instance.
+    Remedy: claim it first, or import it with ``agent guests import``.
+    """
 
     code = "instance.unknown"
 
 
 class InstanceElsewhere(TrackerError):
-    """Another host or node owns the instance."""
+    """Another host or node owns the instance.
+    Remedy: ask the agent of that host.
+    """
 
     code = "instance.elsewhere"
 
 
 class InstanceDiffers(TrackerError):
-    """The request contradicts the record of the instance or of its migration."""
+    """The request contradicts the record of the instance or of its migration.
+    Remedy: leave to the record what it knows, or correct it first.
+    """
 
     code = "instance.differs"
 
@@ -111,25 +143,33 @@ class InstanceDiffers(TrackerError):
 
 
 class UnknownClaim(TrackerError):
-    """No claim or move has that id."""
+    """No claim or move has that id.
+    Remedy: see ``agent claims`` for the ids.
+    """
 
     code = "claim.unknown"
 
 
 class UnknownDevice(TrackerError):
-    """No record of a device with that address."""
+    """No record of a device with that address.
+    Remedy: see ``agent pci check`` for the addresses.
+    """
 
     code = "device.unknown"
 
 
 class ClaimIdTaken(TrackerError):
-    """The id belongs to another request."""
+    """The id belongs to another request.
+    Remedy: choose a new id.
+    """
 
     code = "claim.id-taken"
 
 
 class InstanceClaimed(TrackerError):
-    """The instance has another claim that excludes this one."""
+    """The instance has another claim that excludes this one.
+    Remedy: end the other claim first.
+    """
 
     code = "instance.claimed"
 
@@ -137,37 +177,48 @@ class InstanceClaimed(TrackerError):
 class ClaimReleased(TrackerError):
     """The claim with this id was given back, so that the request must not be answered as a
     repetition.
+    Remedy: choose a new id.
     """
 
     code = "claim.released"
 
 
 class WrongState(TrackerError):
-    """The instance, migration or claim is not in the state that the operation needs."""
+    """The instance, migration or claim is not in the state that the operation needs.
+    Remedy: bring the object into the state that the message names.
+    """
 
     code = "state.wrong"
 
 
 class WrongTopology(TrackerError):
-    """A rebuild in place asks for other cells than the guest has."""
+    """A rebuild in place asks for other cells than the guest has.
+    Remedy: use an image that asks for the same topology, or resize the guest.
+    """
 
     code = "rebuild.topology"
 
 
 class StaleVersion(TrackerError):
-    """The record was changed since the caller read it."""
+    """The record was changed since the caller read it.
+    Remedy: read the record again and repeat the change with its version.
+    """
 
     code = "record.changed"
 
 
 class ResourcesUndecided(TrackerError):
-    """The search was given up, so that it is unknown whether the node has the resources."""
+    """The search was given up, so that it is unknown whether the node has the resources.
+    Remedy: use another host, or make the request simpler.
+    """
 
     code = "resources.undecided"
 
 
 class ResourcesUnavailable(TrackerError):
-    """The node does not have the requested resources."""
+    """The node does not have the requested resources.
+    Remedy: use another host or a smaller guest; ``reasons`` says what is missing.
+    """
 
     code = "resources.unavailable"
 

@@ -18,7 +18,9 @@ INSTALL = (
 
 
 class LibvirtRefused(DriverError):
-    """libvirt answered with an error. ``number``: its code."""
+    """libvirt answered with an error. ``number``: its code.
+    Remedy: see the message, which has libvirt's own words.
+    """
 
     code = "libvirt.refused"
 
@@ -28,7 +30,9 @@ class LibvirtRefused(DriverError):
 
 
 class ConnectionLost(NotReady):
-    """The connection to libvirtd is broken for good."""
+    """The connection to libvirtd is broken for good.
+    Remedy: none is needed; the agent connects again.
+    """
 
     code = "libvirt.connection-lost"
 

@@ -106,7 +106,7 @@ def test_an_entry_that_does_not_fit_leaves_what_was_there_and_shows_until_it_is_
         until(lambda: host.vcpus() == 12, lambda: service)
         assert host.customs() == {"CUSTOM_A"}
         host.files.remove("a.yaml")
-        assert host.command.run("reload").code == 0
+        assert host.command.run("reload", "--format", "json").json["exit_code"] == 0
         until(lambda: host.customs() == {"CUSTOM_C"}, lambda: service)
         until(lambda: service.status.startswith("ready: "), lambda: service)
         service.stop()

@@ -31,6 +31,7 @@ pytestmark = [
 NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-info", "__pycache__")
 
 DATA = (
+    "agent/api/documents.yaml",
     "agent/api/openapi.yaml",
     "agent/render/templates/node.html",
     "agent/render/templates/page.html",

@@ -17,10 +17,13 @@ from unittest.mock import patch
 from agent.cli.main import run
 from tests.support import preloaded
 from tests.support.child import CHECKOUT
+from tests.support.documents import check_document
 from tests.support.ini import Config, write_config
 from tests.support.preloaded import ForkedProcess
 from tests.support.process_state import undone
 
+LONGEST_CHECKED = 1_000_000
+"""Characters of a document; longer ones have thousands of like nodes, and would take long to check."""
 FOREIGN_VARIABLES = ("OS_", "XDG_")
 """Beginnings of environment variables that would change what the agent does, and are kept from it."""
 
@@ -36,13 +39,16 @@ class Result:
 
     @property
     def json(self) -> Any:
-        """Standard output as the one JSON document it must be."""
+        """Standard output as the one JSON document it must be, valid by its schema."""
         try:
-            return json.loads(self.stdout)
+            document = json.loads(self.stdout)
         except ValueError as error:
             raise AssertionError(
                 f"standard output is no JSON document ({error})\n{self}"
             ) from error
+        if len(self.stdout) <= LONGEST_CHECKED:
+            check_document(document)
+        return document
 
     def __repr__(self) -> str:
         return (

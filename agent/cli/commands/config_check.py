@@ -187,6 +187,14 @@ def _row(problem: Problem, place: _Place) -> dict[str, Any]:
     }
 
 
+class UnknownName(AgentError):
+    """A section or option that nothing reads; a warning.
+    Remedy: use the name that the message suggests, or remove the line.
+    """
+
+    code = "config.unknown"
+
+
 def _row_of_unknown(unknown: Unknown) -> dict[str, Any]:
     where = {
         "file": unknown.file,
@@ -197,7 +205,7 @@ def _row_of_unknown(unknown: Unknown) -> dict[str, Any]:
     return {
         "severity": "warning",
         **where,
-        "code": "config.unknown",
+        "code": UnknownName.code,
         "message": unknown.message,
         "remedy": unknown.remedy,
     }

@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from agent.cli.command import Options
 from agent.cli.output import write, write_document
-from agent.errors import ConfigError, ConfigErrors, StoreError
+from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import BaseTree, DesiredTree
@@ -139,6 +139,14 @@ def _changes_of_nodes(
     return found, "" if found else UNSEEN
 
 
+class AbsentProvider(AgentError):
+    """An entry of the provider files names a provider that no node has.
+    Remedy: correct the name or uuid, unless the provider is yet to come.
+    """
+
+    code = "provider-config.absent"
+
+
 def _absences(
     config: ProviderConfig, found: Sequence[tuple[NodeReport, frozenset[Key]]]
 ) -> Iterator[Problem]:
@@ -146,7 +154,7 @@ def _absences(
         keys: frozenset[Key] = frozenset().union(*(keys for _node, keys in found))
         names = {provider.name for node, _keys in found for provider in node.tree.providers()}
         yield from (
-            Problem("provider-config.absent", absence(entry, names), "")
+            Problem(AbsentProvider.code, absence(entry, names), "")
             for entry in absent(config, keys)
         )
 

@@ -19,97 +19,129 @@ from agent.model.names import (
 
 
 class AllocationError(PlacementError):
-    """Base class of the errors of operations on allocations."""
+    """Base class of the errors of operations on allocations.
+    Remedy: do what the message says; nothing was changed.
+    """
 
     code = "allocation.failed"
 
 
 class BadRequest(AllocationError, ValueError):
-    """The input is invalid, or Placement refused it as invalid."""
+    """The input is invalid, or Placement refused it as invalid.
+    Remedy: correct what was asked for.
+    """
 
     code = "allocation.bad-request"
 
 
 class NotEnoughRoom(AllocationError):
-    """The providers lack capacity. A repetition is useless until somebody frees some."""
+    """The providers lack capacity. A repetition is useless until somebody frees some.
+    Remedy: ask for less, or free some of it.
+    """
 
     code = "allocation.no-room"
 
 
 class ConsumerChanged(AllocationError):
-    """Somebody else changed the consumer, so that the caller has to decide again."""
+    """Somebody else changed the consumer, so that the caller has to decide again.
+    Remedy: read the allocation again, and decide again.
+    """
 
     code = "allocation.consumer-changed"
 
 
 class OutOfRetries(GenerationConflict):
-    """A change by somebody else interfered with every attempt."""
+    """A change by somebody else interfered with every attempt.
+    Remedy: try again; find the other writer if this lasts.
+    """
 
     code = "allocation.out-of-retries"
 
 
 class ConsumerNotFound(AllocationError):
-    """The consumer has no allocations, so that Placement does not know it."""
+    """The consumer has no allocations, so that Placement does not know it.
+    Remedy: see ``agent allocation list NODE`` for the consumers.
+    """
 
     code = "allocation.consumer-not-found"
 
 
 class NotAllocated(AllocationError):
-    """The consumer has no allocation of a provider or class that is to be removed."""
+    """The consumer has no allocation of a provider or class that is to be removed.
+    Remedy: see ``agent allocation show CONSUMER``.
+    """
 
     code = "allocation.not-allocated"
 
 
 class NegativeResult(AllocationError):
-    """More is to be removed from a consumer than it has."""
+    """More is to be removed from a consumer than it has.
+    Remedy: see ``agent allocation show CONSUMER``, and remove at most that.
+    """
 
     code = "allocation.negative-result"
 
 
 class SeveralTrees(AllocationError):
-    """The consumer has allocations on several trees, but the operation is for one tree."""
+    """The consumer has allocations on several trees, but the operation is for one tree.
+    Remedy: name the node.
+    """
 
     code = "allocation.several-trees"
 
 
 class NothingToMove(AllocationError):
-    """The source of a move has no allocations, and its target not the expected ones."""
+    """The source of a move has no allocations, and its target not the expected ones.
+    Remedy: see ``agent allocation show`` of both consumers.
+    """
 
     code = "allocation.nothing-to-move"
 
 
 class TargetBusy(AllocationError):
-    """The target of a move has allocations already."""
+    """The target of a move has allocations already.
+    Remedy: give ``--overwrite`` if what the target holds may be lost.
+    """
 
     code = "allocation.target-busy"
 
 
 class CandidatesFailed(AllocationError):
-    """Placement refused a query for allocation candidates."""
+    """Placement refused a query for allocation candidates.
+    Remedy: correct the query; the message has Placement's own words.
+    """
 
     code = "allocation.candidates-failed"
 
 
 class UsagesFailed(AllocationError):
-    """Placement refused to report the usages of a project or user."""
+    """Placement refused to report the usages of a project or user.
+    Remedy: correct the project or user; the message has Placement's own words.
+    """
 
     code = "allocation.usages-failed"
 
 
 class ProviderNotFound(AllocationError):
-    """The provider does not exist."""
+    """The provider does not exist.
+    Remedy: see ``agent tree`` for names and uuids.
+    """
 
     code = "allocation.provider-not-found"
 
 
 class ProviderInUse(AllocationError):
-    """Allocations or children prevent the deletion of a provider."""
+    """Allocations or children prevent the deletion of a provider.
+    Remedy: delete what uses it first, or wait until it is free.
+    """
 
     code = "allocation.provider-in-use"
 
 
 class ForeignProvider(AllocationError):
-    """The provider was created by somebody else, who has to delete it."""
+    """The provider was created by somebody else, who has to delete it.
+    Remedy: have it deleted by whoever made it.
+    """
 
     code = "allocation.foreign-provider"
 

@@ -1,12 +1,9 @@
 """The commands and flags of the command line, its exit codes, streams and lock."""
 
 import os
-import pty
 import re
 import resource
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,11 +16,11 @@ from tests.functional.cli.refusals import DOCUMENT, refused, the_only
 from tests.functional.cli.setups import from_file, host_file, merged, on
 from tests.support import faults
 from tests.support.agent import total
-from tests.support.child import CHECKOUT
 from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand, AgentHere, Result
+from tests.support.terminal import on_a_terminal
 
 UUID = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
 ESCAPE = "\x1b["
@@ -530,39 +527,6 @@ def test_one_run_at_a_time(
 
 
 # --- streams --------------------------------------------------------------------------------------
-
-
-def on_a_terminal(agent: AgentCommand, *arguments: str, **env: str) -> str:
-    """What the agent writes to a terminal of 100 columns."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "agent", "--config-file", str(agent.config_file), *arguments]
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
-    }
-    environment = {
-        **kept,
-        "HOME": str(agent.folder),
-        "PYTHONPATH": str(CHECKOUT),
-        "TERM": "xterm-256color",
-        "COLUMNS": "100",
-        "NO_PROXY": "*",
-        **env,
-    }
-    with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=agent.folder
-    ):
-        os.close(slave)
-        written = b""
-        while True:
-            try:
-                read = os.read(master, 65536)
-            except OSError:
-                break
-            if not read:
-                break
-            written += read
-    os.close(master)
-    return written.decode()
 
 
 @pytest.mark.long

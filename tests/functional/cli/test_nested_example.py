@@ -2,6 +2,7 @@
 (specification of Placement, section 8).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.ini import Config
 from tests.support.system import AgentHere
 
 VERSION = "1.36"
+AGGREGATE = "2d1c7f5e-8b3a-4e60-9f42-7a6c0b1d3e58"
 NODE, NUMA0, NUMA1, PF0, PF1 = "node-a", "node-a_NUMA0", "node-a_NUMA1", "node-a_PF0", "node-a_PF1"
 GRO = "HW_NIC_OFFLOAD_GRO"
 
@@ -267,3 +269,51 @@ def test_five_levels_with_ports_on_the_root_as_well(
     assert sorted(map(sorted, scheduler.candidates(A1))) == sorted(map(sorted, (on_root, deep)))
     assert scheduler.candidates(f"{A1}&required={GRO}") == [frozenset(deep)]
     assert agent.run("--once", "--format", "json").json["nodes"][0]["operations"] == []
+
+
+# --- docs/nested-resources.md ---------------------------------------------------------------------
+
+PAGE = (CHECKOUT / "docs" / "nested-resources.md").read_text(encoding="utf-8")
+SHORT = {"root": NODE, "NUMA0": NUMA0, "NUMA1": NUMA1, "PF0": PF0, "PF1": PF1, "share": "share"}
+
+
+def rows(section: str) -> list[tuple[str, str]]:
+    """The queries of a section of the page, and what they are said to find."""
+    text = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| `(resources[^`]+)` \| ([^|]+) \|$", text, re.MULTILINE)
+    assert len(found) > 5
+    return found
+
+
+def check_rows(scheduler: Scheduler, section: str) -> None:
+    """Ask Placement each query of the section."""
+    for query, said in rows(section):
+        if said == "error 400":
+            assert scheduler.answer(query).status_code == 400, query
+            continue
+        expected = [
+            frozenset(
+                (SHORT[who], resource, int(amount))
+                for who, resource, amount in (part.split() for part in candidate.split(", "))
+            )
+            for candidate in said.split("; ")
+            if said != "none"
+        ]
+        assert scheduler.candidates(query) == sorted(expected, key=sorted), query
+
+
+def test_the_queries_of_the_page_on_devices_below_cells(nested: Scheduler) -> None:
+    check_rows(nested, "Devices below cells")
+
+
+def test_the_queries_of_the_page_on_cpus_on_cells_and_shared_storage(
+    cells: Scheduler, http_placement: HttpPlacement
+) -> None:
+    check_rows(cells, "CPUs on cells")
+    other = http_placement.other
+    share = other.create_provider("share")
+    other.set_inventory(share, {"DISK_GB": 1000})
+    other.set_traits(share, ["MISC_SHARES_VIA_AGGREGATE"])
+    for provider in (share, cells.uuids[NODE]):
+        other.set_aggregates(provider, [AGGREGATE])
+    check_rows(Scheduler(http_placement), "Shared storage")

@@ -473,6 +473,8 @@ def test_a_device_is_told_to_be_clean(timed_tracker):
             "it again"
         )
         assert (told.code, told.stdout.splitlines()) == (0, [line, *repeated])
+    document = timed_tracker.run("pci", "cleaned", GPUS[0], "--format", "json").json
+    assert (document["device"]["address"], document["device"]["repeated"]) == (GPUS[0], True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""README and CONTRIBUTING, which Sphinx does not read: what comes first, and where their links lead."""
+
+import re
+
+import pytest
+
+from tests.support.child import CHECKOUT
+from tests.support.pages import blocks
+
+README = CHECKOUT / "README.md"
+
+
+def test_the_picture_comes_first_then_two_commands():
+    text = README.read_text(encoding="utf-8")
+    assert (
+        text.index("![")
+        < text.index("    pip install")
+        < text.index("    agent --once\n")
+        < text.index("## ")
+    )
+    assert [command for block in blocks(README) for command in block.commands] == [
+        "pip install '.[embedded]'",
+        "agent --once",
+    ]
+
+
+def test_it_says_what_it_is_for_whom_and_what_it_is_not():
+    headings = re.findall(r"^## (.+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == ["What it is", "For whom", "What it is not", "More"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_every_link_leads_to_a_file(page):
+    text = (CHECKOUT / page).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    assert targets
+    assert [name for name in targets if not (CHECKOUT / name).is_file()] == []

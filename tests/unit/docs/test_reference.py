@@ -1,0 +1,118 @@
+"""The reference that is made from the code: everything has its text there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.api.description import read
+from agent.api.document_schemas import document_names, document_schema
+from agent.api.problem import KINDS
+from agent.cli.command_table import AUDIT, COMMANDS
+from tests.support.child import CHECKOUT
+from tests.support.reference import reference_pages
+
+REFERENCE = reference_pages()
+CODES = {
+    code: (status, meaning, remedy) for code, status, meaning, remedy in REFERENCE.error_codes()
+}
+
+
+def test_every_error_code_has_a_meaning_and_a_remedy_where_it_is_defined():
+    lacking = [code for code, (_, meaning, remedy) in CODES.items() if not meaning or not remedy]
+    assert lacking == []
+
+
+def test_every_code_with_a_status_is_defined():
+    assert KINDS.keys() <= CODES.keys()
+    assert {code: status for code, (status, *_) in CODES.items() if status} == {
+        code: status for code, (status, _) in KINDS.items()
+    }
+
+
+def test_no_error_is_reported_with_a_code_that_is_defined_nowhere():
+    """``Problem("...")`` with a code of its own would be missing in the reference."""
+    written = set()
+    for folder in ("agent", "drivers"):
+        for file in (CHECKOUT / folder).rglob("*.py"):
+            for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(call, ast.Call)
+                    and getattr(call.func, "id", "") in ("Problem", "plain")
+                    and call.args
+                    and isinstance(call.args[0], ast.Constant)
+                ):
+                    written.add(call.args[0].value)
+    assert written <= CODES.keys()
+
+
+def test_every_metric_has_a_meaning_a_unit_and_a_type():
+    names = [name for name, *_ in REFERENCE.metrics()]
+    assert len(names) == len(set(names)) > 30
+    for name, kind, labels, meaning in REFERENCE.metrics():
+        assert meaning, name
+        assert kind in ("counter", "gauge", "histogram", "summary", "info"), name
+        assert REFERENCE._unit(name, meaning) or name == "build_info", name
+        assert len(labels) == len(set(labels)), name
+
+
+def test_every_command_is_in_the_reference_with_its_options():
+    page = "\n".join(REFERENCE.commands_page())
+    for command in COMMANDS:
+        assert f"## agent {' '.join(command.words)}\n" in page
+        assert command.examples, command.words
+        for argument in command.arguments:
+            assert argument.help in page
+
+
+def test_every_document_of_a_command_has_a_schema_and_every_schema_a_command():
+    names = {command.document_name for command in (*COMMANDS, AUDIT)}
+    assert names - {""} == document_names().keys()
+
+
+def test_no_part_of_a_schema_is_defined_twice():
+    parts = {
+        name: schema
+        for document in document_names()
+        for name, schema in document_schema(document)["$defs"].items()
+    }
+    of_api = read()["components"]["schemas"]
+    text = (CHECKOUT / "agent" / "api" / "documents.yaml").read_text(encoding="utf-8")
+    own = set(re.findall(r"^  (\w+):", text.partition("\n$defs:\n")[2], re.MULTILINE))
+    assert own & of_api.keys() == set()
+    assert own <= parts.keys()
+
+
+def test_every_request_of_the_api_is_in_the_reference():
+    page = "\n".join(REFERENCE.api_page())
+    for path, item in read()["paths"].items():
+        for method in item:
+            if method != "parameters":
+                assert f"## {method.upper()} {path}\n" in page
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reference")
+    REFERENCE.write_pages(folder)
+    return folder
+
+
+def test_all_pages_of_the_index_are_written(written):
+    index = (CHECKOUT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
+    listed = {line for line in index.split("```")[1].split() if re.fullmatch(r"[a-z]+", line)}
+    assert {file.stem for file in written.iterdir()} == listed - {"toctree", "maxdepth"}
+
+
+def test_a_page_that_is_right_is_not_written_again(written):
+    before = {file.name: file.stat().st_mtime_ns for file in written.iterdir()}
+    REFERENCE.write_pages(written)
+    assert {file.name: file.stat().st_mtime_ns for file in written.iterdir()} == before
+
+
+def test_no_page_has_a_heading_twice(written):
+    for file in written.iterdir():
+        headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        anchors = [heading.lower() for heading in headings]
+        assert len(anchors) == len(set(anchors)), file.name

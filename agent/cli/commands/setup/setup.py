@@ -103,7 +103,7 @@ def _lines(
 ) -> Iterator[str]:
     reason = look_of(sys.stdout).signs.reason
     for step in steps:
-        why = f"  {reason} {step.reason}" if step.reason else ""
+        why = f" {reason} {step.reason}" if step.reason else ""
         yield f"{SIGNS[step.action]} {printable(str(root.path(step.target)))}{why}"
     changes = sum(step.action in ("write", "replace", "remove") for step in steps)
     if not steps:

@@ -92,11 +92,10 @@ SHIPPED_FILES = (
     _example("etc/prometheus/compute-node-agent.rules.yaml"),
     _example("etc/grafana/compute-node-agent.json"),
     _standard("docs/man/agent.1", "share/man/man1/agent.1"),
-    _standard("docs/man/agent-nova-compute.1", "share/man/man1/agent-nova-compute.1"),
     _standard("docs/man/agent.conf.5", "share/man/man5/agent.conf.5"),
-    _standard("etc/completion/agent.bash", "share/bash-completion/completions/agent"),
-    _standard("etc/completion/agent.zsh", "share/zsh/site-functions/_agent"),
-    _standard("etc/completion/agent.fish", "share/fish/vendor_completions.d/agent.fish"),
+    _standard("etc/completion/bash/agent", "share/bash-completion/completions/agent"),
+    _standard("etc/completion/zsh/_agent", "share/zsh/site-functions/_agent"),
+    _standard("etc/completion/fish/agent.fish", "share/fish/vendor_completions.d/agent.fish"),
 )
 
 

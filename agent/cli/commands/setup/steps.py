@@ -109,10 +109,10 @@ def plan_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
 
 def _enabled(root: RootFolder) -> Iterator[ConfigError]:
     name = PurePosixPath(UNIT).name
-    for link in sorted(root.path(UNITS).glob(f"*.wants/{name}")):
-        yield ConfigError(
-            f"{link}: the service is enabled", f"systemctl disable --now {name.partition('.')[0]}"
-        )
+    for folder in sorted(root.path(UNITS).glob("*.wants")):
+        # Below another root folder the link leads nowhere.
+        if (link := folder / name).is_symlink():
+            yield ConfigError(f"{link}: the service is enabled", f"systemctl disable --now {name}")
 
 
 def _removals(

@@ -308,3 +308,10 @@ def test_every_sample_and_example_is_shipped():
     sources = {file.source for file in SHIPPED_FILES}
     others = {"etc/README.md", "etc/config-generator.conf"}
     assert {name for name in tracked if not name.startswith("systemd/debian/")} <= sources | others
+
+
+def test_the_manual_has_every_command():
+    text = (CHECKOUT / "docs" / "man" / "agent.1").read_text().replace("\\-", "-")
+    for command in COMMANDS:
+        assert f"agent {command.words[0]}" in text, "make genconfig"
+        assert command.words[-1] in text

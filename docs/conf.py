@@ -11,7 +11,8 @@ html_theme_options = {
 }
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "man"]
-# Built by tox -e genconfig into docs/man, and committed, because building the wheel must not need Sphinx.
+# Built by tox -e genconfig into docs/man, and committed, because building the wheel must not need
+# Sphinx.
 man_pages = [
     ("command-line", "agent", "keeps OpenStack Placement true for a hypervisor", "", 1),
     ("configuration", "agent.conf", "the configuration of compute-node-agent", "", 5),

@@ -150,9 +150,7 @@ def test_the_package_has_what_a_host_needs(package):
     assert f"lib/systemd/system/{NAME}.service\n" in contents
 
 
-def test_a_host_from_the_installation_to_the_purge(
-    package, former, container, http_placement
-):
+def test_a_host_from_the_installation_to_the_purge(package, former, container, http_placement):
     before = files_of(container.root)
     # installed: there, and neither enabled nor started, because it has to be configured first
     container.succeed("dpkg", "--install", put(container, former))
@@ -189,4 +187,6 @@ def test_a_host_from_the_installation_to_the_purge(
     for file in (package, former):
         (container.root / "root" / file.name).unlink()
     after = files_of(container.root)
-    assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} == set()
+    assert {
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    } == set()

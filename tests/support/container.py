@@ -36,7 +36,14 @@ def make_root(folder: Path) -> None:
         subprocess.run(["cp", "--archive", given, folder], check=True)
         return
     done = subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, folder, MIRROR],
+        [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            SUITE,
+            folder,
+            MIRROR,
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -106,9 +106,10 @@ def test_there_and_back_leaves_no_trace(setup, root, umask):
 def test_the_unit_calls_the_agent_that_is_there(setup, root):
     setup("--yes", "--drop-in", "nova-compute", "--drop-in", "nova")
     assert f"\nExecStart={COMMAND}\n" in (root / UNIT).read_text()
-    assert f"\nExecStart={COMMAND} --config-file /etc/nova/nova.conf" in (
-        root / f"{UNIT}.d/nova.conf"
-    ).read_text()
+    assert (
+        f"\nExecStart={COMMAND} --config-file /etc/nova/nova.conf"
+        in (root / f"{UNIT}.d/nova.conf").read_text()
+    )
     nova = root / "etc/systemd/system/nova-compute.service.d/compute-node-agent.conf"
     assert nova.read_text().endswith(f"\nExecStart={COMMAND}-nova-compute\n")
 
@@ -217,9 +218,7 @@ def test_a_new_version_replaces_what_nobody_changed(setup, root, monkeypatch):
     assert not (root / gone).exists()
 
 
-def test_a_run_that_failed_in_the_middle_can_be_repeated_and_taken_back(
-    setup, root, monkeypatch
-):
+def test_a_run_that_failed_in_the_middle_can_be_repeated_and_taken_back(setup, root, monkeypatch):
     before = listing(root)
     real = RootFolder.write
     written = []
@@ -303,7 +302,11 @@ def test_every_drop_in_can_be_chosen():
 
 def test_every_sample_and_example_is_shipped():
     tracked = subprocess.run(
-        ["git", "ls-files", "etc", "systemd"], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "etc", "systemd"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.split()
     sources = {file.source for file in SHIPPED_FILES}
     others = {"etc/README.md", "etc/config-generator.conf"}

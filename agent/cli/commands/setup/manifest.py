@@ -33,10 +33,10 @@ class Manifest:
 
     def wrote(self, target: str, content: bytes) -> bool:
         """Return whether ``content`` is what was written to ``target``."""
-        return digest(content) in self.files.get(target, ())
+        return content_hash(content) in self.files.get(target, ())
 
 
-def digest(content: bytes) -> str:
+def content_hash(content: bytes) -> str:
     """Return the SHA-256 of ``content``, in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 

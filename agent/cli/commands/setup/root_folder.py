@@ -1,5 +1,5 @@
-"""The root folder of a host, ``/`` or another folder that stands for it: files below it are checked,
-read, written whole and removed.
+"""The root folder of a host, ``/`` or another folder that stands for it: files below it are
+checked, read, written whole and removed.
 """
 
 import os

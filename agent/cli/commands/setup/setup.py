@@ -21,7 +21,7 @@ from agent.cli.commands.setup.steps import (
     SetupStep,
     carry_out,
     carry_out_removal,
-    plan_removal,
+    plan_setup_removal,
     plan_setup,
 )
 from agent.cli.output import write, write_document
@@ -58,7 +58,7 @@ def set_up_host(_conf: cfg.ConfigOpts, options: Options) -> int:
     command = PurePosixPath(arguments["command"] or installed_command())
     manifest = read_manifest(root)
     if remove:
-        steps = plan_removal(root, manifest)
+        steps = plan_setup_removal(root, manifest)
     else:
         files = chosen_files(arguments["drop_in"], list(manifest.files))
         steps = plan_setup(root, manifest, files, command)

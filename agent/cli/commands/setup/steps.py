@@ -1,5 +1,5 @@
-"""The steps of ``agent setup``: what a run writes and removes below a root folder, planned as a whole
-and then carried out.
+"""The steps of ``agent setup``: what a run writes and removes below a root folder, planned as a
+whole and then carried out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Literal
 from agent.cli.commands.setup.manifest import (
     MANIFEST,
     Manifest,
-    digest,
+    content_hash,
     write_manifest,
 )
 from agent.cli.commands.setup.root_folder import PLAIN_FOLDER, RootFolder
@@ -93,7 +93,7 @@ def _step(root: RootFolder, manifest: Manifest, file: ShippedFile, content: byte
     )
 
 
-def plan_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
+def plan_setup_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
     """Return the steps that take away what was written. Nothing is removed yet.
 
     :raises ConfigErrors: everything that keeps a file from being removed, such as the service that
@@ -145,7 +145,7 @@ def carry_out(root: RootFolder, manifest: Manifest, steps: Sequence[SetupStep]) 
     missing = root.missing_folders(targets)
     folders = (*manifest.folders, *(name for name in missing if name not in manifest.folders))
     both = {
-        step.target: (digest(step.content), *manifest.files.get(step.target, ()))
+        step.target: (content_hash(step.content), *manifest.files.get(step.target, ()))
         for step in written
     }
     for name in root.missing_folders([MANIFEST]):
@@ -170,7 +170,7 @@ def _settled(
     found = dict(manifest.files)
     for step in steps:
         if step.writes:
-            found[step.target] = (digest(step.content),)
+            found[step.target] = (content_hash(step.content),)
         elif step.action == "remove":
             found.pop(step.target, None)
         elif step.action == "none" and step.target in found:
@@ -178,7 +178,7 @@ def _settled(
             if present is None:
                 found.pop(step.target)
             else:
-                found[step.target] = (digest(present),)
+                found[step.target] = (content_hash(present),)
     return found
 
 

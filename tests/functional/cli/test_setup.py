@@ -242,6 +242,14 @@ def test_a_run_that_failed_in_the_middle_can_be_repeated_and_taken_back(setup, r
         assert listing(root) == before
 
 
+def test_what_a_killed_run_left_unfinished_goes_too(setup, root):
+    before = listing(root)
+    setup("--yes")
+    (root / UNIT).rename(root / "etc/systemd/system/.compute-node-agent.service.agent-setup")
+    setup("--remove", "--yes")
+    assert listing(root) == before
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -188,7 +188,8 @@ def carry_out_removal(root: RootFolder, manifest: Manifest, steps: Sequence[Setu
     :raises ConfigError: a file or folder cannot be removed.
     """
     for step in steps:
-        if step.action == "remove":
+        # Of a file that is gone, an interrupted run may have left the beginning.
+        if step.action != "keep":
             root.remove(step.target)
     kept = {step.target: manifest.files[step.target] for step in steps if step.action == "keep"}
     above_manifest = {str(parent) for parent in PurePosixPath(MANIFEST).parents}

@@ -2,6 +2,7 @@
 purged in a Debian of its own with a real systemd. Needs Debian's and Python's package indexes.
 """
 
+import os
 import re
 import shutil
 import sqlite3
@@ -35,7 +36,9 @@ FORMER = "0.0.9"
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    """The package of this version."""
+    """The package of this version; that of ``DEBIAN_PACKAGE``, if it names one."""
+    if given := os.environ.get("DEBIAN_PACKAGE"):
+        return Path(given)
     for command, wanted in (
         ("dh", "debhelper"),
         ("dpkg-buildpackage", "dpkg-dev"),

@@ -21,8 +21,8 @@ from agent.cli.commands.setup.steps import (
     SetupStep,
     carry_out,
     carry_out_removal,
-    plan_setup_removal,
     plan_setup,
+    plan_setup_removal,
 )
 from agent.cli.output import write, write_document
 from agent.errors import ConfigError

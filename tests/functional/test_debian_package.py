@@ -179,7 +179,7 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     now = container.succeed("systemctl", "show", "--property=MainPID", "--value", NAME)
     assert now != process
     assert CLAIM in as_service(container, "agent", "claims")
-    assert NODE in as_service(container, "agent", "identity", "show")
+    assert NODE in as_service(container, "agent", "identity", "show", "--store-path", f"/{STORE}")
     # removed: it does not run any more, and the operator's and the service's files are there
     container.succeed("dpkg", "--remove", NAME)
     assert container.run("pgrep", "-u", NAME).stdout == ""

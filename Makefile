@@ -13,7 +13,7 @@ export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
 	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)
 
-.PHONY: help audit test test-long lint docs genconfig bench clean
+.PHONY: help audit test test-long test-deb lint docs genconfig lowest bench deb clean
 
 help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
@@ -21,7 +21,10 @@ help:
 	@echo 'make test-long  the tests that make test leaves out because they take long (TESTS= as above)'
 	@echo 'make lint       ruff, mypy --strict, import-linter, vulture, codespell'
 	@echo 'make docs       the documentation, in docs/_build/html'
-	@echo 'make genconfig  etc/agent.conf.sample; fails if the committed one was out of date'
+	@echo 'make genconfig  etc/agent.conf.sample, man pages, completion; fails if the committed ones were out of date'
+	@echo 'make lowest     tests with the oldest versions of the libraries that setup.cfg allows'
+	@echo 'make deb        a Debian package, in build/deb (DEB_VERSION=1.2 for another version)'
+	@echo 'make test-deb   installs, starts, upgrades and purges the package in a container; as root'
 	@echo 'make bench      how cost grows with trees and nodes, the sizes that take seconds'
 	@echo 'make clean      remove what the other targets made, and the state of make audit'
 
@@ -40,8 +43,27 @@ bench: $(VENV)/test$(LIBVIRT).stamp
 	$(BIN)/python -m bench.numa_fit
 	$(BIN)/python -m bench.claims
 
-lint docs genconfig: $(VENV)/tox.stamp
+lint docs genconfig lowest: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@
+
+# Debian's own Python, because the package is for it.
+DEB_PYTHON := /usr/bin/python3
+DEB_VERSION ?= $(shell sed -n 's/^version = //p' setup.cfg)
+DEB := build/deb
+deb:
+	@command -v dh >/dev/null && $(DEB_PYTHON) -m pip --version >/dev/null || { echo 'apt-get install dpkg-dev debhelper python3-pip' >&2; exit 1; }
+	rm -rf build/lib build/bdist.* $(DEB)/tree $(DEB)/*.deb
+	mkdir -p $(DEB)/tree
+	$(DEB_PYTHON) -m pip wheel --quiet --wheel-dir $(DEB)/tree/wheels . 'psycopg>=3.2'
+	cp -r systemd/debian $(DEB)/tree/debian
+	for kind in service sysusers tmpfiles; do cp systemd/compute-node-agent.$$kind $(DEB)/tree/debian/; done
+	printf 'compute-node-agent (%s) unstable; urgency=medium\n\n  * The release notes of the documentation tell what is new.\n\n -- %s  %s\n' \
+		'$(DEB_VERSION)' "$$(sed -n 's/^Maintainer: //p' systemd/debian/control)" "$$(date -R)" > $(DEB)/tree/debian/changelog
+	cd $(DEB)/tree && DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage -b -us -uc
+	@ls $(DEB)/*.deb
+
+test-deb: $(VENV)/test$(LIBVIRT).stamp
+	$(BIN)/python -m pytest -m soak tests/functional/test_debian_package.py
 
 clean:
 	rm -rf $(VENV) $(STATE) .tox build docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -16,4 +16,12 @@ html_theme_options = {
     "fixed_sidebar": True,
 }
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "examples"]
+exclude_patterns = ["_build", "examples", "man"]
+# Built by tox -e genconfig into docs/man, and committed, because building the wheel must not need
+# Sphinx.
+man_pages = [
+    ("command-line", "agent", "keeps OpenStack Placement true for a hypervisor", "", 1),
+    ("configuration", "agent.conf", "the configuration of compute-node-agent", "", 5),
+]
+# Without the date of the build, so that the same text gives the same page.
+today = " "

@@ -88,6 +88,8 @@ class Argument:
     """A flag without a value."""
     optional: bool = False
     """A positional argument that may be left out."""
+    choices: tuple[str, ...] = ()
+    """The only values, if not any value."""
 
     @property
     def key(self) -> str:

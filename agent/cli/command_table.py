@@ -90,6 +90,18 @@ def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_identity(conf, options)
 
 
+def _set_up_host(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.setup.setup import set_up_host
+
+    return set_up_host(conf, options)
+
+
+def _print_completion(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.completion.completion import print_completion
+
+    return print_completion(conf, options)
+
+
 def _upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.store import upgrade_store
 
@@ -259,6 +271,49 @@ COMMANDS = (
         frozenset({"dry_run", "nodes", "wide", "detailed_exitcode"}),
         (Argument("--yes", "carry it out; without it the plan is shown", "", switch=True),),
         ("agent takeover undo --dry-run", "agent takeover undo --yes"),
+    ),
+    Command(
+        ("setup",),
+        "put the files of the service in place on this host, or take them away again",
+        _set_up_host,
+        frozenset({"dry_run"}),
+        (
+            Argument("--root", "the folder that stands for / of the host; default: /", "DIR"),
+            Argument(
+                "--drop-in",
+                "also this drop-in: libvirt (the service is in the group libvirt), nova (it reads "
+                "/etc/nova/nova.conf) or nova-compute (nova-compute reports as the agent does); "
+                "may be repeated",
+                "NAME",
+                many=True,
+                choices=("libvirt", "nova", "nova-compute"),
+            ),
+            Argument(
+                "--command", "the path of agent on the host; default: that of this one", "PATH"
+            ),
+            Argument(
+                "--remove",
+                "take away what it wrote and nobody changed; told is what stays",
+                "",
+                switch=True,
+            ),
+            Argument("--yes", "do it; without it the files are shown", "", switch=True),
+        ),
+        (
+            "agent setup",
+            "agent setup --drop-in libvirt --yes",
+            "agent setup --remove --yes",
+        ),
+        lenient=True,
+    ),
+    Command(
+        ("completion",),
+        "print what makes a shell complete the command line of agent",
+        _print_completion,
+        frozenset(),
+        (Argument("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish")),),
+        ("agent completion bash",),
+        lenient=True,
     ),
     Command(
         ("db", "upgrade"),

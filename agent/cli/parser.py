@@ -248,6 +248,7 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
                 argument.name,
                 dest=OWN + argument.key,
                 action="append" if argument.many else "store",
+                choices=argument.choices or None,
                 metavar=argument.metavar,
                 help=argument.help,
             )
@@ -255,6 +256,7 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
             parser.add_argument(
                 OWN + argument.key,
                 nargs="+" if argument.many else "?" if argument.optional else None,
+                choices=argument.choices or None,
                 metavar=argument.metavar,
                 help=argument.help,
             )

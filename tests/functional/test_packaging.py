@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.commands.setup.shipped import SHIPPED_FILES
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
@@ -101,6 +102,11 @@ class Installed:
         self._bin = folder / "venv" / "bin"
         run(self._bin / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
 
+    @property
+    def command(self) -> Path:
+        """The path of its ``agent``."""
+        return self._bin / "agent"
+
     def agent(self, *arguments: str, cwd: Path) -> Result:
         """Run its ``agent``."""
         environment = {
@@ -109,7 +115,7 @@ class Installed:
             if not name.startswith((*FOREIGN_VARIABLES, "PYTHON"))
         }
         done = subprocess.run(
-            [self._bin / "agent", *arguments],
+            [self.command, *arguments],
             cwd=cwd,
             env={**environment, "HOME": str(cwd)},
             stdin=subprocess.DEVNULL,
@@ -158,9 +164,26 @@ def test_the_wheel_has_both_packages_whole_and_nothing_besides(wheel: Path) -> N
     of_the_package = {
         name for name in names if not re.match(r"compute_node_agent-[^/]*\.dist-info/", name)
     }
-    assert of_the_package == {*modules("agent", "drivers"), *DATA}
+    share = {f"{wheel.name.rpartition('-py3')[0]}.data/data/{file.place}" for file in SHIPPED_FILES}
+    assert of_the_package == {*modules("agent", "drivers"), *DATA, *share}
     assert "agent/store/alembic/versions/0001_first.py" in of_the_package
     assert any(name.endswith("/LICENSE") for name in names)
+
+
+def test_an_installed_agent_puts_its_files_in_place_and_takes_them_away(
+    installed: Installed, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    result = installed.agent("setup", "--root", str(root), "--yes", cwd=tmp_path)
+    assert result.code == 0, result
+    for file in SHIPPED_FILES:
+        if file.drop_in is None and not file.has_command:
+            assert (root / file.target).read_bytes() == (CHECKOUT / file.source).read_bytes()
+    unit = (root / "etc/systemd/system/compute-node-agent.service").read_text()
+    assert f"\nExecStart={installed.command}\n" in unit
+    result = installed.agent("setup", "--root", str(root), "--remove", "--yes", cwd=tmp_path)
+    assert (result.code, list(root.iterdir())) == (0, []), result
 
 
 def test_the_version_of_an_installed_agent_is_that_of_its_wheel(

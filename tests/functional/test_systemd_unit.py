@@ -66,11 +66,35 @@ def test_the_service_stays_locked_up(unit):
     )
 
 
-def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, tmp_path):
-    shutil.copytree(FILES / f"{NAME}.service.d", tmp_path / f"{NAME}.service.d")
+@pytest.fixture
+def drop_in(unit, tmp_path):
+    """Puts a drop-in beside the unit, with the command of this environment."""
+
+    def put(name):
+        text = (FILES / f"{NAME}.service.d" / name).read_text()
+        path = tmp_path / f"{NAME}.service.d" / name
+        path.parent.mkdir()
+        here = f"ExecStart={Path(sys.executable).parent}/agent "
+        path.write_text(text.replace("ExecStart=/usr/bin/agent ", here))
+        return path
+
+    return put
+
+
+def test_the_drop_in_for_nova_is_clean_beside_the_unit(unit, drop_in):
+    path = drop_in("nova.conf")
+    assert "\nSupplementaryGroups=nova\n" in path.read_text()
     verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
     run(*verify)
-    drop_in = tmp_path / f"{NAME}.service.d" / "libvirt.conf"
+    path.write_text(path.read_text().replace("ExecStart=\n", ""))
+    with pytest.raises(AssertionError, match="more than one ExecStart="):
+        run(*verify)
+
+
+def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, drop_in):
+    drop_in = drop_in("libvirt.conf")
+    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
+    run(*verify)
     assert "\nSupplementaryGroups=libvirt\n" in drop_in.read_text()
     drop_in.write_text(drop_in.read_text().replace("SupplementaryGroups", "SupplementaryGroup"))
     with pytest.raises(AssertionError, match="SupplementaryGroup"):

@@ -53,10 +53,12 @@ def test_flags_of_an_audit():
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
 def test_every_command_is_parsed_with_its_arguments_and_found(command):
     own = [one for one in command.arguments if not one.name.startswith("-")]
-    options = parse([*command.words, *(one.metavar for one in own)])
+    values = [one.choices[0] if one.choices else one.metavar for one in own]
+    options = parse([*command.words, *values])
     assert options.command == command.words
     assert all(
-        options.arguments[one.key] == ((one.metavar,) if one.many else one.metavar) for one in own
+        options.arguments[one.key] == ((value,) if one.many else value)
+        for one, value in zip(own, values, strict=True)
     )
     assert find(command.words, False) is command
 

@@ -1,0 +1,1 @@
+"""``agent completion``: scripts by which shells complete the command line of the agent."""

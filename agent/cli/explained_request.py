@@ -43,7 +43,7 @@ AMOUNTS = {
     "ephemeral_gb": ("ephemeral_gb", "ephemeral", "OS-FLV-EXT-DATA:ephemeral"),
     "swap_mb": ("swap_mb", "swap"),
 }
-"""The names of a flavor's amounts: those of the local API, of ``openstack flavor show`` and of nova."""
+"""The names of a flavor's amounts: of the local API, of ``openstack flavor show``, of nova."""
 
 
 class ExplainRefused(AgentError):

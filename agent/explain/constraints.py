@@ -151,7 +151,9 @@ def without_constraints(
 
 
 def _group_without(group: RequestGroup, left_out: Collection[Constraint]) -> RequestGroup | None:
-    """Return the group without the constraints; None if nothing of its resources is left."""
+    """Return the group without the constraints; None if nothing of its resources, or of the whole
+    group, is left.
+    """
     mine = [constraint for constraint in left_out if group.suffix in constraint.suffixes]
     if any(constraint.kind == "alias" for constraint in mine):
         return None
@@ -160,7 +162,7 @@ def _group_without(group: RequestGroup, left_out: Collection[Constraint]) -> Req
     if group.resources and not resources:
         return None
     aggregates = _names(mine, "aggregate")
-    return replace(
+    changed = replace(
         group,
         resources=resources,
         required=group.required - _names(mine, "required-trait"),
@@ -171,6 +173,7 @@ def _group_without(group: RequestGroup, left_out: Collection[Constraint]) -> Req
         not_member_of=frozenset() if _names(mine, "not-aggregate") else group.not_member_of,
         in_tree=None if _names(mine, "tree") else group.in_tree,
     )
+    return changed if [*changed.pairs()] else None
 
 
 def _names(constraints: Collection[Constraint], kind: ConstraintKind) -> frozenset[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 from agent.audit.candidate_queries import limit_to_tree
 from agent.audit.explaining import explain_node
@@ -20,7 +21,7 @@ from agent.explain.host_answer import relax, try_claim
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.instance import Flavor, Instance
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.host_policy import HostPolicy
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings
@@ -110,11 +111,11 @@ class ExplainedHost:
     @contextmanager
     def occupied(self, dice: random.Random) -> Iterator[None]:
         """Some guests are there, and Placement has some settings of an operator's."""
-        claims = []
-        for number in range(dice.choice((0, 2, 5, 9))):
-            claim = some_claim(dice, f"guest-{number}", largest=4)
-            if self._build(claim):
-                claims.append(claim.id)
+        claims = [
+            made
+            for _ in range(dice.choice((0, 2, 5, 9)))
+            if (made := self._build(some_claim(dice, largest=4))) is not None
+        ]
         for _ in range(dice.choice((0, 0, 1, 2))):
             self._set_something(dice)
         try:
@@ -125,13 +126,14 @@ class ExplainedHost:
             self.agent.tracking.tracker.clean(ProviderUuid(ROOT), ONCE)
             self.placement.restore(self._empty)
 
-    def _build(self, claim: InstanceClaim) -> bool:
+    def _build(self, claim: InstanceClaim) -> str | None:
+        """Give the guest what it asks for, if there is room. Returns the id of its claim."""
         request = self.request(claim)
         for held in self.candidates(request.query.query) if request is not None else ():
-            if self.claims(claim, held):
-                self.placement.other.claim(held, claim.instance.uuid)
-                return True
-        return False
+            if (made := self.claimed(claim, held)) is not None:
+                self.placement.other.claim(held)
+                return made
+        return None
 
     def _set_something(self, dice: random.Random) -> None:
         other = self.placement.other
@@ -169,13 +171,18 @@ class ExplainedHost:
             for found in answer.json()["allocation_requests"]
         ]
 
-    def claims(self, claim: InstanceClaim, held: Holdings) -> bool:
-        """Whether the tracker grants the claim, which it has then."""
+    def claimed(self, claim: InstanceClaim, held: Holdings) -> str | None:
+        """The id of the claim that the tracker makes for a guest like this one; None if that is
+        refused.
+        """
+        # New uuids, because a claim that was given back cannot be made again.
+        instance = replace(claim.instance, uuid=ConsumerUuid(str(uuid4())))
+        asked = replace(claim, id=str(uuid4()), instance=instance, allocations=held)
         try:
-            self.agent.tracking.tracker.claim(replace(claim, allocations=held))
+            self.agent.tracking.tracker.claim(asked)
         except TrackerError:
-            return False
-        return True
+            return None
+        return asked.id
 
     def explain(self, request: ExplainedRequest, *, suggests: bool = False) -> NodeExplanation:
         """The explanation under test."""
@@ -219,11 +226,13 @@ class ExplainedHost:
         assert host is not None
         if explained.fits:
             assert host.candidate is not None
-            held = next(held for held in offered if self.claims(claim, held))
+            held, made = next(
+                (held, made) for held in offered if (made := self.claimed(claim, held)) is not None
+            )
+            self.agent.tracking.tracker.abort(made)
             assert self.placement.other.can_claim(held, claim.instance.uuid)
-            self.agent.tracking.tracker.abort(claim.id)
             return
-        assert not any(self.claims(claim, held) for held in offered[:20])
+        assert not any(self.claimed(claim, held) for held in offered[:20])
         for left_out in host.excluded_by.sets:
             assert self._granted_without(claim, left_out), left_out
             for fewer in proper_parts(left_out):
@@ -245,7 +254,7 @@ def proper_parts(whole: frozenset[Condition]) -> Iterator[frozenset[Condition]]:
 # --- requests of any kind -------------------------------------------------------------------------
 
 
-def some_claim(dice: random.Random, name: str, *, largest: int = 30) -> InstanceClaim:
+def some_claim(dice: random.Random, *, largest: int = 30) -> InstanceClaim:
     """A claim for a guest of any flavor."""
     vcpus = dice.choice([size for size in (1, 2, 3, 4, 6, 8, 13, 30) if size <= largest])
     memory = dice.choice((256, 512, 1024, 2048, 4096, *((9000, 30000) if largest > 4 else ())))
@@ -258,9 +267,9 @@ def some_claim(dice: random.Random, name: str, *, largest: int = 30) -> Instance
         extra_specs=some_specs(dice, vcpus, memory),
     )
     return InstanceClaim(
-        id=uuid_of(f"claim-{name}"),
+        id=uuid_of("claim-asked"),
         node=ProviderUuid(ROOT),
-        instance=Instance(uuid=guest(name), project_id="project", user_id="user", flavor=flavor),
+        instance=Instance(uuid=guest("asked"), project_id="project", user_id="user", flavor=flavor),
     )
 
 

@@ -45,7 +45,11 @@ class CandidateQueries:
         self.asked += 1
         if self._root is None:
             return candidates(self._client, query)
-        found = candidates(self._client, limit_to_tree(query, self._root, self.shared))
+        limited = limit_to_tree(query, self._root, self.shared)
+        if all(group.in_tree is None for group in limited.groups):
+            # The first candidates may be those of other nodes.
+            limited = replace(limited, limit=None)
+        found = candidates(self._client, limited)
         here = {
             uuid for uuid, summary in found.summaries.items() if summary.root_uuid == self._root
         }

@@ -70,8 +70,8 @@ def explain_node(
     asked = _ask_placement(client, queries, state.node.uuid, request.query, with_suggestions)
     claim, host = request.claim, None
     if claim is not None:
-        given = [claim.allocations] if claim.allocations else []
-        host = host_answer(state, claim, [*given, *asked.offered], now)
+        offered = [claim.allocations] if claim.allocations else asked.offered
+        host = host_answer(state, claim, offered, now)
     explained = NodeExplanation(
         state.node.name,
         state.node.uuid,
@@ -79,6 +79,7 @@ def explain_node(
         host,
         tuple(cell_uses(state)) if claim is not None else (),
         tuple(device_uses_of(state, claim)) if claim is not None else (),
+        allocated=claim is not None and bool(claim.allocations),
     )
     if not with_suggestions or explained.fits or not asked.answer.in_placement:
         return explained

@@ -75,13 +75,15 @@ class NodeExplanation:
     cells: tuple[CellUse, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
+    allocated: bool = False
+    """Whether the claim names allocations, so that it needs no candidate."""
     pending: int = 0
     """How many changes of the node's tree are not in Placement yet."""
     problems: Sequence[Problem] = ()
 
     @property
     def fits(self) -> bool:
-        """Whether there is a candidate and, for a guest, the host grants it."""
-        if self.placement is None or not self.placement.candidates:
+        """Whether there is a candidate, or an allocation already, and the host grants the guest."""
+        if self.placement is None or not (self.placement.candidates or self.allocated):
             return False
         return self.host is None or self.host.granted is not None

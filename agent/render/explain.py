@@ -78,7 +78,7 @@ def explain_document(found: Explanation) -> dict[str, Any]:
 def _node_row(node: NodeExplanation) -> dict[str, Any]:
     return {
         "name": node.name,
-        "uuid": node.uuid,
+        "uuid": node.uuid or None,
         "fits": node.fits,
         "pending": node.pending,
         "placement": None if node.placement is None else _placement_row(node.placement),
@@ -129,6 +129,7 @@ def _host_row(host: HostAnswer) -> dict[str, Any]:
     granted = host.granted
     return {
         "granted": granted is not None,
+        "candidate": host.candidate,
         "without_allocations": host.alone,
         "cells": []
         if granted is None

@@ -94,7 +94,9 @@ def _nodes(
             yield NodeExplanation(node.name, uuid, problems=problems_of(error))
             continue
         pending = sum(outcome.status == "planned" for outcome in node.outcomes)
-        yield replace(explained, pending=pending, problems=node.errors)
+        # A uuid that was generated for this run alone means nothing to anybody.
+        shown = ProviderUuid("") if node.provisional else uuid
+        yield replace(explained, uuid=shown, pending=pending, problems=node.errors)
 
 
 def _exit_code(found: Explanation) -> int:

@@ -3,7 +3,6 @@ and without a reason the request would fit, while without a part of it it would 
 """
 
 import random
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,18 +21,6 @@ from tests.support.explained_host import (  # noqa: E402 - needs Placement
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 EXAMPLES = int(__import__("os").environ.get("EX", "500"))
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ExplainedHost]]:
-    """One whose cells count dedicated CPUs, and one whose cells count everything."""
-    found = [
-        ExplainedHost(tmp_path_factory.mktemp(f"host-{strict}"), strict=strict)
-        for strict in (False, True)
-    ]
-    yield found
-    for host in found:
-        host.close()
 
 
 @given(seed=st.integers(0, 2**32))

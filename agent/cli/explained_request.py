@@ -121,9 +121,12 @@ def _claim_in(file: str) -> AskedRequest:
 
 def _claim_of_flavor(arguments: Mapping[str, Any]) -> InstanceClaim:
     flavor = _flavor_in(arguments["flavor"]) if arguments["flavor"] else Flavor("", "", 0, 0)
-    for name, key in (("vcpus", "vcpus"), ("memory_mb", "ram"), ("root_gb", "disk")):
-        if arguments[key]:
-            flavor = replace(flavor, **{name: _amount(arguments[key], f"--{key}")})
+    flavor = replace(
+        flavor,
+        vcpus=_given(arguments, "vcpus", flavor.vcpus),
+        memory_mb=_given(arguments, "ram", flavor.memory_mb),
+        root_gb=_given(arguments, "disk", flavor.root_gb),
+    )
     specs = {**flavor.extra_specs, **_pairs(arguments["extra_spec"], "--extra-spec")}
     if arguments["alias"]:
         specs[EXTRA_SPEC] = ",".join(filter(None, [specs.get(EXTRA_SPEC), *arguments["alias"]]))
@@ -140,6 +143,11 @@ def _claim_of_flavor(arguments: Mapping[str, Any]) -> InstanceClaim:
         volume_backed=arguments["volume_backed"],
     )
     return InstanceClaim(id=CLAIM_ID, node=NOBODY, instance=instance)
+
+
+def _given(arguments: Mapping[str, Any], key: str, otherwise: int) -> int:
+    """Return the amount of a flag, ``otherwise`` without the flag."""
+    return _amount(arguments[key], f"--{key}") if arguments[key] else otherwise
 
 
 def _flavor_in(file: str) -> Flavor:

@@ -32,11 +32,7 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
     :raises RequestUnreadable, NotJson, TooManyValues: the file has no request.
     :raises ApiProblem, ApiUnreachable: the agent does not list its nodes.
     """
-    wanted = decode(_content(file))
-    if not isinstance(wanted, dict):
-        raise RequestUnreadable(
-            f"{_display_name(file)}: not a JSON object", "write it as the local API takes it"
-        )
+    wanted = read_request_file(file)
     wanted.setdefault("id", str(uuid.uuid4()))
     if "node" not in wanted:
         nodes = list(client.nodes())
@@ -49,6 +45,19 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
                 "name a node by its uuid, see agent status",
             )
         wanted["node"] = nodes[0]["uuid"]
+    return wanted
+
+
+def read_request_file(file: str) -> dict[str, Any]:
+    """Return the JSON object in ``file``, or in stdin if that is its name.
+
+    :raises RequestUnreadable, NotJson, TooManyValues: the file has none.
+    """
+    wanted = decode(_content(file))
+    if not isinstance(wanted, dict):
+        raise RequestUnreadable(
+            f"{_display_name(file)}: not a JSON object", "write it as the local API takes it"
+        )
     return wanted
 
 

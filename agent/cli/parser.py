@@ -255,11 +255,18 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
         else:
             parser.add_argument(
                 OWN + argument.key,
-                nargs="+" if argument.many else "?" if argument.optional else None,
+                nargs=_nargs(argument),
                 choices=argument.choices or None,
                 metavar=argument.metavar,
                 help=argument.help,
             )
+
+
+def _nargs(argument: Argument) -> str | None:
+    """Return how many values a positional argument has, in argparse's words."""
+    if argument.many:
+        return "*" if argument.optional else "+"
+    return "?" if argument.optional else None
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:

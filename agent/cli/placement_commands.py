@@ -12,6 +12,12 @@ def _show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_candidates(conf, options)
 
 
+def _explain_request(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.explain import explain_request
+
+    return explain_request(conf, options)
+
+
 def _show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.placement.allocation import show_allocation
 
@@ -110,6 +116,30 @@ QUERY = Argument(
     "KEY=VALUE",
     many=True,
 )
+EXPLAINED = (
+    Argument("--flavor", "a flavor in JSON, as openstack flavor show -f json has it", "FILE"),
+    Argument("--vcpus", "the flavor's CPUs", "COUNT"),
+    Argument("--ram", "the flavor's memory", "MIB"),
+    Argument("--disk", "the flavor's root disk", "GIB"),
+    Argument(
+        "--extra-spec", "an extra spec of the flavor; may be repeated", "KEY=VALUE", many=True
+    ),
+    Argument(
+        "--image-property", "a property of the image; may be repeated", "KEY=VALUE", many=True
+    ),
+    Argument("--alias", "devices by an alias of [pci]; may be repeated", "NAME[:COUNT]", many=True),
+    Argument("--volume-backed", "the root disk is a volume", "", switch=True),
+    Argument("--claim", "a claim in JSON, as the local API takes it; - for stdin", "FILE"),
+    Argument("--anywhere", "show also what Placement says of all nodes", "", switch=True),
+    Argument("--suggest", "show what would make the request fit", "", switch=True),
+    Argument(
+        "query",
+        "instead of a flavor or a claim: a query, as for agent candidates",
+        "KEY=VALUE",
+        many=True,
+        optional=True,
+    ),
+)
 # All of them take --dry-run, because a command that only reads sends no writes either.
 DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
@@ -120,6 +150,18 @@ PLACEMENT_COMMANDS = (
         DRY,
         (QUERY,),
         ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
+    ),
+    Command(
+        ("explain",),
+        "show whether and why a request fits each node, by Placement and by the host",
+        _explain_request,
+        frozenset({"nodes"}),
+        EXPLAINED,
+        (
+            "agent explain --vcpus 4 --ram 8192 --extra-spec hw:cpu_policy=dedicated --suggest",
+            "agent explain --flavor flavor.json --image-property hw_mem_page_size=large",
+            "agent explain --anywhere resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX",
+        ),
     ),
     Command(
         ("allocation", "show"),

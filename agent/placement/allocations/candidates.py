@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from agent.errors import PlacementRefused
+from agent.errors import PlacementRefused, PlacementTooOld
 from agent.model.allocation import Holdings
+from agent.model.mirror import ServerCapabilities
 from agent.model.names import ApiVersion, ProviderUuid, is_token, is_uuid, normal_uuid
 from agent.placement.allocations.checks import (
     CandidatesFailed,
@@ -118,6 +119,10 @@ class CandidateQuery:
 
     def encoded(self) -> str:
         """Return the query string, sorted, so that equal queries have equal texts."""
+        return urlencode(self.pairs())
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the query as keys and values, sorted."""
         pairs = [pair for group in self.groups for pair in group.pairs()]
         pairs += [("same_subtree", ",".join(sorted(some))) for some in self.same_subtree]
         if self.policy is not None:
@@ -126,7 +131,7 @@ class CandidateQuery:
             pairs.append(("root_required", traits_text(self.root_required, self.root_forbidden)))
         if self.limit is not None:
             pairs.append(("limit", str(self.limit)))
-        return urlencode(sorted(pairs))
+        return sorted(pairs)
 
 
 def trait_problems(required: Iterable[str], forbidden: Iterable[str]) -> Iterator[str]:
@@ -215,6 +220,18 @@ class Candidates:
     requests: Sequence[AllocationRequest]
     summaries: Mapping[ProviderUuid, ProviderSummary]
     version: str
+
+
+def check_candidates_offered(capabilities: ServerCapabilities) -> None:
+    """Check that the server answers queries for candidates as the agent sends them.
+
+    :raises PlacementTooOld: it does not.
+    """
+    if not capabilities.offers(CANDIDATES):
+        raise PlacementTooOld(
+            f"candidates need placement {CANDIDATES}, server offers {capabilities.max_version}",
+            "upgrade Placement",
+        )
 
 
 def candidates(client: PlacementClient, query: CandidateQuery) -> Candidates:

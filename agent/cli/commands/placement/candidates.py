@@ -11,12 +11,16 @@ from oslo_config import cfg
 from agent.cli.command import Options
 from agent.cli.commands.placement.allocation import holdings_lines
 from agent.cli.placement_work import finish, placement_work
-from agent.errors import PlacementTooOld
 from agent.model.names import ProviderUuid, number_of, printable
-from agent.placement.allocations.candidates import Candidates, candidates, parse_query
+from agent.placement.allocations.candidates import (
+    Candidates,
+    candidates,
+    check_candidates_offered,
+    parse_query,
+)
 from agent.placement.allocations.checks import owner_problems, refuse
 from agent.placement.allocations.providers import quota_usage, usages_for_limits
-from agent.placement.client import CANDIDATES, PlacementClient
+from agent.placement.client import PlacementClient
 
 
 def show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -58,14 +62,7 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     query = parse_query(options.arguments["query"])
     with placement_work(conf, options, "candidates", writes=False) as work:
-        if not work.capabilities.offers(CANDIDATES):
-            raise PlacementTooOld(
-                (
-                    f"candidates need placement {CANDIDATES}, server offers "
-                    f"{work.capabilities.max_version}"
-                ),
-                "upgrade Placement",
-            )
+        check_candidates_offered(work.capabilities)
         found = candidates(work.client, query)
         names = _names(work.client, found)
         lines = [

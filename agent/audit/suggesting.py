@@ -1,0 +1,215 @@
+"""Suggestions for a request that does not fit a node. Each is tested where that is possible: by a
+query to Placement, while any may be sent, and by a claim on the host.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import os_traits
+
+from agent.audit.candidate_queries import CandidateQueries
+from agent.explain.constraints import Constraint
+from agent.explain.correction_sets import BudgetSpent
+from agent.explain.explanation import ExplainedRequest, NodeExplanation
+from agent.explain.holders import NEEDS_CLEANING
+from agent.explain.host_answer import STRICT, HostCondition, host_answer, relax, try_claim
+from agent.explain.reasons import meets, ratio_needed
+from agent.explain.scheduler_query import scheduler_query
+from agent.explain.suggestions import (
+    Suggestion,
+    guests_to_move,
+    smaller_claims,
+    smaller_query,
+    without_guest,
+)
+from agent.explain.tree_view import TreeView
+from agent.model.names import ConsumerUuid, name_first
+from agent.placement.allocations.candidates import CandidateQuery
+from agent.placement.allocations.checks import CandidatesFailed
+from agent.tracker.errors import InvalidTrackerRequest
+from agent.tracker.node_state import NodeState
+from agent.tracker.requests import InstanceClaim, Resources
+from agent.tracker.stored_state import PlannedChange
+
+NOT_ASKED = "Placement was not asked, because no more queries may be sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggester:
+    """What is known of the request and of the node."""
+
+    state: NodeState
+    request: ExplainedRequest
+    queries: CandidateQueries
+    view: TreeView
+    """The node's tree in figures, with the consumers; empty if Placement has candidates."""
+    offered: Sequence[Resources]
+    """The candidates that Placement has."""
+    now: float
+    devices_in_placement: bool
+
+    def suggestions(self, explained: NodeExplanation) -> Iterator[Suggestion]:
+        """Yield the suggestions, those that change the least first."""
+        lacking = [
+            reason.constraint
+            for reason in (explained.placement.lacking if explained.placement else ())
+        ]
+        yield from self._devices(explained)
+        yield from self._options(explained, lacking)
+        yield from self._guests(lacking)
+        yield from self._changed(explained)
+        yield from self._smaller(lacking)
+
+    # --- tests ------------------------------------------------------------------------------------
+
+    def _fits(self, claim: InstanceClaim) -> bool | None:
+        """Return whether another claim fits, by Placement and by the host; None if Placement cannot
+        be asked any more.
+        """
+        try:
+            asked = scheduler_query(
+                claim,
+                self.state.host.aliases,
+                devices_in_placement=self.devices_in_placement,
+            )
+            found = self.queries.ask(asked.query)
+        except (InvalidTrackerRequest, CandidatesFailed):
+            return False
+        except BudgetSpent:
+            return None
+        return any(
+            isinstance(try_claim(self.state, claim, one.resources, self.now), PlannedChange)
+            for one in found.requests
+        )
+
+    def _query_fits(self, query: CandidateQuery) -> bool | None:
+        try:
+            return self.queries.has_candidates(replace(query, limit=1))
+        except BudgetSpent:
+            return None
+
+    def _host_grants(self, state: NodeState) -> bool:
+        """Return whether the host grants the guest in this state with what Placement offers."""
+        claim = self.request.claim
+        return claim is None or (
+            host_answer(state, claim, self.offered, self.now).granted is not None
+        )
+
+    # --- kinds of suggestions ---------------------------------------------------------------------
+
+    def _devices(self, explained: NodeExplanation) -> Iterator[Suggestion]:
+        dirty = [use.address for use in explained.devices if use.state == NEEDS_CLEANING]
+        if not dirty:
+            return
+        cleaned = {
+            address: replace(device, used=False) if address in dirty else device
+            for address, device in self.state.devices.items()
+        }
+        claim = self.request.claim
+        assert claim is not None
+        changed = replace(self.state, devices=cleaned)
+        if isinstance(try_claim(changed, claim, {}, self.now), PlannedChange):
+            guess = (
+                ""
+                if self.offered
+                else ("the reserved amount in Placement falls with the next audit")
+            )
+            yield Suggestion(
+                "device", f"clean, then: agent pci cleaned {name_first(dirty, 4)}", guess
+            )
+
+    def _options(
+        self, explained: NodeExplanation, lacking: Sequence[Constraint]
+    ) -> Iterator[Suggestion]:
+        if any(constraint.name == os_traits.COMPUTE_STATUS_DISABLED for constraint in lacking):
+            yield Suggestion(
+                "option",
+                "enable the compute service in nova, or set [DEFAULT] enabled = true",
+                "whether the host is meant to take guests",
+            )
+        for constraint in lacking:
+            if (ratio := ratio_needed(constraint, self.view)) is not None:
+                option, value = ratio
+                yield Suggestion(
+                    "option",
+                    f"[DEFAULT] {option} = {value}",
+                    "whether the host bears more overcommitment",
+                )
+        for some in explained.host.excluded_by.sets if explained.host else ():
+            if any(condition.name == STRICT for condition in some) and len(some) == 1:
+                yield Suggestion(
+                    "option",
+                    "[compute] numa_mode = mixed",
+                    "the host grants the guest then; the tree in Placement changes with the option",
+                )
+
+    def _guests(self, lacking: Sequence[Constraint]) -> Iterator[Suggestion]:
+        """Yield guests to move away: those without which the host grants the guest and each
+        constraint is met, by the figures of Placement.
+        """
+        claims = self.state.claims.values()
+        order = {
+            instance.uuid: instance.flavor.memory_mb for instance in self.state.instances.values()
+        }
+        here = {claim.instance for claim in claims}
+        beside = {consumer for provider in self.view.providers for consumer in provider.holders}
+        guests = sorted(here | beside, key=lambda guest: (order.get(guest, 0), guest))
+        # Where Placement's figures do not say what excludes the guest, nothing can be computed.
+        if not self.offered and not lacking:
+            return
+
+        def fits_without(gone: Sequence[ConsumerUuid]) -> bool:
+            view, state = self.view, self.state
+            for guest in gone:
+                state = without_guest(state, guest, self.now)
+                view = view.after(guest)
+            return all(meets(one, self.request.query.query, view) for one in lacking) and (
+                self._host_grants(state)
+            )
+
+        for some in guests_to_move(guests, fits_without):
+            yield Suggestion(
+                "guests",
+                f"move away {' and '.join(some)}",
+                "" if self.offered else "Placement is computed from its figures, not asked",
+            )
+
+    def _changed(self, explained: NodeExplanation) -> Iterator[Suggestion]:
+        """Yield the parts of the request without which the node would do."""
+        claim = self.request.claim
+        placement = explained.placement
+        for some in placement.excluded_by.sets if placement else ():
+            constraints = [reason.constraint for reason in some]
+            if all(one.kind in ("root-forbidden", "resource") for one in constraints):
+                continue
+            text = " and ".join(sorted(one.text for one in constraints))
+            yield Suggestion(
+                "request",
+                f"ask without: {text}",
+                "" if claim is None else "the host was not asked without it",
+            )
+        for conditions in explained.host.excluded_by.sets if explained.host else ():
+            yield from self._without(conditions)
+
+    def _without(self, conditions: frozenset[HostCondition]) -> Iterator[Suggestion]:
+        claim = self.request.claim
+        if claim is None or any(condition.kind == "option" for condition in conditions):
+            return
+        _, relaxed = relax(self.state, claim, conditions)
+        fits = self._fits(relaxed)
+        if fits is not False:
+            text = " and ".join(sorted(condition.text for condition in conditions))
+            yield Suggestion("request", f"ask without: {text}", "" if fits else NOT_ASKED)
+
+    def _smaller(self, lacking: Sequence[Constraint]) -> Iterator[Suggestion]:
+        claim = self.request.claim
+        if claim is None:
+            found = smaller_query(self.request.query.query, lacking, self.view)
+            if found is not None and (fits := self._query_fits(found[1])) is not False:
+                yield Suggestion("request", f"ask for {found[0]}", "" if fits else NOT_ASKED)
+            return
+        for text, smaller in smaller_claims(claim, lacking, self.view):
+            fits = self._fits(smaller)
+            if fits is not False:
+                yield Suggestion("request", f"ask for {text}", "" if fits else NOT_ASKED)
+                return

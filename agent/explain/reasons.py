@@ -1,0 +1,191 @@
+"""Why a constraint of a query excludes a node, in numbers of its tree. Pure.
+
+A number concerns its own constraint: other constraints of the query may exclude more.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import os_resource_classes as orc
+import os_traits
+
+from agent.explain.constraints import Constraint
+from agent.explain.tree_view import ClassRoom, ProviderRoom, TreeView
+from agent.model.names import name_first
+from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
+
+CELL = re.compile(r"NUMA[0-9]+")
+MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A constraint, and what of the tree does not meet it."""
+
+    constraint: Constraint
+    numbers: tuple[str, ...]
+    """Texts; empty if each number by itself meets the constraint, and only the whole does not."""
+
+
+def unsatisfiable(
+    query: CandidateQuery, constraints: Sequence[Constraint], view: TreeView
+) -> list[frozenset[Constraint]]:
+    """Return sets of constraints, from each of which one has to be left out, whatever else is.
+
+    A trait of a group with a single resource goes with the resource too.
+    """
+    found = []
+    for constraint in constraints:
+        if meets(constraint, query, view):
+            continue
+        beside = [
+            other
+            for other in constraints
+            if other.kind in ("resource", "alias")
+            and constraint.suffixes
+            and other.suffixes == constraint.suffixes
+        ]
+        found.append(frozenset({constraint, *(beside if len(beside) == 1 else ())}))
+    return found
+
+
+def meets(constraint: Constraint, query: CandidateQuery, view: TreeView) -> bool:
+    """Return whether some provider meets the constraint by itself. True if that cannot be told."""
+    root, group = view.root_provider, _group_of(constraint, query)
+    if constraint.kind == "root-required":
+        return root is not None and constraint.name in root.traits
+    if constraint.kind == "root-forbidden":
+        return root is not None and constraint.name not in root.traits
+    if constraint.kind == "resource":
+        return any(
+            not [*room.broken_rules(constraint.amount)] for room in view.rooms(constraint.name)
+        )
+    if constraint.kind == "alias":
+        rooms = view.rooms(constraint.name)
+        return sum(max(room.free, 0) for room in rooms if room.most(1)) >= constraint.amount
+    if constraint.kind == "required-trait" and group is not None and group.resources:
+        return any(
+            constraint.name in provider.traits for provider in view.offering(group.resources)
+        )
+    return True
+
+
+def reason_of(constraint: Constraint, query: CandidateQuery, view: TreeView) -> Reason:
+    """Return why the tree does not meet the constraint, as far as numbers tell."""
+    return Reason(constraint, tuple(_numbers(constraint, _group_of(constraint, query), view)))
+
+
+def _group_of(constraint: Constraint, query: CandidateQuery) -> RequestGroup | None:
+    """Return the group of the constraint, the first if there are several; None if it has none."""
+    return next((group for group in query.groups if group.suffix in constraint.suffixes), None)
+
+
+RATIOS = {
+    orc.VCPU: "cpu_allocation_ratio",
+    orc.MEMORY_MB: "ram_allocation_ratio",
+    orc.DISK_GB: "disk_allocation_ratio",
+}
+"""The options for the ratios of the classes that can be overcommitted."""
+
+
+def ratio_needed(constraint: Constraint, view: TreeView) -> tuple[str, float] | None:
+    """Return the option for the ratio with which a class would have room, and its value; None if no
+    ratio helps.
+    """
+    option = RATIOS.get(constraint.name)
+    if option is None or constraint.kind != "resource":
+        return None
+    ratios = [
+        ceil((room.used + constraint.amount) / base * 100) / 100
+        for room in view.rooms(constraint.name)
+        if (base := room.record["total"] - room.record.get("reserved", 0)) > 0
+        and all("free of" in rule for rule in room.broken_rules(constraint.amount))
+    ]
+    return (option, min(ratios)) if ratios else None
+
+
+def _numbers(constraint: Constraint, group: RequestGroup | None, view: TreeView) -> Iterator[str]:
+    if not view.providers:
+        return
+    if constraint.kind == "resource":
+        yield from _amount_numbers(constraint, view)
+    elif constraint.kind == "alias":
+        yield from _device_numbers(constraint, view)
+    elif constraint.kind == "required-trait" and group is not None:
+        yield from _required_numbers(constraint.name, group, view)
+    elif constraint.kind == "forbidden-trait" and group is not None:
+        having = [
+            provider
+            for provider in view.offering(group.resources)
+            if constraint.name in provider.traits
+        ]
+        if having:
+            yield f"{constraint.name} is on {_names(having, view)}"
+    elif constraint.kind == "root-required":
+        yield f"the node's root does not have {constraint.name}"
+    elif constraint.name == os_traits.COMPUTE_STATUS_DISABLED:
+        yield f"disabled: the node's root has {constraint.name}"
+    elif constraint.kind == "root-forbidden":
+        yield f"the node's root has {constraint.name}"
+
+
+def _amount_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
+    name, amount, rooms = constraint.name, constraint.amount, view.rooms(constraint.name)
+    if not rooms:
+        yield f"{name}: no provider of the node has this class"
+        return
+    told = [_room_text(room, amount, view) for room in rooms]
+    yield (
+        f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(told, MOST_NAMED)}"
+        + _fewer([room.most(amount) for room in rooms], amount)
+    )
+
+
+def _room_text(room: ClassRoom, amount: int, view: TreeView) -> str:
+    """Return a provider with its figures: ``NUMA0 has 2 free of 12``."""
+    figures = [f"{max(room.free, 0)} free of {room.capacity}"]
+    figures += [rule for rule in room.broken_rules(amount) if "free of" not in rule]
+    if reserved := room.record.get("reserved"):
+        figures.append(f"{reserved} of {room.record['total']} reserved")
+    return f"{view.short_name(room.provider)} has {', '.join(figures)}"
+
+
+def _of_what(rooms: Sequence[ClassRoom], view: TreeView) -> str:
+    if len(rooms) < 2:
+        return ""
+    cells = all(CELL.fullmatch(view.short_name(room.provider)) for room in rooms)
+    return " on one cell" if cells else " of one provider"
+
+
+def _fewer(most: Sequence[int], amount: int) -> str:
+    best = max(most, default=0)
+    return f"; {amount - best} fewer would do" if 0 < best < amount else ""
+
+
+def _device_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
+    name, rooms = constraint.name, view.rooms(constraint.name)
+    if not rooms:
+        yield f"{name}: no provider of the node has this class"
+        return
+    told = [_room_text(room, 1, view) for room in rooms]
+    free = sum(max(room.free, 0) for room in rooms if room.most(1))
+    wanted = f"{name}: {constraint.amount} wanted, {name_first(told, MOST_NAMED)}"
+    yield wanted + _fewer([free], constraint.amount)
+
+
+def _required_numbers(name: str, group: RequestGroup, view: TreeView) -> Iterator[str]:
+    offering = view.offering(group.resources)
+    having = [provider for provider in view.providers if name in provider.traits]
+    if not having:
+        yield f"trait missing: no provider of the node has {name}"
+    elif not any(provider in offering for provider in having):
+        classes = " or ".join(sorted(group.resources))
+        yield f"trait missing: {_names(having, view)} has {name}, and gives no {classes}"
+    else:
+        yield f"{name} is only on {_names(having, view)}"
+
+
+def _names(providers: Sequence[ProviderRoom], view: TreeView) -> str:
+    return name_first([view.short_name(provider) for provider in providers], MOST_NAMED)

@@ -1,0 +1,286 @@
+"""Rendering of ``agent explain``: the query, what Placement and the host say of each node, and what
+would make the request fit.
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.text import Text
+
+from agent.explain.explanation import AnywhereAnswer, NodeExplanation, PlacementAnswer
+from agent.explain.holders import CellUse, DeviceUse
+from agent.explain.host_answer import HostAnswer
+from agent.explain.reasons import Reason
+from agent.explain.suggestions import Suggestion
+from agent.model.names import number_of
+from agent.model.report import Problem
+from agent.model.topology import format_cpu_list
+from agent.placement.allocations.candidates import CandidateQuery
+from agent.render.json_report import error_rows
+from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.text import error_lines
+
+SCHEMA = "compute-node-agent/explain/1"
+CUT = "the search was cut: no more questions are asked of one node"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The result of the command."""
+
+    query: CandidateQuery
+    nodes: Sequence[NodeExplanation]
+    anywhere: AnywhereAnswer | None = None
+    """None unless it was asked for."""
+    problems: Sequence[Problem] = ()
+    notice: str = ""
+    """A line to show first."""
+    exit_code: int = 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the request fits a node of this agent, or by Placement any node if that was
+        asked for.
+        """
+        return any(node.fits for node in self.nodes) or (
+            self.anywhere is not None and self.anywhere.placement.candidates > 0
+        )
+
+
+# --- the document ---------------------------------------------------------------------------------
+
+
+def explain_document(found: Explanation) -> dict[str, Any]:
+    """Return the document of the command."""
+    anywhere = found.anywhere
+    return {
+        "schema": SCHEMA,
+        "fits": found.fits,
+        "query": {
+            "text": f"/allocation_candidates?{found.query.encoded()}",
+            "words": _words(found.query),
+        },
+        "nodes": [_node_row(node) for node in found.nodes],
+        "anywhere": None
+        if anywhere is None
+        else {
+            **_placement_row(anywhere.placement),
+            "limited": anywhere.limited,
+            "nodes": [asdict(offer) for offer in anywhere.nodes],
+        },
+        "errors": error_rows(found.problems),
+        "exit_code": found.exit_code,
+    }
+
+
+def _node_row(node: NodeExplanation) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "uuid": node.uuid or None,
+        "fits": node.fits,
+        "pending": node.pending,
+        "placement": None if node.placement is None else _placement_row(node.placement),
+        "host": None if node.host is None else _host_row(node.host),
+        "cells": [
+            {
+                **asdict(cell),
+                "free_pages": [{"size_kib": size, "free": free} for size, free in cell.free_pages],
+                "guests": [{"instance": guest, "cpus": cpus} for guest, cpus in cell.guests],
+            }
+            for cell in node.cells
+        ],
+        "devices": [asdict(device) for device in node.devices],
+        "suggestions": [asdict(suggestion) for suggestion in node.suggestions],
+        "errors": error_rows(node.problems),
+    }
+
+
+def _placement_row(answer: PlacementAnswer) -> dict[str, Any]:
+    return {
+        "candidates": answer.candidates,
+        "in_placement": answer.in_placement,
+        "refused": answer.refused,
+        "excluded_by": [_sorted_rows(some) for some in answer.excluded_by.sets],
+        "lacking": [_reason_row(reason) for reason in answer.lacking],
+        "cut": not answer.excluded_by.complete,
+        "queries": answer.asked,
+    }
+
+
+def _sorted_rows(reasons: frozenset[Reason]) -> list[dict[str, Any]]:
+    return sorted((_reason_row(reason) for reason in reasons), key=lambda row: str(row["text"]))
+
+
+def _reason_row(reason: Reason) -> dict[str, Any]:
+    constraint = reason.constraint
+    return {
+        "kind": constraint.kind,
+        "name": constraint.name,
+        "amount": constraint.amount or None,
+        "groups": list(constraint.suffixes),
+        "text": constraint.text,
+        "numbers": list(reason.numbers),
+    }
+
+
+def _host_row(host: HostAnswer) -> dict[str, Any]:
+    granted = host.granted
+    return {
+        "granted": granted is not None,
+        "candidate": host.candidate,
+        "without_allocations": host.alone,
+        "cells": []
+        if granted is None
+        else [
+            {"cell": cell.host_cell, "cpus": format_cpu_list(cell.pinned_cpus)}
+            for cell in granted.claim.cells
+        ],
+        "devices": []
+        if granted is None
+        else [device.address for device in granted.changes.devices],
+        "reasons": list(host.reasons),
+        "remedy": host.remedy,
+        "excluded_by": [
+            sorted(condition.text for condition in some) for some in host.excluded_by.sets
+        ],
+        "cut": not host.excluded_by.complete,
+    }
+
+
+# --- the text -------------------------------------------------------------------------------------
+
+
+def render_explanation(found: Explanation, look: Look) -> str:
+    """Return the text of the command."""
+    lines = wrap_line(escape_text(found.notice, "italic"), look) if found.notice else []
+    lines += [Text("the query of nova's scheduler", "bold")]
+    command = shlex.join(["agent", "candidates", *_words(found.query)])
+    # Never wrapped, because it is meant to be copied.
+    lines += [escape_text(f"  {command}"), Text()]
+    if found.anywhere is not None:
+        lines += [*_anywhere_lines(found.anywhere, look), Text()]
+    for node in found.nodes:
+        lines += [*_node_lines(node, look), Text()]
+    lines += error_lines(found.problems, look)
+    fitting = sum(node.fits for node in found.nodes)
+    closing = f"fits {fitting} of {number_of(len(found.nodes), 'node')}"
+    return to_string([*lines, Text(closing, "bold green" if found.fits else "bold red")], look)
+
+
+def _words(query: CandidateQuery) -> list[str]:
+    return [f"{key}={value}" for key, value in query.pairs()]
+
+
+def _anywhere_lines(answer: AnywhereAnswer, look: Look) -> Iterator[Text]:
+    yield Text("all nodes of Placement", "bold")
+    yield from _placement_lines(answer.placement, look)
+    for offer in answer.nodes:
+        yield from _item(
+            f"{offer.name or offer.uuid}: {number_of(offer.candidates, 'candidate')}", look
+        )
+    if answer.limited:
+        yield from _item("the limit of the query is reached; there may be more nodes", look)
+
+
+def _node_lines(node: NodeExplanation, look: Look) -> Iterator[Text]:
+    style, word = ("green", "fits") if node.fits else ("red", "does not fit")
+    if node.placement is None:
+        style, word = "yellow", "not known"
+    yield Text.assemble(
+        escape_text(node.name, "bold"), "  ", (word, f"bold {style}"), escape_text(f"  {node.uuid}")
+    )
+    if node.placement is not None:
+        yield from _placement_lines(node.placement, look)
+    if node.host is not None:
+        yield from _host_lines(node, node.host, look)
+    if node.suggestions:
+        yield Text("  what would make it fit", "bold")
+        for suggestion in node.suggestions:
+            yield from _item(_suggestion_text(suggestion), look)
+    if node.pending:
+        what = f"{number_of(node.pending, 'change')} of the tree not in Placement yet"
+        yield from wrap_line(Text(f"  {what}, see agent --once --dry-run", "yellow"), look)
+    yield from error_lines(node.problems, look)
+
+
+def _suggestion_text(suggestion: Suggestion) -> str:
+    tested = f" (not tested: {suggestion.guess})" if suggestion.guess else " (tested)"
+    return suggestion.text + tested
+
+
+def _placement_lines(answer: PlacementAnswer, look: Look) -> Iterator[Text]:
+    queries = "1 query" if answer.asked == 1 else f"{answer.asked} queries"
+    word = number_of(answer.candidates, "candidate") if answer.candidates else "no candidates"
+    yield Text.assemble(("  Placement: ", "bold"), word, (f", {queries}", "dim"))
+    if answer.refused:
+        yield from _item(answer.refused, look)
+    if not answer.in_placement:
+        yield from _item("Placement does not have the node's tree: agent --once writes it", look)
+    shown = set()
+    for some in answer.excluded_by.sets:
+        ordered = sorted(some, key=lambda reason: reason.constraint.text)
+        texts = " and ".join(reason.constraint.text for reason in ordered)
+        yield from _item(f"there would be candidates without: {texts}", look, look.signs.bad)
+        for reason in ordered:
+            shown.add(reason.constraint)
+            yield from _numbers(reason, look)
+    for reason in answer.lacking:
+        if reason.constraint not in shown:
+            yield from _item(f"not met: {reason.constraint.text}", look, look.signs.bad)
+            yield from _numbers(reason, look)
+    if not answer.excluded_by.complete:
+        yield from _item(CUT, look)
+
+
+def _numbers(reason: Reason, look: Look) -> Iterator[Text]:
+    for text in reason.numbers:
+        yield from wrap_line(escape_text(f"      {text}", "dim"), look)
+
+
+def _host_lines(node: NodeExplanation, host: HostAnswer, look: Look) -> Iterator[Text]:
+    if host.granted is not None:
+        cells = [
+            f"cell {cell.host_cell}"
+            + (f" CPUs {format_cpu_list(cell.pinned_cpus)}" if cell.pinned_cpus else "")
+            for cell in host.granted.claim.cells
+        ]
+        devices = [f"device {device.address}" for device in host.granted.changes.devices]
+        got = f": {', '.join([*cells, *devices])}" if cells or devices else ""
+        yield Text.assemble(("  host: ", "bold"), escape_text(f"grants the guest{got}"))
+        return
+    yield Text.assemble(("  host: ", "bold"), "denies the guest")
+    for text in host.reasons:
+        yield from _item(text, look, look.signs.bad)
+    if host.alone:
+        yield from _item("without the scheduler's allocations the host would grant it", look)
+    for some in host.excluded_by.sets:
+        texts = " and ".join(sorted(condition.text for condition in some))
+        yield from _item(f"it would fit without: {texts}", look, look.signs.bad)
+    if not host.excluded_by.complete:
+        yield from _item(CUT, look)
+    for cell in node.cells:
+        yield from _item(_cell_text(cell), look)
+    for device in node.devices:
+        yield from _item(_device_text(device), look)
+
+
+def _cell_text(cell: CellUse) -> str:
+    parts = [f"CPUs {cell.free or 'none'} free of {cell.dedicated}"] if cell.dedicated else []
+    if cell.shared:
+        parts.append(f"{cell.shared_used} shared guest CPUs on {cell.shared}")
+    parts.append(f"{cell.free_memory_mb} MiB free")
+    parts += [f"{free} free pages of {size} KiB" for size, free in cell.free_pages]
+    parts += [f"{instance} has {cpus}" for instance, cpus in cell.guests]
+    return f"cell {cell.cell}: {'; '.join(parts)}"
+
+
+def _device_text(device: DeviceUse) -> str:
+    place = f" on cell {device.cell}" if device.cell is not None else ""
+    holder = f" by {device.instance}" if device.instance else ""
+    return f"device {device.address}{place}: {device.state}{holder}"
+
+
+def _item(text: str, look: Look, sign: str = "") -> Sequence[Text]:
+    return wrap_line(escape_text(f"    {sign or look.signs.dot} {text}"), look)

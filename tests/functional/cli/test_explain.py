@@ -1,0 +1,137 @@
+"""``agent explain``: the ten cases of docs/explain.md, each run as it stands there."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.functional.cli.setups import on
+from tests.support.child import CHECKOUT
+from tests.support.http_placement import HttpPlacement
+from tests.support.placement import Placement
+from tests.support.system import AgentHere, Result
+
+PAGE = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
+CASES = dict(re.findall(r"^### (.+)\n(?:[^#`]*\n)?```\n\$ ((?:.+\n)+)```", PAGE, re.MULTILINE))
+FIRST, SECOND = (
+    f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "12"
+)
+ROOT = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
+DISABLED = "COMPUTE_STATUS_DISABLED"
+
+
+def block(language: str) -> str:
+    """The page's block in that language."""
+    found = re.search(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def host(_http_placement: HttpPlacement, tmp_path_factory: pytest.TempPathFactory) -> AgentHere:
+    """The page's host with its two guests, in the records and in Placement."""
+    if not _http_placement.running:
+        _http_placement.start()
+    _http_placement.reset()
+    agent = AgentHere(tmp_path_factory.mktemp("explain") / "agent")
+    agent.folder.mkdir(exist_ok=True)
+    file = agent.folder / "host.yaml"
+    file.write_text(block("yaml"))
+    agent.configure(on(_http_placement, "fake.file", {"fake": {"host_file": file}}))
+    agent.config_file.write_text(agent.config_file.read_text() + block("ini"))
+    for command in (["--once"], ["guests", "import"]):
+        done = agent.run(*command)
+        assert done.code == 0, done
+    names = providers(_http_placement)
+    for guest, cell, cpus in ((FIRST, 0, 4), (SECOND, 1, 5)):
+        held = {names[f"node-a_NUMA{cell}"]: {"PCPU": cpus}, ROOT: {"MEMORY_MB": 4096}}
+        _http_placement.other.claim(held, guest)
+    return agent
+
+
+def providers(placement: Placement) -> dict[str, str]:
+    """Name to uuid."""
+    return {row["name"]: row["uuid"] for row in placement.other.tree(ROOT)}
+
+
+def disable(placement: Placement) -> Callable[[], object]:
+    """nova disables the compute service. Returns how it is enabled again."""
+    traits = placement.other.traits(ROOT)
+    placement.other.set_traits(ROOT, traits | {DISABLED})
+    return lambda: placement.other.set_traits(ROOT, traits)
+
+
+def use_once(placement: Placement) -> Callable[[], object]:
+    """The disk waits to be cleaned. Returns how it is cleaned."""
+    uuid = providers(placement)["node-a_0000:05:00.0"]
+    inventory = placement.other.inventory(uuid)
+    reserved = {name: {**record, "reserved": 1} for name, record in inventory.items()}
+    placement.other.set_inventory(uuid, reserved)
+    return lambda: placement.other.set_inventory(uuid, inventory)
+
+
+BEFORE = {"Disabled": disable, "Used once, and reserved": use_once}
+
+
+def shown(result: Result, lines: list[str]) -> None:
+    """All lines are in the output, in this order."""
+    at = 0
+    for line in lines:
+        found = result.stdout.find(line, at)
+        assert found >= 0, f"{line!r} is not there\n{result}"
+        at = found + len(line)
+
+
+def test_the_page_has_ten_cases() -> None:
+    assert len(CASES) == 10
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_the_answer_is_as_the_page_shows(
+    host: AgentHere, _http_placement: HttpPlacement, title: str
+) -> None:
+    command, *lines = CASES[title].strip().split("\n")
+    undo = BEFORE[title](_http_placement) if title in BEFORE else lambda: None
+    try:
+        result = host.run(*shlex.split(command)[1:])
+    finally:
+        undo()
+    assert result.code == (0 if title == "Fits" else 2), result
+    shown(result, lines)
+
+
+def test_the_document_has_the_same(host: AgentHere) -> None:
+    document = host.run("explain", "--vcpus", "6", "--ram", "1024", "--format", "json").json
+    (node,) = document["nodes"]
+    assert (document["fits"], document["exit_code"], node["fits"]) == (False, 2, False)
+    ((reason,),) = node["placement"]["excluded_by"]
+    assert (reason["kind"], reason["name"], reason["amount"]) == ("resource", "VCPU", 6)
+    assert node["host"]["granted"]
+    assert "resources=MEMORY_MB:1024,VCPU:6" in document["query"]["words"]
+
+
+def test_anywhere_names_the_nodes_of_placement(host: AgentHere) -> None:
+    result = host.run("explain", "--anywhere", "resources=VCPU:1", "--format", "json")
+    assert result.code == 0
+    assert [offer["name"] for offer in result.json["anywhere"]["nodes"]] == ["node-a"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--vcpus", "1"),
+        ("--vcpus", "one", "--ram", "1"),
+        ("--vcpus", "1", "--ram", "1", "resources=VCPU:1"),
+        ("--vcpus", "1", "--ram", "1", "--extra-spec", "hw:cpu_policy"),
+        ("--claim", "/nonexistent"),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    tmp_path: Path, _http_placement: HttpPlacement, arguments: tuple[str, ...]
+) -> None:
+    agent = AgentHere(tmp_path / "agent", on(_http_placement))
+    result = agent.run("explain", *arguments)
+    assert (result.code, result.stdout) == (1, ""), result

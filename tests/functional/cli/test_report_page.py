@@ -1,40 +1,22 @@
 """The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
 
 import os
-import shutil
 
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.cli.setups import merged, on
-from tests.support.child import CHECKOUT
+from tests.functional.cli.setups import numa_host
 from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
-from tests.support.system import AgentHere
 
 PINNED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
-POLICY = {
-    "cpu_shared_set": "0-1,4-5,8-9,12-13",
-    "cpu_dedicated_set": "2-3,6-7,10-11,14-15",
-    "tree_layout": "nested",
-}
 
 
 @pytest.fixture
 def example(http_placement: HttpPlacement, tmp_path):
     """The host of etc/hosts/numa.yaml, with its network card offered."""
-    made = AgentHere(tmp_path)
-    shutil.copy(CHECKOUT / "etc" / "hosts" / "numa.yaml", tmp_path / "host.yaml")
-    config = merged(
-        on(http_placement, "fake.file", {"fake": {"host_file": tmp_path / "host.yaml"}}),
-        {
-            "compute": POLICY,
-            "pci": {"device_spec": '{"vendor_id": "8086", "product_id": "1515"}'},
-        },
-    )
-    made.configure(config)
-    return made
+    return numa_host(http_placement, tmp_path)
 
 
 def read(agent, name="nodes.html"):

@@ -1,6 +1,6 @@
 """The display of ``agent watch``: the daemon, its nodes, claims, drift, and Placement's latency."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -76,7 +76,7 @@ class Sight:
 
 def read_latency(metrics: str) -> Latency:
     """Return the requests to Placement that the daemon's metrics count."""
-    sums: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
     found = "\n".join(line for line in metrics.splitlines() if line.startswith(LATENCY))
     for family in text_string_to_metric_families(f"# TYPE {LATENCY} histogram\n{found}\n"):
         for sample in family.samples:

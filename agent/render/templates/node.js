@@ -88,15 +88,15 @@ const step = shown => words("li", "", words("span", `status ${shown.status}`, sh
     words("dt", "", "after"), words("dd", "", words("code", "", shown.after || "nothing")))) : []);
 const drift = found => words("ul", "problems", found.map(one => words("li", "", words("span", `severity ${one.severity}`, one.severity), " ",
   words("strong", "", one.kind), " ", words("bdi", "", one.detail), remedy(one.remedy))));
+const listed = (title, items) => items.length ? element("ul", { class: "problems", "aria-label": title }, items) : [];
+const labelled = (name, text) => [words("span", "label", name), " ", words("code", "", text)];
 const claims = (node, prefix) => section(prefix, "claims", "Claims and moves",
-  node.claims.length ? table("", "Open claims", ["instance", "purpose", "half", "state", "amounts", "since", "claim"],
-    node.claims.map(claim => words("tr", "", element("th", { scope: "row" }, words("code", "", claim.instance)),
-      [claim.purpose, claim.half, claim.state, claim.amounts, claim.since].map(text => words("td", "", text)),
-      words("td", "", words("code", "", claim.id))))) : [],
-  node.moves.length ? table("", "Moves under way", ["instance", "type", "status", "from and to", "migration", "allocated"],
-    node.moves.map(move => words("tr", "", element("th", { scope: "row" }, words("code", "", move.instance)),
-      [move.type, move.status].map(text => words("td", "", text)), words("td", "", words("bdi", "", move.way)),
-      words("td", "", words("code", "", move.uuid)), words("td", "", words("bdi", "", move.allocation.join("; ")))))) : []);
+  listed("Open claims", node.claims.map(claim => words("li", "", words("span", `status ${claim.state}`, claim.state), " ",
+    words("strong", "", claim.purpose), " ", claim.half === "only" ? "" : `${claim.half} half, `, claim.amounts, " ",
+    words("span", "dim", `since ${claim.since}`), words("br"), labelled("instance", claim.instance), " ", labelled("claim", claim.id)))),
+  listed("Moves under way", node.moves.map(move => words("li", "", words("span", `status ${move.status}`, move.status), " ",
+    words("strong", "", move.type), " ", words("bdi", "", move.way), words("br"), labelled("instance", move.instance), " ",
+    labelled("migration", move.uuid), move.allocation.map(text => [words("br"), "allocated ", words("bdi", "", text)])))));
 
 const fact = (name, ...content) => words("div", "", words("dt", "", name), words("dd", "", ...content));
 const glance = (node, prefix) => {

@@ -164,11 +164,7 @@ COMMANDS = (
         "show the provider trees as last seen in Placement",
         _show_tree,
         frozenset({"offline", "nodes", "wide"}),
-        examples=(
-            "agent tree",
-            "agent tree --wide --node compute-1",
-            "agent tree --format dot | dot -Tsvg > tree.svg",
-        ),
+        examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format dot"),
     ),
     Command(
         ("watch",),

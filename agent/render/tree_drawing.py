@@ -83,5 +83,10 @@ def _amount(resource_class: str, record: Record, used: int | None) -> str:
 
 
 def _escape(text: str, drawing: Drawing) -> str:
-    reference = REFERENCES[drawing]
-    return PLAIN.sub(lambda match: reference.format(ord(match.group())), printable(text))
+    def escaped(match: re.Match[str]) -> str:
+        if drawing == "dot" and match.group() == "\\":
+            # Graphviz resolves references first, and a backslash from one would begin an escape.
+            return "\\\\"
+        return REFERENCES[drawing].format(ord(match.group()))
+
+    return PLAIN.sub(escaped, printable(text))

@@ -42,7 +42,7 @@ def test_nodes_are_chosen_by_names_patterns_and_uuids(api):
         node(name=f"other-{number}", uuid=f"00000000-0000-4000-8000-00000000000{number}")
         for number in range(3)
     ]
-    api.service.take_report(report(*others), whole=False)
+    api.service.take_report(report(nodes=tuple(others)), whole=False)
     try:
         _, found = page(api, f"{HERE}?node=other-0&node={others[2].uuid}")
         assert {"other-0", "other-2"} <= set(found.texts)

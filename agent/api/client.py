@@ -109,7 +109,8 @@ class ApiClient:
 
     def report_page(self, nodes: Sequence[str] = ()) -> bytes:
         """Return the page in HTML of all nodes, or of those with these names, patterns or uuids."""
-        return self.request("GET", f"/v1/report?{urlencode({'node': nodes}, doseq=True)}").body
+        target = f"/v1/report?{urlencode({'node': nodes}, doseq=True)}"
+        return self.request("GET", target, wait=LONGEST_WAIT).body
 
     # --- audits -----------------------------------------------------------------------------------
 
@@ -150,9 +151,7 @@ class ApiClient:
     # --- claims of guests and devices -------------------------------------------------------------
 
     def claims(self, **query: str) -> Iterator[Document]:
-        """Yield the open claims, of one ``node`` or ``instance`` if given. One request for each
-        thousand.
-        """
+        """Yield the open claims, of one ``node`` or ``instance`` if given. A request a thousand."""
         return self._list_pages("/v1/claims", "claims", **query)
 
     def claim(self, claim: str) -> Document:

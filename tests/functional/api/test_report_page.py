@@ -1,11 +1,14 @@
 """The page of nodes for a browser, from the local API."""
 
 import queue
+import re
 import threading
+from collections import Counter
 
 import pytest
 
 from tests.support.html_page import HtmlPage
+from tests.support.system import AgentHere
 from tests.unit.render.reports import node, report
 
 HERE = "/v1/report"
@@ -51,6 +54,44 @@ def test_nodes_are_chosen_by_names_patterns_and_uuids(api):
         assert {"other-0", "other-1", "other-2"} <= set(found.texts)
     finally:
         api.service.take_report(report(), whole=True)
+
+
+def asked(api):
+    """How many requests the API has answered, by their paths."""
+    found = re.findall(
+        r'^compute_node_agent_api_request_seconds_count\{.*path="([^"]+)".*\} (\d+)',
+        api.api.metrics.text().decode(),
+        re.MULTILINE,
+    )
+    counts = Counter()
+    for path, count in found:
+        counts[path] += int(count)
+    return counts
+
+
+@pytest.mark.parametrize("chosen", [(), ("--node", "blade-1*")])
+def test_the_command_asks_for_the_page_and_not_for_each_node(api, tmp_path, chosen):
+    blades = [
+        node(name=f"blade-{number}", uuid=f"00000000-0000-4000-8000-{number:012}")
+        for number in range(40)
+    ]
+    api.service.take_report(report(nodes=tuple(blades)), whole=True)
+    agent = AgentHere(tmp_path)
+    agent.configure(
+        {
+            "DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": tmp_path},
+            "api": {"socket": api.path},
+        }
+    )
+    before = asked(api)
+    done = agent.run("report", *chosen, "nodes.html")
+    assert asked(api) - before == {"/v1/nodes": 1, "/v1/report": 1}
+    count = 11 if chosen else 40
+    assert done.stdout == f"nodes.html shows {count} nodes as the daemon has it\n"
+    found = HtmlPage((tmp_path / "nodes.html").read_text(encoding="utf-8"))
+    assert found.faults() == []
+    assert "blade-19" in found.texts
+    assert ("blade-20" in found.texts) is not bool(chosen)
 
 
 def test_a_node_that_is_not_there_is_unknown(api):

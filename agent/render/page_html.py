@@ -97,21 +97,21 @@ def _batches(nodes: Sequence[PageNode]) -> Iterator[str]:
     for first in range(0, len(nodes), NODES_IN_A_BATCH):
         some = nodes[first : first + NODES_IN_A_BATCH]
         # Node by node, because the interpreter is not given up while one value is encoded.
-        text = ",".join(json.dumps(plain(node), separators=(",", ":")) for node in some)
+        text = ",".join(json.dumps(_jsonable(node), separators=(",", ":")) for node in some)
         content = gzip.compress(f"[{text}]".encode(), COMPRESSION, mtime=0)
         yield base64.b64encode(content).decode()
 
 
-def plain(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     """Return a value of the page in JSON's types, with every text as it is shown."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_jsonable(item) for item in value]
     if isinstance(value, Mapping):
-        return {printable(key): plain(item) for key, item in value.items()}
+        return {printable(key): _jsonable(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+            field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)
         }
     return value

@@ -65,6 +65,28 @@ def test_the_machine_shows_who_has_which_cpu_and_device(example):
     assert PINNED in found.texts
 
 
+def test_a_guest_shows_what_placement_has_allocated_to_it(example):
+    assert example.run("--once").code == 0
+    assert example.run("guests", "import").code == 0
+    done = example.run(
+        *("allocation", "claim", PINNED, "resources=MEMORY_MB:2048,VCPU:2"),
+        *("--project-id", "p", "--user-id", "u"),
+    )
+    assert done.code == 0, done
+    for words in (("--once", "--report", "nodes.html"), ("report", "nodes.html")):
+        assert example.run(*words).code == 0
+        found = read(example)
+        assert "MEMORY_MB 2048, VCPU 2 of node-a" in found.texts
+        holders = [
+            given["data-guests"]
+            for _, given in found.elements
+            if "provider" in given.get("class", "").split()
+        ]
+        guests = [given["data-guest"] for _, given in found.elements if "data-guest" in given]
+        assert holders[0] in guests
+        assert set(holders[1:]) == {""}
+
+
 def test_observing_shows_the_guests_too(example):
     assert example.run("--once", "--observe", "--report", "nodes.html").code == 0
     found = read(example)

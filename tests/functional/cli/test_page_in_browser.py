@@ -75,7 +75,11 @@ def test_the_page_of_a_recording(http_placement, tmp_path, browser, name):
         merged(
             on(http_placement, "host", {"host": {"sysfs_root": root}}),
             {
-                "compute": {"tree_layout": "nested", "cpu_dedicated_set": "4-15"},
+                "compute": {
+                    "tree_layout": "nested",
+                    "cpu_shared_set": "0-3,16-31",
+                    "cpu_dedicated_set": "4-15",
+                },
                 "pci": {"device_spec": '{"vendor_id": "8086", "product_id": "37cd"}'},
             },
         )

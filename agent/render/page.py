@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -132,7 +132,7 @@ class Page:
 
 
 def page_of(
-    nodes: Sequence[Document],
+    nodes: Iterable[Document],
     *,
     source: str,
     made_at: float,
@@ -145,15 +145,15 @@ def page_of(
     ``devices``, as the local API has them, and ``allocations``: what each consumer is known to have
     of each provider.
     """
-    what = nodes[0]["name"] if len(nodes) == 1 else number_of(len(nodes), "node")
+    shown = tuple(page_node(number, node) for number, node in enumerate(nodes))
     return Page(
-        title=what,
+        title=shown[0].name if len(shown) == 1 else number_of(len(shown), "node"),
         source=source,
         made=moment(made_at),
         version=version,
         placement=placement,
         errors=tuple(errors),
-        nodes=tuple(page_node(number, node) for number, node in enumerate(nodes)),
+        nodes=shown,
     )
 
 

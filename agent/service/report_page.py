@@ -57,7 +57,8 @@ def make_report_page(
     states = tracker.states_in_memory() if tracker is not None else []
     by_node: dict[str, NodeState] = {state.node.uuid: state for state in states}
     page = page_of(
-        [
+        # One by one, because the documents of thousands of nodes are large.
+        (
             node_page_document(
                 audit_document(audit),
                 audit.report.consumers,
@@ -65,7 +66,7 @@ def make_report_page(
                 tracker,
             )
             for audit in sorted(chosen, key=lambda audit: audit.report.name)
-        ],
+        ),
         source=SOURCE,
         made_at=time.time(),
         version=agent_version(),

@@ -49,7 +49,7 @@ def test_nodes_are_chosen_by_names_patterns_and_uuids(api):
     try:
         _, found = page(api, f"{HERE}?node=other-0&node={others[2].uuid}")
         assert {"other-0", "other-2"} <= set(found.texts)
-        assert not {"other-1", "node-1"} & set(found.texts)
+        assert "other-1" not in found.texts
         _, found = page(api, f"{HERE}?node=other-*")
         assert {"other-0", "other-1", "other-2"} <= set(found.texts)
     finally:

@@ -201,9 +201,9 @@ class _Cards:
         """
         here = {device["address"] for device in devices}
         reserved = {device["address"] for device in devices if device["reserved"]}
-        functions: dict[str, list[Document]] = {}
+        functions: dict[str | None, list[Document]] = {}
         for device in sorted(devices, key=lambda device: str(device["address"])):
-            card = device["parent"] if device["parent"] in here else ""
+            card = device["parent"] if device["parent"] in here else None
             functions.setdefault(card, []).append(device)
 
         def made(device: Document) -> PageDevice:
@@ -218,7 +218,7 @@ class _Cards:
                 functions=tuple(map(made, functions.get(device["address"], ()))),
             )
 
-        return tuple(map(made, functions.get("", ())))
+        return tuple(map(made, functions.get(None, ())))
 
 
 def _device_use(device: Document, reserved: set[str]) -> DeviceUse:

@@ -46,7 +46,15 @@ from agent.api.resources.instances import (
     MovesResource,
     MoveStepResource,
 )
-from agent.api.resources.nodes import BuildsResource, NodeResource, NodesResource, TreeResource
+from agent.api.resources.nodes import (
+    BuildsResource,
+    NodeReportResource,
+    NodeResource,
+    NodesResource,
+    PageMaker,
+    ReportResource,
+    TreeResource,
+)
 from agent.api.resources.state import (
     AuditResource,
     AuditsResource,
@@ -72,7 +80,7 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
         WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"),
         TimedTracker(service, metrics),
     )
-    waiting = AuditWaiter(service, room)
+    waiting, pages = AuditWaiter(service, room), PageMaker(service)
     return {
         "/healthz": HealthResource(service),
         "/readyz": ReadinessResource(service),
@@ -80,6 +88,8 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
         "/v1/nodes": NodesResource(service),
         "/v1/nodes/{uuid}": NodeResource(service),
         "/v1/nodes/{uuid}/tree": TreeResource(service),
+        "/v1/nodes/{uuid}/report": NodeReportResource(pages),
+        "/v1/report": ReportResource(pages),
         "/v1/nodes/{uuid}/builds": BuildsResource(timed_tracker),
         "/v1/audits": AuditsResource(service, waiting),
         "/v1/audits/{id}": AuditResource(waiting),
@@ -114,7 +124,8 @@ LOG = logging.getLogger(__name__)
 PEER = "compute_node_agent.peer"
 NOWHERE = "none"
 USES_STORE = re.compile(
-    r"/v1/(claims|moves|devices|guests|instances|migrations|nodes/\{uuid\}/builds)(/|$)"
+    r"/v1/(claims|moves|devices|guests|instances|migrations|report"
+    r"|nodes/\{uuid\}/(builds|report))(/|$)"
 )
 # In seconds: once the store has answered no request for this long, further ones are refused.
 STORE_PATIENCE = 1.0

@@ -109,6 +109,11 @@ class ApiClient:
         """Return a node's tree: ``name``, ``uuid``, ``endpoint``, ``tree``."""
         return self._get(f"/v1/nodes/{quote(uuid, safe='')}/tree")
 
+    def report_page(self, nodes: Sequence[str] = ()) -> bytes:
+        """Return the page in HTML of all nodes, or of those with these names, patterns or uuids."""
+        target = f"/v1/report?{urlencode({'node': nodes}, doseq=True)}"
+        return self.request("GET", target, wait=LONGEST_WAIT).body
+
     # --- audits -----------------------------------------------------------------------------------
 
     def request_audit(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> str:
@@ -148,9 +153,7 @@ class ApiClient:
     # --- claims of guests and devices -------------------------------------------------------------
 
     def claims(self, **query: str) -> Iterator[Document]:
-        """Yield the open claims, of one ``node`` or ``instance`` if given. One request for each
-        thousand.
-        """
+        """Yield the open claims, of one ``node`` or ``instance`` if given. A request a thousand."""
         return self._list_pages("/v1/claims", "claims", **query)
 
     def claim(self, claim: str) -> Document:
@@ -173,8 +176,7 @@ class ApiClient:
         return self._list_pages("/v1/devices", "devices")
 
     def report_cleaned_device(self, address: str, node: str | None = None) -> Document:
-        """Report that a device was cleaned, so that guests can have it again. Harmless when
-        repeated.
+        """Report that a device was cleaned: guests can have it again. Harmless when repeated.
 
         ``node``: the node's name or uuid; needed if several nodes have such a device.
         """
@@ -291,9 +293,7 @@ class ApiClient:
         return found
 
     def forget_guest(self, instance: str) -> Document:
-        """End the record of a guest that is gone for good. Return the ended instance. Harmless when
-        repeated.
-        """
+        """End the record of a guest that is gone for good, and return it. Harmless if repeated."""
         return self._delete(f"/v1/guests/{quote(instance, safe='')}")
 
     def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:

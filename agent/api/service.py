@@ -39,6 +39,15 @@ class LastAudit:
     """When an audit last left the node well, in seconds since the epoch; None if none has."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReportPage:
+    """A page of nodes for a browser."""
+
+    html: bytes
+    policy: str
+    """Its Content-Security-Policy."""
+
+
 class Service(Protocol):
     """The agent as its API sees it. Called from many threads."""
 
@@ -73,6 +82,14 @@ class Service(Protocol):
         """Return a node's tree.
 
         :raises UnknownNode: there is no node with that uuid.
+        """
+
+    def report_page(self, wanted: Sequence[str]) -> ReportPage:
+        """Return the page of the nodes with these names, patterns or uuids; of all nodes if there
+        are none.
+
+        :raises UnknownNode: one of them matches no node.
+        :raises Stopping: the agent ends.
         """
 
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:

@@ -19,8 +19,8 @@ from agent.api.problem import (
 )
 from agent.model.names import printable
 
-# No operation has as many parameters.
-MOST_PARAMETERS = 50
+# No request needs as many parameters.
+MOST_PARAMETERS = 150
 # The one header whose absence has a status of its own.
 PRECONDITION = "If-Match"
 BOOLEANS = {"true": True, "false": False}
@@ -89,12 +89,18 @@ def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], I
         raise InvalidApiRequest(
             [Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]
         ) from error
-    found = {name: _convert(text, expected.types.get(name, frozenset())) for name, text in pairs}
+    lists = {name for name, types in expected.types.items() if "array" in types}
+    found: dict[str, Any] = {name: [] for name, _ in pairs if name in lists}
+    for name, text in pairs:
+        if name in lists:
+            found[name].append(text)
+        else:
+            found[name] = _convert(text, expected.types.get(name, frozenset()))
     names = [name for name, _ in pairs]
     return found, [
         Fault("query", pointer([name]), "is given more than once")
         for name in found
-        if names.count(name) > 1
+        if names.count(name) > 1 and name not in lists
     ]
 
 

@@ -302,7 +302,13 @@ class NodeAudit:
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
-        report = run.report(self.node, state, self.placement_state.own_tree(), owned)
+        report = run.report(
+            self.node,
+            state,
+            self.placement_state.own_tree(),
+            owned,
+            self.placement_state.view.consumers,
+        )
         self._refusal = (
             _RefusedAudit.of(report, time.monotonic(), self._refusal)
             if state == "refused"

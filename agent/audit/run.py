@@ -17,6 +17,7 @@ from agent.errors import (
 )
 from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
+from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
@@ -156,12 +157,17 @@ class AuditRun:
         return "pending" if self.options.dry_run else "changed"
 
     def report(
-        self, node: AuditedNode, state: NodeState, tree: ProviderTree, owned: frozenset[str]
+        self,
+        node: AuditedNode,
+        state: NodeState,
+        tree: ProviderTree,
+        owned: frozenset[str],
+        consumers: Consumers,
     ) -> NodeReport:
         """Return the report.
 
         ``tree`` and ``owned`` are what Placement has now and which of these providers the journal
-        records as ours; used where no plan was made.
+        records as ours; used where no plan was made. ``consumers``: who is known to hold what.
         """
         counts = self.client.exchange.counts
         shown = self.tree if self.options.dry_run else tree
@@ -180,6 +186,7 @@ class AuditRun:
             tree=shown,
             owned=frozenset(planned) or owned,
             used=used,
+            consumers=consumers,
             usage=self.records.usage if self.records is not None else Usage(),
             requests={method: counts.get(method, 0) for method in METHODS},
             seconds=self.seconds,

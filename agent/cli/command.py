@@ -9,14 +9,17 @@ from typing import Any, Literal, get_args
 
 from oslo_config import cfg
 
-Format = Literal["text", "table", "json", "yaml", "nagios", "prometheus"]
+Format = Literal["text", "table", "json", "yaml", "nagios", "prometheus", "dot", "mermaid"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """The formats of output. ``text`` and ``table`` are for people; ``json`` and ``yaml`` hold the same
 document for tools. ``table`` has one line for each item, however few there are. ``nagios`` is the
 line of a monitoring plug-in, ``prometheus`` a file for a textfile collector; both are for audits.
+``dot`` and ``mermaid`` are graphs of provider trees.
 """
 FOR_MONITORING: tuple[Format, ...] = ("nagios", "prometheus")
 """The formats that only an audit has."""
+FOR_DRAWING: tuple[Format, ...] = ("dot", "mermaid")
+"""The formats that only ``agent tree`` has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ COMMON_FLAGS = (
     Flag(
         "--format",
         "format of the report: text (default) or table for people, json or yaml for tools, nagios "
-        "or prometheus for monitoring",
+        "or prometheus for monitoring, dot or mermaid for drawings of trees",
         choices=FORMATS,
     ),
     Flag("--wide", "show all traits of each provider, however many it has"),

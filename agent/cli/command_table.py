@@ -48,6 +48,12 @@ def _show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_tree(conf, options)
 
 
+def _watch_nodes(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.watch import watch_nodes
+
+    return watch_nodes(conf, options)
+
+
 def _write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.report import write_report_page
 
@@ -183,7 +189,15 @@ COMMANDS = (
         "show the provider trees as last seen in Placement",
         _show_tree,
         frozenset({"offline", "nodes", "wide"}),
-        examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
+        examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format dot"),
+    ),
+    Command(
+        ("watch",),
+        "show the daemon and its nodes, refreshed until q is pressed; lines without a terminal",
+        _watch_nodes,
+        frozenset({"nodes"}),
+        (Argument("--interval", "seconds from one look to the next; 2 unless given", "SECONDS"),),
+        ("agent watch", "agent watch --interval 10 --node 'compute-1*'"),
     ),
     Command(
         ("report",),

@@ -50,9 +50,9 @@ def write_document(document: Mapping[str, Any], options: Options) -> None:
     write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
 
 
-def write(text: str) -> None:
+def write(text: str) -> bool:
     """Write text to stdout. Characters that its encoding lacks are escaped. A closed pipe is no
-    error.
+    error: return whether anybody reads.
 
     :raises OutputFailed: stdout cannot be written.
     """
@@ -60,11 +60,13 @@ def write(text: str) -> None:
         _put(text, sys.stdout)
     except BrokenPipeError:
         _drop(sys.stdout)
+        return False
     except OSError as error:
         _drop(sys.stdout)
         raise OutputFailed(
             f"the report cannot be written: {error.strerror}", "check what stdout leads to"
         ) from error
+    return True
 
 
 def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> None:

@@ -9,17 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.api.documents.node import (
-    JsonObject,
-    claim_document,
-    device_document,
-    migration_document,
-    node_guests,
-    node_records,
-)
+from agent.api.documents.node import JsonObject
+from agent.api.documents.node_page import node_page_document
 from agent.audit.fleet import Fleet
-from agent.errors import AgentError, ConfigError
-from agent.model.claim import ENDED
+from agent.errors import ConfigError
 from agent.model.names import printable
 from agent.model.report import NodeReport, Report
 from agent.render.json_report import error_rows, node_document
@@ -77,11 +70,14 @@ def write_page(
         placement=placement or "",
         errors=errors,
     )
-    _replace(path, render_page(page).encode("utf-8", "backslashreplace"))
+    replace_file(path, render_page(page).encode("utf-8", "backslashreplace"))
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Put ``content`` where ``path``, which may be a symbolic link, leads."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Put the page ``content`` where ``path``, which may be a symbolic link, leads.
+
+    :raises ConfigError: the file cannot be written.
+    """
     file = Path(os.path.realpath(path))
     finished = file.with_name(f".report-{secrets.token_hex(8)}")
     try:
@@ -124,39 +120,4 @@ def _audited_node(report: NodeReport, state: NodeState | None, tracker: Tracker)
         "audited_at": now,
         "last_good_audit_at": now if report.state in ("in-sync", "changed") else None,
     }
-    if state is None:
-        return {**node, "records": None, **NO_RECORDS}
-    devices, units = state.devices.values(), state.units.values()
-    return {
-        **node,
-        "records": node_records(state),
-        "guests": _guests(state, tracker),
-        "claims": [
-            claim_document(claim, devices, units, state.node.name)
-            for claim in state.claims.values()
-        ],
-        "migrations": [
-            migration_document(migration)
-            for migration in state.migrations.values()
-            if migration.status not in ENDED
-        ],
-        "devices": [device_document(device) for device in devices],
-    }
-
-
-NO_RECORDS: Mapping[str, Sequence[Document]] = {
-    "guests": (),
-    "claims": (),
-    "migrations": (),
-    "devices": (),
-}
-"""What the page shows of the records of a node without any."""
-
-
-def _guests(state: NodeState, tracker: Tracker) -> Sequence[Document]:
-    try:
-        guests: Sequence[Document] = node_guests(state, tracker.preview_import(state))["guests"]
-    except AgentError:
-        # The driver does not report guests; where it should and could not, the audit says so.
-        return ()
-    return guests
+    return node_page_document(node, report.consumers, state, tracker)

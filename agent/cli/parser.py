@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from agent.cli.command import (
     COMMON_FLAGS,
+    FOR_DRAWING,
     FOR_MONITORING,
     FORMATS,
     Argument,
@@ -167,6 +168,10 @@ def find_format(argv: Sequence[str]) -> Format:
 def _check(options: Options, parser: _ArgumentParser) -> None:
     if options.format in FOR_MONITORING and not options.once:
         parser.error(f"--format {options.format} can be used with --once only")
+    if options.format in FOR_DRAWING and options.command != ("tree",):
+        parser.error(f"--format {options.format} can be used with tree only")
+    if options.command == ("watch",) and options.format != "text":
+        parser.error("watch shows text, and cannot be used with --format")
     if options.command and options.once:
         parser.error(f"--once makes an audit, and cannot be used with {' '.join(options.command)}")
     allowed = find(options.command, options.once).flags

@@ -70,6 +70,7 @@ def trees(store: Store) -> Iterator[StoredTree]:
                 endpoint,
                 view.tree,
                 frozenset(store.journal(root).providers),
+                consumers=view.consumers,
             )
 
 

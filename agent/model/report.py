@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.model.facts import Section
+from agent.model.mirror import Consumers
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
 
@@ -105,6 +106,10 @@ class NodeReport:
     """The providers that are the agent's."""
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Provider to resource class to the amount in use, where known."""
+    consumers: Consumers = field(default_factory=dict)
+    """Provider to consumer to what it holds, as far as Placement was asked for it; not for
+    programs.
+    """
     usage: Usage = Usage()
     requests: Mapping[str, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

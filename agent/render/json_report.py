@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from agent.errors import AgentError, ConfigErrors
 from agent.model.inventory import completed, without_empty
+from agent.model.mirror import Consumers
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
@@ -50,6 +51,8 @@ class StoredTree:
     owned: frozenset[str]
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     provisional: bool = False
+    consumers: Consumers = field(default_factory=dict)
+    """Provider to consumer to what it holds, as far as known."""
 
 
 def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:

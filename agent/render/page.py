@@ -2,63 +2,26 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from agent.model.inventory import capacity
 from agent.model.names import number_of
-from agent.render.page_machine import Machine, PageGuest, machine_of, page_guests
+from agent.render.page_guests import (
+    PageGuest,
+    allocation_words,
+    page_guests,
+    provider_holders,
+)
+from agent.render.page_machine import Machine, machine_of
+from agent.render.page_tree import PageProvider, bars_of, provider_tree
 
 Document = Mapping[str, Any]
 
 NODES_IN_FULL = 20
 """Beyond this number of nodes, the page is a table, and shows one node at a time."""
 SEVERITIES = ("warning", "info")
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One resource class of one provider. The bar is as long as what can be used and reserved,
-    overcommitment included; its parts are in percent of it.
-    """
-
-    resource_class: str
-    used: int | None
-    """None if unknown."""
-    reserved: int
-    total: int
-    ratio: float
-    capacity: int
-    reserved_part: float
-    used_part: float
-    total_mark: float | None
-    """Where the total ends, if the class is overcommitted."""
-
-    @property
-    def free(self) -> int | None:
-        """What can still be allocated; negative if more is used; None if unknown."""
-        return None if self.used is None else self.capacity - self.used
-
-    @property
-    def over(self) -> bool:
-        """Whether more is used than can be allocated."""
-        return self.free is not None and self.free < 0
-
-
-@dataclass(frozen=True, slots=True)
-class PageProvider:
-    """One provider, with its children."""
-
-    name: str
-    uuid: str | None
-    generation: int | None
-    owned: bool
-    bars: tuple[Bar, ...]
-    traits: tuple[str, ...]
-    aggregates: tuple[str, ...]
-    children: tuple["PageProvider", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +62,8 @@ class PageMove:
     type: str
     status: str
     way: str
+    allocation: tuple[str, ...]
+    """What the migration itself is known to have in Placement of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +131,8 @@ class Page:
         return tuple((name, used[name], count) for name, count in sorted(capacities.items()))
 
 
-def bars_of(providers: Sequence[PageProvider]) -> list[Bar]:
-    """Return the bars of providers and of everything below them."""
-    return [bar for provider in providers for bar in (*provider.bars, *bars_of(provider.children))]
-
-
 def page_of(
-    nodes: Sequence[Document],
+    nodes: Iterable[Document],
     *,
     source: str,
     made_at: float,
@@ -182,17 +142,18 @@ def page_of(
 ) -> Page:
     """Return the page of nodes. ``nodes``: each the document of a node's report with the keys
     ``audited_at``, ``last_good_audit_at``, ``records``, ``guests``, ``claims``, ``migrations`` and
-    ``devices``, as the local API has them.
+    ``devices``, as the local API has them, and ``allocations``: what each consumer is known to have
+    of each provider.
     """
-    what = nodes[0]["name"] if len(nodes) == 1 else number_of(len(nodes), "node")
+    shown = tuple(page_node(number, node) for number, node in enumerate(nodes))
     return Page(
-        title=what,
+        title=shown[0].name if len(shown) == 1 else number_of(len(shown), "node"),
         source=source,
         made=moment(made_at),
         version=version,
         placement=placement,
         errors=tuple(errors),
-        nodes=tuple(page_node(number, node) for number, node in enumerate(nodes)),
+        nodes=shown,
     )
 
 
@@ -209,85 +170,15 @@ def page_node(number: int, node: Document) -> PageNode:
         audited=moment(node["audited_at"]),
         last_good_audit=moment(node["last_good_audit_at"]),
         severities={name: counts[name] for name in SEVERITIES if counts[name]},
-        roots=provider_tree(node["tree"]),
+        roots=provider_tree(node["tree"], provider_holders(node)),
         steps=tuple(map(_step, node["operations"])),
         drift=drift,
         errors=tuple(node["errors"]),
         machine=machine_of(node),
         guests=page_guests(node),
         claims=tuple(map(_promise, node["claims"])),
-        moves=tuple(map(_move, node["migrations"])),
+        moves=tuple(_move(node, migration) for migration in node["migrations"]),
     )
-
-
-def provider_tree(rows: Sequence[Document]) -> tuple[PageProvider, ...]:
-    """Return the roots of the rows of a tree, parents first. Where no provider has a uuid yet, the
-    rows after the first are its children.
-    """
-    below: dict[str | None, list[int]] = {}
-    known = {row["uuid"] for row in rows if row["uuid"] is not None}
-    for place, row in enumerate(rows):
-        parent = row["parent"] if row["parent"] in known else None
-        below.setdefault(parent, []).append(place)
-    tops = below.get(None, [])
-    if not known and tops:
-        first, *others = (_provider(rows[place], ()) for place in tops)
-        return (_with_children(first, tuple(others)),)
-
-    def made(place: int) -> PageProvider:
-        uuid = rows[place]["uuid"]
-        beneath = below.get(uuid, []) if uuid is not None else []
-        return _provider(rows[place], tuple(map(made, beneath)))
-
-    return tuple(map(made, tops))
-
-
-def _with_children(provider: PageProvider, children: tuple[PageProvider, ...]) -> PageProvider:
-    return PageProvider(
-        provider.name,
-        provider.uuid,
-        provider.generation,
-        provider.owned,
-        provider.bars,
-        provider.traits,
-        provider.aggregates,
-        children,
-    )
-
-
-def _provider(row: Document, children: tuple[PageProvider, ...]) -> PageProvider:
-    return PageProvider(
-        name=row["name"],
-        uuid=row["uuid"],
-        generation=row["generation"],
-        owned=row["owned"],
-        bars=tuple(bar_of(name, record) for name, record in row["inventories"].items()),
-        traits=tuple(row["traits"]),
-        aggregates=tuple(row["aggregates"]),
-        children=children,
-    )
-
-
-def bar_of(resource_class: str, record: Document) -> Bar:
-    """Return the bar of one inventory record with its ``used`` amount."""
-    room, used = capacity(record), record["used"]
-    reserved, total = record["reserved"], record["total"]
-    length = max(room + reserved, total, reserved + (used or 0), 1)
-    return Bar(
-        resource_class=resource_class,
-        used=used,
-        reserved=reserved,
-        total=total,
-        ratio=record["allocation_ratio"],
-        capacity=room,
-        reserved_part=_percent(reserved, length),
-        used_part=_percent(used or 0, length),
-        total_mark=_percent(total, length) if total < room + reserved else None,
-    )
-
-
-def _percent(amount: int, whole: int) -> float:
-    return round(100 * amount / whole, 2)
 
 
 def moment(seconds: float | None) -> str:
@@ -330,11 +221,13 @@ def _promise(claim: Document) -> Promise:
     )
 
 
-def _move(migration: Document) -> PageMove:
+def _move(node: Document, migration: Document) -> PageMove:
+    names = {row["uuid"]: row["name"] for row in node["tree"]}
     return PageMove(
         uuid=migration["uuid"],
         instance=migration["instance"],
         type=migration["type"],
         status=migration["status"],
         way=f"{migration['source_compute'] or '?'} → {migration['dest_compute'] or '?'}",
+        allocation=allocation_words(node, migration["uuid"], names),
     )

@@ -3,8 +3,11 @@ template engine escapes it; control characters and direction marks are shown esc
 """
 
 import base64
+import dataclasses
+import gzip
 import hashlib
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -12,26 +15,40 @@ import jinja2
 from markupsafe import Markup
 
 from agent.model.names import printable
-from agent.render.page import NODES_IN_FULL, Page, PageNode, PageProvider
+from agent.render.page import NODES_IN_FULL, Page, PageNode
 
 FOLDER = "templates"
+SCRIPTS = ("guests.js", "node.js", "table.js")
+"""The parts of the page's one script, in their order."""
+NODES_IN_A_BATCH = 50
+"""The details of so many nodes are compressed together: what their documents have in common then
+weighs little, and a click on a node decompresses no more than these.
+"""
+COMPRESSION = 6
 
 
 def render_page(page: Page) -> str:
-    """Return the page. Many nodes are a table, with the nodes' details as JSON from which the
-    page's script shows one node at a time.
+    """Return the page. Many nodes are a table, with the nodes' details as compressed JSON from
+    which the page's script shows one node at a time.
     """
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _style(), _script()
     in_full = len(page.nodes) <= NODES_IN_FULL
     template = _environment().get_template("page.html")
     return template.render(
         page=page,
         in_full=in_full,
         style=Markup(style),  # noqa: S704 - a file of this package
-        script=Markup(script),  # noqa: S704 - a file of this package
+        script=Markup(script),  # noqa: S704 - files of this package
         policy=content_policy(style, script),
-        details=Markup("") if in_full else script_json(_details(page)),
+        batch=NODES_IN_A_BATCH,
+        details=() if in_full else _batches(page.nodes),
     )
+
+
+def served_policy() -> str:
+    """Return the Content-Security-Policy that a server sends with the page."""
+    # A page cannot set the last part by itself.
+    return f"{content_policy(_style(), _script())}; frame-ancestors 'none'"
 
 
 def content_policy(style: str, script: str) -> str:
@@ -42,18 +59,16 @@ def content_policy(style: str, script: str) -> str:
     )
 
 
-def script_json(value: Any) -> Markup:
-    """Return JSON that can be the content of a script element: no name can end the element or
-    begin a comment.
-    """
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704 - escaped above
-
-
 def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _style() -> str:
+    return _part("page.css")
+
+
+def _script() -> str:
+    return "\n".join(map(_part, SCRIPTS))
 
 
 def _part(name: str) -> str:
@@ -75,78 +90,28 @@ def _printable(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-class _Texts:
-    """Texts that occur often, each once, by their places."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        """Return the place of a text."""
-        return self._places.setdefault(printable(text), len(self._places))
-
-    def all(self) -> list[str]:
-        """Return all texts in the order of their places."""
-        return list(self._places)
-
-
-def _details(page: Page) -> dict[str, Any]:
-    """Return the details of all nodes, as lists in the order that the script expects, because their
-    keys would be most of the page.
+def _batches(nodes: Sequence[PageNode]) -> Iterator[str]:
+    """Yield the details of each :data:`NODES_IN_A_BATCH` nodes: a JSON array, compressed by gzip,
+    in base64, so that no name can be markup.
     """
-    texts = _Texts()
-    nodes = [_node(node, texts) for node in page.nodes]
-    return {"texts": texts.all(), "nodes": nodes}
+    for first in range(0, len(nodes), NODES_IN_A_BATCH):
+        some = nodes[first : first + NODES_IN_A_BATCH]
+        # Node by node, because the interpreter is not given up while one value is encoded.
+        text = ",".join(json.dumps(_jsonable(node), separators=(",", ":")) for node in some)
+        content = gzip.compress(f"[{text}]".encode(), COMPRESSION, mtime=0)
+        yield base64.b64encode(content).decode()
 
 
-def _node(node: PageNode, texts: _Texts) -> list[Any]:
-    place = texts.place
-    return [
-        [_provider(root, texts) for root in node.roots],
-        [
-            [place(step.op), printable(step.provider), place(step.reason), place(step.status)]
-            for step in node.steps
-        ],
-        [
-            [
-                place(one["kind"]),
-                place(one["severity"]),
-                printable(one["detail"]),
-                place(one["remedy"]),
-            ]
-            for one in node.drift
-        ],
-        [
-            [place(one["code"]), printable(one["message"]), place(one["remedy"])]
-            for one in node.errors
-        ],
-        [
-            [printable(guest.name or guest.uuid), place(guest.state), *guest.cells]
-            for guest in node.guests
-        ],
-        node.uuid,
-        place(node.audited),
-        place(node.last_good_audit),
-    ]
-
-
-def _provider(provider: PageProvider, texts: _Texts) -> list[Any]:
-    return [
-        printable(provider.name),
-        provider.generation,
-        int(provider.owned),
-        [
-            [
-                texts.place(bar.resource_class),
-                bar.used,
-                bar.reserved,
-                bar.total,
-                bar.capacity,
-                bar.ratio,
-            ]
-            for bar in provider.bars
-        ],
-        [texts.place(trait) for trait in provider.traits],
-        [texts.place(aggregate) for aggregate in provider.aggregates],
-        [_provider(child, texts) for child in provider.children],
-    ]
+def _jsonable(value: Any) -> Any:
+    """Return a value of the page in JSON's types, with every text as it is shown."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {printable(key): _jsonable(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    return value

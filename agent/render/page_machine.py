@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agent.model.topology import format_cpu_list
+from agent.render.page_guests import guest_label, guest_numbers
 
 Document = Mapping[str, Any]
 CpuUse = Literal["free", "shared", "pinned", "offline"]
@@ -35,6 +35,9 @@ class PageDevice:
     ids: str
     use: DeviceUse
     holder: str
+    """The guest that has it; empty if none has."""
+    holders: tuple[int, ...]
+    """The place of that guest."""
     functions: tuple["PageDevice", ...] = ()
 
 
@@ -69,31 +72,15 @@ class Machine:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PageGuest:
-    """One guest that the hypervisor shows, or that has a claim."""
-
-    number: int
-    name: str
-    uuid: str
-    state: str
-    vcpus: int | None
-    memory_mb: int | None
-    flavor: str
-    cells: tuple[str, ...]
-    devices: tuple[str, ...]
-    record: str
-    """How its record stands, in a word."""
-    refusals: tuple[Document, ...]
-
-
 def machine_of(node: Document) -> Machine | None:
     """Return the machine of a node; None if its documents say nothing of it."""
     records, devices = node["records"], node["devices"]
     if records is None and not devices:
         return None
-    numbers = _numbers(node)
-    names = {claim["id"]: _name(numbers, node, claim["instance"]) for claim in node["claims"]}
+    numbers = guest_numbers(node)
+    names = {uuid: guest_label(node, numbers, uuid) for uuid in numbers}
+    owners = {claim["id"]: claim["instance"] for claim in node["claims"]}
+    cards = _Cards(numbers, names, owners)
     cells = records["cells"] if records is not None else []
     here = {cell["id"] for cell in cells}
     mdevs = records["mdevs"] if records is not None else []
@@ -102,7 +89,7 @@ def machine_of(node: Document) -> Machine | None:
     for device in devices:
         cell = device["numa_node"] if device["numa_node"] in here else None
         by_cell.setdefault(cell, []).append(device)
-    labels = [_label(guest) for guest in page_guests(node)]
+    labels = list(names.values())
     return Machine(
         cpu=_cpu_words(records["cpu"] if records is not None else None),
         cells=tuple(
@@ -111,84 +98,14 @@ def machine_of(node: Document) -> Machine | None:
                 holders,
                 labels,
                 _mdevs(mdevs, {cell["id"]}),
-                _cards(by_cell.get(cell["id"], []), names),
+                cards.of(by_cell.get(cell["id"], [])),
             )
             for cell in cells
         ),
         mdevs=_mdevs(mdevs, {None, *(source["numa_node"] for source in mdevs)} - here),
-        devices=_cards(by_cell.get(None, []), names),
+        devices=cards.of(by_cell.get(None, [])),
         problems=tuple(records["problems"]) if records is not None else (),
     )
-
-
-def page_guests(node: Document) -> tuple[PageGuest, ...]:
-    """Return the guests of a node: those that the hypervisor shows, then the claims' instances that
-    it does not show.
-    """
-    claims: dict[str, list[Document]] = {}
-    for claim in node["claims"]:
-        claims.setdefault(claim["instance"], []).append(claim)
-    shown = {guest["uuid"]: guest for guest in node["guests"]}
-    return tuple(
-        _guest(number, uuid, shown.get(uuid), claims.get(uuid, ()))
-        for uuid, number in _numbers(node).items()
-    )
-
-
-def _numbers(node: Document) -> dict[str, int]:
-    """Return the place of each guest in the list of guests, by its uuid."""
-    uuids = [
-        *(guest["uuid"] for guest in node["guests"]),
-        *(claim["instance"] for claim in node["claims"]),
-    ]
-    return {uuid: number for number, uuid in enumerate(dict.fromkeys(uuids))}
-
-
-def _guest(number: int, uuid: str, shown: Document | None, claims: Sequence[Document]) -> PageGuest:
-    held = [cell for claim in claims for cell in claim["cells"]]
-    cells = held or (shown["cells"] if shown else [])
-    addresses = {device["address"] for claim in claims for device in claim["devices"]}
-    addresses |= set(shown["devices"]) if shown else set()
-    amounts = next((claim["amounts"] for claim in claims if claim["amounts"]["vcpus"]), None)
-    return PageGuest(
-        number=number,
-        name=shown["name"] if shown else "",
-        uuid=uuid,
-        state=shown["state"] if shown else "not shown by the hypervisor",
-        vcpus=shown["vcpus"] if shown else (amounts["vcpus"] if amounts else None),
-        memory_mb=shown["memory_mb"] if shown else (amounts["memory_mb"] if amounts else None),
-        flavor=(shown["flavor"] or "") if shown else "",
-        cells=tuple(map(_cell_words, cells)),
-        devices=tuple(sorted(addresses)),
-        record=shown["outcome"] if shown else "claimed",
-        refusals=tuple(shown["refusals"]) if shown else (),
-    )
-
-
-def _label(guest: PageGuest) -> str:
-    return guest.name or guest.uuid
-
-
-def _name(numbers: Mapping[str, int], node: Document, instance: str) -> str:
-    place = numbers.get(instance)
-    guests = node["guests"]
-    named = place is not None and place < len(guests) and guests[place]["uuid"] == instance
-    return (guests[place]["name"] if named else "") or instance
-
-
-def _cell_words(cell: Document) -> str:
-    """Return a guest's cell in words: where it is, its memory, and its host CPUs."""
-    parts = [f"cell {cell['host_cell']}: {cell['memory_mb']} MiB"]
-    if cell["page_size_kib"]:
-        parts.append(f"pages of {cell['page_size_kib']} KiB")
-    if cell["pins"]:
-        pins = ", ".join(f"{guest}→{host}" for guest, host in cell["pins"].items())
-        parts.append(f"CPUs pinned (guest→host) {pins}")
-    if cell["shared"]:
-        parts.append(f"CPUs {format_cpu_list(set(cell['shared']))} on shared host CPUs")
-    if cell["emulator"]:
-        parts.append(f"emulator on {format_cpu_list(set(cell['emulator']))}")
-    return ", ".join(parts)
 
 
 def _holders(node: Document, numbers: Mapping[str, int]) -> dict[int, list[int]]:
@@ -267,26 +184,41 @@ def _mdevs(sources: Sequence[Document], cells: set[int | None]) -> tuple[str, ..
     )
 
 
-def _cards(devices: Sequence[Document], names: Mapping[str, str]) -> tuple[PageDevice, ...]:
-    """Return the devices with the virtual functions below their cards. A function whose card is not
-    among ``devices`` stands by itself.
-    """
-    here = {device["address"] for device in devices}
-    reserved = {device["address"] for device in devices if device["reserved"]}
-    ordered = sorted(devices, key=lambda device: str(device["address"]))
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    """The devices of a node as the page shows them."""
 
-    def made(device: Document) -> PageDevice:
-        inner = [one for one in ordered if one["parent"] == device["address"]]
-        return PageDevice(
-            address=device["address"],
-            kind=device["type"].removeprefix("type-"),
-            ids=f"{device['vendor_id']}:{device['product_id']}",
-            use=_device_use(device, reserved),
-            holder=names.get(device["holder"], device["holder"] or ""),
-            functions=tuple(map(made, inner)),
-        )
+    numbers: Mapping[str, int]
+    """The places of the guests by their uuids."""
+    names: Mapping[str, str]
+    """What the guests are called, by their uuids."""
+    owners: Mapping[str, str]
+    """The instance of each claim."""
 
-    return tuple(made(device) for device in ordered if device["parent"] not in here)
+    def of(self, devices: Sequence[Document]) -> tuple[PageDevice, ...]:
+        """Return ``devices`` with the virtual functions below their cards. A function whose card is
+        not among them stands by itself.
+        """
+        here = {device["address"] for device in devices}
+        reserved = {device["address"] for device in devices if device["reserved"]}
+        functions: dict[str | None, list[Document]] = {}
+        for device in sorted(devices, key=lambda device: str(device["address"])):
+            card = device["parent"] if device["parent"] in here else None
+            functions.setdefault(card, []).append(device)
+
+        def made(device: Document) -> PageDevice:
+            holder = self.owners.get(device["holder"], device["holder"] or "")
+            return PageDevice(
+                address=device["address"],
+                kind=device["type"].removeprefix("type-"),
+                ids=f"{device['vendor_id']}:{device['product_id']}",
+                use=_device_use(device, reserved),
+                holder=self.names.get(holder, holder),
+                holders=(self.numbers[holder],) if holder in self.numbers else (),
+                functions=tuple(map(made, functions.get(device["address"], ()))),
+            )
+
+        return tuple(map(made, functions.get(None, ())))
 
 
 def _device_use(device: Document, reserved: set[str]) -> DeviceUse:

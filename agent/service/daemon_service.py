@@ -13,14 +13,15 @@ from typing import Any
 
 from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
-from agent.api.service import Audit, Document, LastAudit
+from agent.api.service import Audit, Document, LastAudit, ReportPage
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Measurement
 from agent.placement.client import PlacementClient
-from agent.render.json_report import StoredTree, node_document, own_providers, tree_document
+from agent.render.json_report import StoredTree, own_providers, tree_document
 from agent.service.audit_queue import AuditRequests
+from agent.service.report_page import audit_document, make_report_page
 from agent.tracker.errors import NodeNotReady, UnknownNode
 from agent.tracker.tracker import Tracker
 
@@ -198,12 +199,7 @@ class DaemonService:
 
         :raises UnknownNode: there is no node of that uuid.
         """
-        seen = self._find(uuid)
-        return {
-            **node_document(seen.report),
-            "audited_at": seen.at,
-            "last_good_audit_at": seen.good_at,
-        }
+        return audit_document(self._find(uuid))
 
     def tree(self, uuid: str) -> Document:
         """Return the tree of a node as its last audit left it.
@@ -260,6 +256,19 @@ class DaemonService:
     def readings(self) -> Sequence[Measurement]:
         """Return the last measurements of the monitors."""
         return self._readings
+
+    def report_page(self, wanted: Sequence[str]) -> ReportPage:
+        """Return the page of the nodes with these names, patterns or uuids; of all nodes if there
+        are none.
+
+        :raises UnknownNode: one of them matches no node.
+        :raises Stopping: the agent ends.
+        """
+        try:
+            tracker = self.tracker()
+        except NodeNotReady:
+            tracker = None
+        return make_report_page(self.last_audits(), self._errors or (), tracker, wanted)
 
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
         """Request an audit; return its id.

@@ -1,5 +1,7 @@
 """A page as a browser's parser sees it: its elements, its text, and what would be wrong with it."""
 
+import base64
+import gzip
 import json
 from html.parser import HTMLParser
 from typing import Any
@@ -16,6 +18,7 @@ class HtmlPage(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.texts: list[str] = []
         self.scripts: dict[str, str] = {}
+        self.packed: list[str] = []
         self.style = ""
         self._inside = ""
         self._id = ""
@@ -27,14 +30,19 @@ class HtmlPage(HTMLParser):
         self.elements.append((tag, given))
         if tag in ("script", "style"):
             self._inside, self._id = tag, given.get("id", "")
+            if given.get("type") == "application/gzip":
+                self._inside = "packed"
+                self.packed.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == self._inside:
+        if tag == self._inside or (tag == "script" and self._inside == "packed"):
             self._inside = ""
 
     def handle_data(self, data: str) -> None:
         if self._inside == "script":
             self.scripts[self._id] = self.scripts.get(self._id, "") + data
+        elif self._inside == "packed":
+            self.packed[-1] += data
         elif self._inside == "style":
             self.style += data
         else:
@@ -61,7 +69,11 @@ class HtmlPage(HTMLParser):
 
     def details(self) -> Any:
         """The details of many nodes."""
-        return json.loads(self.scripts["details"])
+        return [
+            node
+            for part in self.packed
+            for node in json.loads(gzip.decompress(base64.b64decode(part, validate=True)))
+        ]
 
     def faults(self) -> list[str]:
         """What is wrong with the page: requests, code in attributes, ids, headings."""

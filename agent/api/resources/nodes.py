@@ -8,7 +8,8 @@ from falcon import Request, Response
 
 from agent.api.documents.node import JsonObject, node_records
 from agent.api.metrics import TimedTracker
-from agent.api.service import Service
+from agent.api.service import ReportPage, Service
+from agent.api.wait_limit import WaitLimit
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import TrackerError
 
@@ -83,6 +84,66 @@ class NodeResource:
             return node_records(self._service.tracker().view(ProviderUuid(uuid)))
         except TrackerError:
             return None
+
+
+HTML = "text/html; charset=utf-8"
+PAGES_AT_ONCE = 2
+# In seconds: so long the second request waits for the page that is being made.
+PAGE_PATIENCE = 15.0
+
+
+class PageMaker:
+    """Answers with pages for a browser. One page is made at a time, because thousands of nodes take
+    seconds; one more request waits for its turn, and further ones are refused.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._room = WaitLimit(PAGES_AT_ONCE, "a page of the nodes")
+        self._turn = WaitLimit(1, "a page of the nodes", PAGE_PATIENCE)
+
+    def answer(self, wanted: Sequence[str], response: Response) -> None:
+        """Answer with the page of the nodes that are ``wanted``, of all if that is empty.
+
+        :raises Busy: other pages are being made.
+        :raises UnknownNode: one of ``wanted`` matches no node.
+        """
+        with self._room.place(), self._turn.place():
+            page = self._service.report_page(wanted)
+        _show_page(page, response)
+
+
+def _show_page(page: ReportPage, response: Response) -> None:
+    response.content_type, response.data = HTML, page.html
+    for name, value in (
+        ("Content-Security-Policy", page.policy),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Referrer-Policy", "no-referrer"),
+        ("Cache-Control", "no-store"),
+    ):
+        response.set_header(name, value)
+
+
+class ReportResource:
+    """/v1/report."""
+
+    def __init__(self, pages: PageMaker) -> None:
+        self._pages = pages
+
+    def on_get(self, request: Request, response: Response) -> None:
+        """Show the page of the nodes."""
+        self._pages.answer(request.context.query.get("node", ()), response)
+
+
+class NodeReportResource:
+    """/v1/nodes/{uuid}/report."""
+
+    def __init__(self, pages: PageMaker) -> None:
+        self._pages = pages
+
+    def on_get(self, _request: Request, response: Response, uuid: str) -> None:
+        """Show the page of the node."""
+        self._pages.answer((uuid,), response)
 
 
 class TreeResource:

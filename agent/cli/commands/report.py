@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
+from agent.api.documents.node_page import NO_RECORDS, allocations_document
 from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.output import write, write_document
-from agent.cli.page_file import NO_RECORDS, check_file, write_page
+from agent.cli.page_file import check_file, replace_file, write_page
 from agent.errors import StoreError
 from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, number_of, printable
@@ -36,43 +37,37 @@ def write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     path = check_file(options.arguments["file"])
     wanted = options.nodes
-    # A daemon that has not audited any node yet knows no more than the store.
-    nodes = (
+    found = (
         None if options.offline else from_daemon(conf, lambda client: _of_daemon(client, wanted))
-    ) or []
-    source = "daemon" if nodes else "store"
-    if not nodes:
+    )
+    source = "daemon" if found is not None else "store"
+    if found is not None:
+        count, html = found
+        replace_file(path, html)
+    else:
         from agent.cli.stored import open_stored
 
         with open_stored(conf) as store:
-            nodes = list(_of_store(conf, store, wanted))
-    nodes.sort(key=lambda node: str(node["name"]))
-    write_page(path, nodes, source=f"as the {source} has it")
+            nodes = sorted(_of_store(conf, store, wanted), key=lambda node: str(node["name"]))
+        count = len(nodes)
+        write_page(path, nodes, source="as the store has it")
     if options.as_document:
-        document = {"schema": SCHEMA, "source": source, "file": str(path), "nodes": len(nodes)}
+        document = {"schema": SCHEMA, "source": source, "file": str(path), "nodes": count}
         write_document({**document, "errors": [], "exit_code": 0}, options)
     else:
-        count = number_of(len(nodes), "node")
-        write(f"{printable(str(path))} shows {count} as the {source} has it\n")
+        shown = number_of(count, "node")
+        write(f"{printable(str(path))} shows {shown} as the {source} has it\n")
     return 0
 
 
-def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> list[Document]:
+def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | None:
+    """Return the number of nodes, and the page that the daemon makes of them. None: the daemon has
+    not audited any node yet, and knows no more than the store.
+    """
     if not (known := list(client.nodes())):
-        return []
-    guests = {node["uuid"]: node["guests"] for node in client.guests()}
-    claims, devices = _by_node(client.claims()), _by_node(client.devices())
-    moves = [move for move in client.migrations() if move["status"] not in ENDED]
-    return [
-        {
-            **client.node(uuid),
-            "guests": guests.get(uuid, ()),
-            "claims": claims[uuid],
-            "devices": devices[uuid],
-            "migrations": _moves_of(uuid, moves),
-        }
-        for uuid in (summary["uuid"] for summary in select_nodes(known, wanted))
-    ]
+        return None
+    # A wrong name is refused here, with the names that there are.
+    return len(select_nodes(known, wanted)), client.report_page(wanted)
 
 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
@@ -101,6 +96,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             **UNKNOWN,
             **NO_RECORDS,
             "records": records.get(tree.uuid),
+            "allocations": allocations_document(tree.consumers),
             "claims": claims[tree.uuid],
             "devices": devices[tree.uuid],
             "migrations": _moves_of(tree.uuid, moves),

@@ -45,6 +45,10 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
     if options.as_document:
         write_document(tree_document(chosen), options)
+    elif options.format in ("dot", "mermaid"):
+        from agent.render.tree_drawing import render_drawing
+
+        write(render_drawing(chosen, options.format))
     else:
         look = look_of(sys.stdout, wide=options.wide)
         write(

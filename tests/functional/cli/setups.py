@@ -1,10 +1,12 @@
 """Configurations of the agents under test."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.child import CHECKOUT
 from tests.support.ini import Config
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand, AgentHere
@@ -50,4 +52,25 @@ def from_file(placement: Placement, folder: Path, host: Mapping[str, Any]) -> Ag
     """``fake.file`` with a host on ``placement``."""
     agent = AgentHere(folder)
     agent.configure(on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}))
+    return agent
+
+
+def numa_host(placement: Placement, folder: Path) -> AgentHere:
+    """The host of etc/hosts/numa.yaml on ``placement``, with its network card offered."""
+    agent = AgentHere(folder)
+    shutil.copy(CHECKOUT / "etc" / "hosts" / "numa.yaml", folder / "host.yaml")
+    policy = {
+        "cpu_shared_set": "0-1,4-5,8-9,12-13",
+        "cpu_dedicated_set": "2-3,6-7,10-11,14-15",
+        "tree_layout": "nested",
+    }
+    agent.configure(
+        merged(
+            on(placement, "fake.file", {"fake": {"host_file": folder / "host.yaml"}}),
+            {
+                "compute": policy,
+                "pci": {"device_spec": '{"vendor_id": "8086", "product_id": "1515"}'},
+            },
+        )
+    )
     return agent

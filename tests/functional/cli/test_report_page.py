@@ -1,40 +1,22 @@
 """The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
 
 import os
-import shutil
 
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.cli.setups import merged, on
-from tests.support.child import CHECKOUT
+from tests.functional.cli.setups import numa_host
 from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
-from tests.support.system import AgentHere
 
 PINNED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
-POLICY = {
-    "cpu_shared_set": "0-1,4-5,8-9,12-13",
-    "cpu_dedicated_set": "2-3,6-7,10-11,14-15",
-    "tree_layout": "nested",
-}
 
 
 @pytest.fixture
 def example(http_placement: HttpPlacement, tmp_path):
     """The host of etc/hosts/numa.yaml, with its network card offered."""
-    made = AgentHere(tmp_path)
-    shutil.copy(CHECKOUT / "etc" / "hosts" / "numa.yaml", tmp_path / "host.yaml")
-    config = merged(
-        on(http_placement, "fake.file", {"fake": {"host_file": tmp_path / "host.yaml"}}),
-        {
-            "compute": POLICY,
-            "pci": {"device_spec": '{"vendor_id": "8086", "product_id": "1515"}'},
-        },
-    )
-    made.configure(config)
-    return made
+    return numa_host(http_placement, tmp_path)
 
 
 def read(agent, name="nodes.html"):
@@ -69,7 +51,7 @@ def test_the_machine_shows_who_has_which_cpu_and_device(example):
     cpus = {
         given["title"].split(":")[0]: (given["class"], given["data-guests"])
         for _, given in found.elements
-        if "data-guests" in given
+        if "title" in given
     }
     assert len(cpus) == 16
     assert cpus["CPU 0"] == ("cpu shared", "")
@@ -81,6 +63,28 @@ def test_the_machine_shows_who_has_which_cpu_and_device(example):
         in (found.texts)
     )
     assert PINNED in found.texts
+
+
+def test_a_guest_shows_what_placement_has_allocated_to_it(example):
+    assert example.run("--once").code == 0
+    assert example.run("guests", "import").code == 0
+    done = example.run(
+        *("allocation", "claim", PINNED, "resources=MEMORY_MB:2048,VCPU:2"),
+        *("--project-id", "p", "--user-id", "u"),
+    )
+    assert done.code == 0, done
+    for words in (("--once", "--report", "nodes.html"), ("report", "nodes.html")):
+        assert example.run(*words).code == 0
+        found = read(example)
+        assert "MEMORY_MB 2048, VCPU 2 of node-a" in found.texts
+        holders = [
+            given["data-guests"]
+            for _, given in found.elements
+            if "provider" in given.get("class", "").split()
+        ]
+        guests = [given["data-guest"] for _, given in found.elements if "data-guest" in given]
+        assert holders[0] in guests
+        assert set(holders[1:]) == {""}
 
 
 def test_observing_shows_the_guests_too(example):
@@ -116,7 +120,7 @@ def test_report_shows_what_the_daemon_knows(example):
         assert (done.code, done.stdout) == (0, "nodes.html shows 1 node as the daemon has it\n")
         found = read(example)
         assert {"unknown-domain", "instance-00000012"} <= set(found.texts)
-        titles = [given["title"] for _, given in found.elements if "data-guests" in given]
+        titles = [given["title"] for _, given in found.elements if "title" in given]
         assert len(titles) == 16
         assert service.stop()[0] == 0
 

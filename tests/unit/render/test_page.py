@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import re
 
 import pytest
 from hypothesis import given
@@ -8,128 +9,22 @@ from hypothesis import strategies as st
 from agent.model.inventory import completed
 from agent.model.names import printable
 from agent.render.json_report import node_document
-from agent.render.page import NODES_IN_FULL, bar_of, page_of
+from agent.render.page import NODES_IN_FULL
 from agent.render.page_html import render_page
-from tests.support.html_page import HtmlPage
+from agent.render.page_tree import bar_of
+from tests.support.page_documents import (
+    CLAIM,
+    GUEST,
+    HOSTILE,
+    cell,
+    device,
+    named,
+    node,
+    page,
+    server,
+    shown,
+)
 from tests.unit.render.reports import node as node_report
-
-GUEST = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11"
-CLAIM = "5410daac-3ea3-580c-9c43-10a7abcf001c"
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "</script><img src=x onerror=alert(1)>",
-    "\"'><b onclick='x'>",
-    "<!--<script>",
-    "\u202egnp.exe",
-    "שלום",
-    "n" * 200,
-    "{{ 7 * 7 }}{% raw %}",
-    "&lt;b&gt;",
-    "\ud800\x00\x1b[31m\n",
-]
-
-
-def placed(host_cell=0, pins=None, emulator=()):
-    return {
-        "host_cell": host_cell,
-        "memory_mb": 2048,
-        "page_size_kib": 2048,
-        "shared": [],
-        "pins": pins or {},
-        "emulator": list(emulator),
-    }
-
-
-def claim(**given):
-    return {
-        "id": CLAIM,
-        "instance": GUEST,
-        "purpose": "instance",
-        "half": "only",
-        "state": "held",
-        "amounts": {"vcpus": 2, "memory_mb": 2048, "disk_mb": 0},
-        "cells": [placed(pins={"0": 2, "1": 10}, emulator=[3])],
-        "devices": [],
-        "created_at": 1.8e9,
-        **given,
-    }
-
-
-def cell(**given):
-    return {
-        "id": 0,
-        "memory_mb": 32768,
-        "memory_mb_used": 2048,
-        "shared": [0, 8],
-        "shared_used": 0,
-        "dedicated": [2, 3, 10, 11],
-        "pinned": [2, 3, 10],
-        "degraded": [],
-        "offline": [4],
-        "siblings": [[0, 8], [2, 10], [3, 11]],
-        "pages": [
-            {"size_kib": 4, "total": 100, "used": 0, "reserved": 0},
-            {"size_kib": 2048, "total": 4096, "used": 1024, "reserved": 2},
-        ],
-        **given,
-    }
-
-
-def device(address, **given):
-    return {
-        "address": address,
-        "type": "type-VF",
-        "vendor_id": "8086",
-        "product_id": "1515",
-        "parent": None,
-        "numa_node": 0,
-        "serves": "guests",
-        "holder": None,
-        "present": True,
-        "used": False,
-        "reserved": 0,
-        **given,
-    }
-
-
-def guest(**given):
-    return {
-        "uuid": GUEST,
-        "name": "instance-1",
-        "state": "running",
-        "vcpus": 2,
-        "memory_mb": 2048,
-        "cells": [],
-        "devices": [],
-        "flavor": None,
-        "outcome": "known",
-        "refusals": [],
-        **given,
-    }
-
-
-def node(name=None, **given):
-    document = {
-        **node_document(node_report()),
-        "audited_at": 1.8e9,
-        "last_good_audit_at": None,
-        "records": {"cpu": None, "cells": [cell()], "mdevs": [], "problems": []},
-        "guests": [guest()],
-        "claims": [claim()],
-        "migrations": [],
-        "devices": [],
-        **given,
-    }
-    return document if name is None else {**document, "name": name}
-
-
-def page(*nodes, **given):
-    return page_of(nodes, **{"source": "audit", "made_at": 1.8e9, "version": "1", **given})
-
-
-def shown(*nodes, **given):
-    return HtmlPage(render_page(page(*nodes, **given)))
-
 
 # --- bars
 
@@ -255,12 +150,27 @@ def many(count, **given):
 
 def test_twenty_nodes_are_shown_in_full_and_more_as_a_table():
     few, more = shown(*many(NODES_IN_FULL)), shown(*many(NODES_IN_FULL + 1))
-    assert "details" not in few.scripts
+    assert few.packed == []
     assert few.faults() == more.faults() == []
-    details = more.details()
-    assert len(details["nodes"]) == NODES_IN_FULL + 1
-    assert details["nodes"][0][0][0][0] == "node-1"
+    assert [one["name"] for one in more.details()] == [f"node-{number}" for number in range(21)]
     assert "node-20" in more.texts
+
+
+def test_the_details_of_a_node_are_all_that_its_own_page_shows():
+    found = shown(*[server(number) for number in range(21)]).details()[20]
+    assert found["machine"]["cells"][1]["cores"][4][0] == {
+        "cpu": 36,
+        "use": "pinned",
+        "holders": [1],
+        "text": "dedicated, pinned by instance-00140001",
+    }
+    assert found["guests"][1]["allocation"] == [
+        "DISK_GB 20, MEMORY_MB 8192 of rack20-server0020",
+        "PCPU 4 of rack20-server0020_NUMA1",
+    ]
+    assert [one["holders"] for one in found["roots"][0]["children"]] == [[0], [1]]
+    (card,) = found["machine"]["cells"][0]["devices"]
+    assert card["functions"][0]["holder"] == "instance-00140000"
 
 
 def test_totals_are_unknown_where_one_node_does_not_tell():
@@ -271,50 +181,14 @@ def test_totals_are_unknown_where_one_node_does_not_tell():
         assert sums[name][1] == 3 * bars[0][2]
 
 
-def test_five_thousand_nodes_weigh_less_than_six_megabytes():
-    rows = node_document(node_report())["tree"]
-    nodes = many(5000, operations=[], errors=[], claims=[], drift=[], tree=rows)
-    assert len(render_page(page(*nodes)).encode()) < 6_000_000
+def test_a_node_among_many_weighs_less_than_a_kilobyte():
+    found = render_page(page(*[server(number) for number in range(200)]))
+    assert len(found.encode()) < 200_000
 
 
 # --- names from outside
 
-INVENTORY = {**completed({"total": 8}), "used": 1}
 NAMES = st.one_of(st.sampled_from(HOSTILE), st.text(max_size=200))
-
-
-def named(name):
-    """A node with ``name`` in every text that comes from outside."""
-    document = node(name)
-    return {
-        **document,
-        "tree": [
-            {
-                **row,
-                "name": name,
-                "traits": [name],
-                "aggregates": [name],
-                "inventories": dict.fromkeys([name], INVENTORY),
-            }
-            for row in document["tree"]
-        ],
-        "operations": [
-            {**one, "reason": name, "error": name, "before": {name: name}, "after": [name]}
-            for one in document["operations"]
-        ],
-        "drift": [{**one, "detail": name, "remedy": name} for one in document["drift"]],
-        "errors": [{"code": "x", "message": name, "remedy": name}],
-        "guests": [
-            guest(name=name, flavor=name, refusals=[{"reason": name, "remedy": name}], cells=[])
-        ],
-        "devices": [device(name), device("0000:00:01.0", vendor_id=name)],
-        "records": {
-            "cpu": {"architecture": name, "vendor": name, "model": name},
-            "cells": [cell()],
-            "mdevs": [{"parent": name, "type": name, "claimed": 0, "total": 1, "numa_node": 0}],
-            "problems": [name],
-        },
-    }
 
 
 PLAIN_TAGS = [tag for tag, _ in shown(named("plain"), placement="plain").elements]
@@ -333,10 +207,8 @@ def test_names_are_text_and_never_markup(name):
 @given(NAMES)
 def test_names_in_the_details_of_many_nodes_are_data(name):
     found = shown(*[named(name)] * (NODES_IN_FULL + 1))
-    assert set(found.scripts) == {"details", ""}
+    assert set(found.scripts) == {""}
     assert found.faults() == []
-    details = found.details()
-    assert details["nodes"][0][0][0][0] == printable(name)
-    raw = found.scripts["details"]
-    assert raw.isascii()
-    assert not {"<", ">", "&"} & set(raw)
+    (packed,) = found.packed
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", packed)
+    assert found.details()[0]["roots"][0]["name"] == printable(name)

@@ -1,0 +1,77 @@
+"""The page of nodes that the local API answers with, made of their last audits and of the records
+in memory.
+"""
+
+import time
+from collections.abc import Sequence
+
+from agent.api.documents.node import JsonObject
+from agent.api.documents.node_page import node_page_document
+from agent.api.service import LastAudit, ReportPage
+from agent.model.names import choose_nodes, printable
+from agent.model.report import Problem
+from agent.render.json_report import error_rows, node_document
+from agent.tracker.errors import UnknownNode
+from agent.tracker.node_state import NodeState
+from agent.tracker.tracker import Tracker
+from agent.version import agent_version
+
+SOURCE = "as the daemon has it"
+
+
+def audit_document(audit: LastAudit) -> JsonObject:
+    """Return the document of a node as its last audit left it."""
+    return {
+        **node_document(audit.report),
+        "audited_at": audit.at,
+        "last_good_audit_at": audit.good_at,
+    }
+
+
+def make_report_page(
+    audits: Sequence[LastAudit],
+    errors: Sequence[Problem],
+    tracker: Tracker | None,
+    wanted: Sequence[str],
+) -> ReportPage:
+    """Return the page of the audited nodes that ``wanted`` names by name, pattern or uuid; of all
+    of them if it is empty.
+
+    ``errors``: those that belong to no node. ``tracker``: None if there is none yet.
+
+    :raises UnknownNode: one of ``wanted`` matches no node.
+    """
+    # Imported here, because a daemon that shows no page needs no template engine.
+    from agent.render.page import page_of
+    from agent.render.page_html import render_page, served_policy
+
+    chosen, unmatched = choose_nodes(
+        audits, wanted, lambda audit: (audit.report.uuid, audit.report.name)
+    )
+    if unmatched:
+        raise UnknownNode(
+            f"no node {printable(unmatched[0])[:200]} was audited here",
+            "see /v1/nodes for those that were",
+        )
+    # From memory, so that a page of thousands of nodes takes no lock that a claim waits for.
+    states = tracker.states_in_memory() if tracker is not None else []
+    by_node: dict[str, NodeState] = {state.node.uuid: state for state in states}
+    page = page_of(
+        # One by one, because the documents of thousands of nodes are large.
+        (
+            node_page_document(
+                audit_document(audit),
+                audit.report.consumers,
+                by_node.get(audit.report.uuid),
+                tracker,
+            )
+            for audit in sorted(chosen, key=lambda audit: audit.report.name)
+        ),
+        source=SOURCE,
+        made_at=time.time(),
+        version=agent_version(),
+        placement=next((audit.endpoint for audit in chosen if audit.endpoint), ""),
+        errors=error_rows(errors),
+    )
+    html = render_page(page).encode("utf-8", "backslashreplace")
+    return ReportPage(html, served_policy())

@@ -198,6 +198,7 @@ COMMANDS = (
         frozenset({"nodes"}),
         (Argument("--interval", "seconds from one look to the next; 2 unless given", "SECONDS"),),
         ("agent watch", "agent watch --interval 10 --node 'compute-1*'"),
+        no_document="it shows the nodes until it is ended",
     ),
     Command(
         ("report",),
@@ -328,6 +329,7 @@ COMMANDS = (
         (Argument("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish")),),
         ("agent completion bash",),
         lenient=True,
+        no_document="it prints a script for a shell",
     ),
     Command(
         ("db", "upgrade"),

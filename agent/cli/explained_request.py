@@ -47,7 +47,10 @@ AMOUNTS = {
 
 
 class ExplainRefused(AgentError):
-    """The command's arguments are no request."""
+    """The arguments of ``agent explain`` are no request: a flavor, a claim or a query.
+
+    Remedy: correct the argument that the message names.
+    """
 
     code = "explain.request"
 

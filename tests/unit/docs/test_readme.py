@@ -14,14 +14,12 @@ def test_the_picture_comes_first_then_two_commands():
     text = README.read_text(encoding="utf-8")
     assert (
         text.index("![")
-        < text.index("    pip install")
-        < text.index("    agent --once\n")
+        < text.index("    make audit ")
+        < text.index("    make test ")
         < text.index("## ")
     )
-    assert [command for block in blocks(README) for command in block.commands] == [
-        "pip install '.[embedded]'",
-        "agent --once",
-    ]
+    commands = [command for block in blocks(README) for command in block.commands]
+    assert [command.partition("#")[0].strip() for command in commands] == ["make audit", "make test"]
 
 
 def test_it_says_what_it_is_for_whom_and_what_it_is_not():

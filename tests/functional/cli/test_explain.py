@@ -14,7 +14,11 @@ from tests.support.placement import Placement
 from tests.support.system import AgentHere, Result
 
 PAGE = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
-CASES = dict(re.findall(r"^### (.+)\n(?:[^#`]*\n)?(?:<!--.*-->\n)?```\n\$ ((?:.+\n)+)```", PAGE, re.MULTILINE))
+CASES = dict(
+    re.findall(
+        r"^### (.+)\n(?:[^#`]*\n)?(?:<!--.*-->\n)?```\n\$ ((?:.+\n)+)```", PAGE, re.MULTILINE
+    )
+)
 FIRST, SECOND = (
     f"{digit * 8}-{digit * 4}-4{digit * 3}-8{digit * 3}-{digit * 12}" for digit in "12"
 )

@@ -19,7 +19,10 @@ def test_the_picture_comes_first_then_two_commands():
         < text.index("## ")
     )
     commands = [command for block in blocks(README) for command in block.commands]
-    assert [command.partition("#")[0].strip() for command in commands] == ["make audit", "make test"]
+    assert [command.partition("#")[0].strip() for command in commands] == [
+        "make audit",
+        "make test",
+    ]
 
 
 def test_it_says_what_it_is_for_whom_and_what_it_is_not():

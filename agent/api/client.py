@@ -26,6 +26,7 @@ MoveStep = Literal["confirm", "revert", "abort", "finish"]
 
 class ApiUnreachable(AgentError):
     """No agent answers at the socket.
+
     Remedy: start the agent, or use ``--offline``; the user must be in the socket's group.
     """
 
@@ -201,11 +202,8 @@ class ApiClient:
         """Release the devices that an instance has in that state beside its claim. Return their
         number.
         """
-        return int(
-            self._delete(f"/v1/devices/claims?{urlencode({'instance': instance, 'state': state})}")[
-                "released"
-            ]
-        )
+        query = urlencode({"instance": instance, "state": state})
+        return int(self._delete(f"/v1/devices/claims?{query}")["released"])
 
     # --- moves ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.provider_tree import DesiredTree
 from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
+from agent.placement.server import left_out_traits
 from agent.tree.desired_tree import DriverReport
 from agent.tree.reported_cards import DeviceUses
 
@@ -69,8 +70,8 @@ class IdleAttempt:
         return (
             not usages
             and known.capabilities == capabilities
-            # A name that the server did not know may be looked up again.
-            and all(until > now for until in capabilities.unknown_traits.values())
+            # A trait that the server did not know may have to be looked up again.
+            and left_out_traits(capabilities, now) == capabilities.unknown_traits
             and known.uses == uses
             and known.report.capabilities == report.capabilities
             and known.report.shape_all == report.shape_all

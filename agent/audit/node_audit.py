@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from agent.audit.allocations import JudgedAllocations, NodeAllocations
 from agent.audit.asked_nova import AskedNova
@@ -16,7 +15,7 @@ from agent.audit.idle import IdleAttempt
 from agent.audit.node_usage import NodeUsage, read_driver_report
 from agent.audit.observe import Observer
 from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
-from agent.audit.run import AuditRun
+from agent.audit.run import AuditRun, RefusedAudit
 from agent.audit.shape import Observed, newly_stranded, shape
 from agent.driver.interface import ShapesTree, UpdatesProviderTree
 from agent.errors import (
@@ -45,32 +44,6 @@ from agent.tree.desired_tree import DriverReport
 
 LOG = logging.getLogger(__name__)
 
-# Seconds until a refused node is tried again: after the first refusal, and at most.
-FIRST_PAUSE = 120.0
-LONGEST_PAUSE = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class _RefusedAudit:
-    """The report of a refused node, and when the node is tried again."""
-
-    report: NodeReport
-    until: float
-    """By the monotonic clock, in seconds."""
-    pause: float
-    """Seconds."""
-
-    @classmethod
-    def of(cls, report: NodeReport, now: float, before: Self | None) -> Self:
-        """Return a refusal at ``now``; the pause doubles with each refusal in a row, up to the
-        limit.
-        """
-        pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None else FIRST_PAUSE
-        # Outcomes, requests and times belong to the one audit that had them.
-        return cls(
-            replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class _SeparateCount:
@@ -93,7 +66,7 @@ class NodeAudit:
         # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that
         # only a start (or the audit after a takeover) may do is done.
         self._started = self._moved = False
-        self._refusal: _RefusedAudit | None = None
+        self._refusal: RefusedAudit | None = None
         self._idle: IdleAttempt | None = None
         self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         self._attempts = Attempts(node, context, self.placement_state, self._rivals)
@@ -204,8 +177,9 @@ class NodeAudit:
         usages = self.observer.read_mirror(run, rows)
         assert run.records is not None
         run.records = self.observer.note_reserved(run.records, dry_run=run.options.dry_run)
-        start = run.options.start and not self._started
-        reshapes = run.options.start and not self._moved
+        at_start = run.options.start
+        start, reshapes = at_start and not self._started, at_start and not self._moved
+        again = not (start or reshapes or run.options.adopt)
         observed = self.observer.observe(
             run,
             report,
@@ -213,7 +187,7 @@ class NodeAudit:
             usages,
             start=start,
             reshapes=reshapes,
-            idle=None if start or reshapes or run.options.adopt else self._idle,
+            idle=self._idle if again else None,
         )
         run.hint = observed.hint
         return observed
@@ -302,17 +276,11 @@ class NodeAudit:
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
-        report = run.report(
-            self.node,
-            state,
-            self.placement_state.own_tree(),
-            owned,
-            self.placement_state.view.consumers,
-        )
+        consumers = self.placement_state.view.consumers
+        tree = self.placement_state.own_tree()
+        report = run.report(self.node, state, tree, owned, consumers)
         self._refusal = (
-            _RefusedAudit.of(report, time.monotonic(), self._refusal)
-            if state == "refused"
-            else None
+            RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         )
         return report
 

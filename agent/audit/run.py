@@ -4,7 +4,8 @@ import logging
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from agent.audit.context import AuditedNode, AuditOptions
 from agent.audit.plan_step import PlannedAudit
@@ -84,6 +85,33 @@ def shrunk_below_usage(
                     )
                 )
     return drift
+
+
+# Seconds until a refused node is tried again: after the first refusal, and at most.
+FIRST_PAUSE = 120.0
+LONGEST_PAUSE = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAudit:
+    """The report of a refused node, and when the node is tried again."""
+
+    report: NodeReport
+    until: float
+    """By the monotonic clock, in seconds."""
+    pause: float
+    """Seconds."""
+
+    @classmethod
+    def of(cls, report: NodeReport, now: float, before: Self | None) -> Self:
+        """Return a refusal at ``now``; the pause doubles with each refusal in a row, up to the
+        limit.
+        """
+        pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None else FIRST_PAUSE
+        # Outcomes, requests and times belong to the one audit that had them.
+        return cls(
+            replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause
+        )
 
 
 @dataclass(slots=True)

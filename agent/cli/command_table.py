@@ -329,7 +329,6 @@ COMMANDS = (
         (Argument("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish")),),
         ("agent completion bash",),
         lenient=True,
-        no_document="it prints a script for a shell",
     ),
     Command(
         ("db", "upgrade"),

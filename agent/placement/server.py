@@ -305,11 +305,7 @@ def learn_traits(
 
     Nothing is sent if all were asked for before.
     """
-    unknown = {
-        name: until
-        for name, until in capabilities.unknown_traits.items()
-        if now < until <= now + ASK_FOR_TRAIT_AGAIN
-    }
+    unknown = left_out_traits(capabilities, now)
     asked = {name for name in wanted if name not in capabilities.traits and name not in unknown}
     if not asked:
         return capabilities
@@ -319,6 +315,16 @@ def learn_traits(
             LOG.warning("this Placement does not know the trait %s; it is left out", name)
             unknown[name] = now + ASK_FOR_TRAIT_AGAIN
     return replace(capabilities, traits=capabilities.traits | known, unknown_traits=unknown)
+
+
+def left_out_traits(capabilities: ServerCapabilities, now: float) -> dict[str, float]:
+    """Return the unknown traits that are not to be looked up again yet, and until when."""
+    return {
+        name: until
+        for name, until in capabilities.unknown_traits.items()
+        # Later only if the clock was set back.
+        if now < until <= now + ASK_FOR_TRAIT_AGAIN
+    }
 
 
 def with_names(

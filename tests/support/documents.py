@@ -20,6 +20,7 @@ def check_document(document: Mapping[str, Any]) -> None:
     if document.get("$schema") == META:
         Draft202012Validator.check_schema(document)
         return
+    assert "schema" in document, f"a document that does not name its schema: {document}"
     name = document["schema"].removeprefix(PREFIX).removesuffix(VERSION)
     assert name in document_names(), f"agent/api/documents.yaml has no schema of {name}"
     error = best_match(_validator(name).iter_errors(document))

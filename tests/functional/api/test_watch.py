@@ -61,6 +61,8 @@ class Terminal:
             stderr=self.slave,
             cwd=command.folder,
             env={**environment, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm-256color"},
+            # What is started in the background of a shell inherits that the signal is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def read(self):

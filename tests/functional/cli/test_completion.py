@@ -21,7 +21,7 @@ CASES = {
     "agent claim cr": {"create"},
     "agent --format json tre": {"tree"},
     "agent --format=json tre": {"tree"},
-    "agent tree --format ": {"text", "table", "json", "yaml"},
+    "agent tree --format ": {"text", "table", "json", "yaml", "dot", "mermaid"},
     "agent --format na": {"nagios"},
     "agent tree --off": {"--offline"},
     "agent claim create --off": set(),

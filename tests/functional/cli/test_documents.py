@@ -36,6 +36,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("pci", "check"),
     ("report", "nodes.html"),
     ("schema",),
+    ("completion", "bash"),
     ("driver", "check", "fake.small"),
     ("setup", "--root", "."),
     ("explain", *QUERY),

@@ -1,5 +1,6 @@
 """Configuration files, and the agent's command line as a process."""
 
+import json
 import os
 from pathlib import Path
 
@@ -62,6 +63,12 @@ def test_a_started_command_is_ended_with_its_block(agent_command: AgentCommand) 
 
 
 def test_output_that_is_no_json_document_fails_the_test() -> None:
-    assert Result((), 0, '{"a": 1}\n', "").json == {"a": 1}
+    document = {
+        "schema": "compute-node-agent/schema/1",
+        "schemas": {},
+        "errors": [],
+        "exit_code": 0,
+    }
+    assert Result((), 0, json.dumps(document), "").json == document
     with pytest.raises(AssertionError, match="no JSON document"):
         _ = Result(("--once",), 0, '{"a": 1}\n{"b": 2}', "").json

@@ -13,6 +13,9 @@ export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
 	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)
 
+# Large, and of no use without a browser.
+BROWSER := $(shell command -v chromium >/dev/null && echo -browser)
+
 .PHONY: help audit test test-long test-deb lint docs genconfig lowest bench deb clean
 
 help:
@@ -35,10 +38,10 @@ audit: $(VENV)/embedded.stamp
 # Each test is in one of the two, but for those of tox -e soak.
 test: MARKED := not long
 test-long: MARKED := long
-test test-long: $(VENV)/test$(LIBVIRT).stamp
+test test-long: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)
 
-bench: $(VENV)/test$(LIBVIRT).stamp
+bench: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m bench.growth --quick
 	$(BIN)/python -m bench.numa_fit
 	$(BIN)/python -m bench.claims
@@ -62,7 +65,7 @@ deb:
 	cd $(DEB)/tree && DEB_BUILD_OPTIONS=noautodbgsym dpkg-buildpackage -b -us -uc
 	@ls $(DEB)/*.deb
 
-test-deb: $(VENV)/test$(LIBVIRT).stamp
+test-deb: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m pytest -m soak tests/functional/test_debian_package.py
 
 clean:
@@ -79,7 +82,7 @@ endef
 
 comma := ,
 # A stamp for each set of extras, older than setup.cfg when it has to be installed again.
-$(VENV)/embedded.stamp $(VENV)/test.stamp $(VENV)/test-libvirt.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
+$(VENV)/embedded.stamp $(foreach some,test test-libvirt test-browser test-libvirt-browser,$(VENV)/$(some).stamp): $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
 	$(call install,-e '.[$(subst -,$(comma),$*)]')
 
 $(VENV)/tox.stamp: | $(BIN)/pip

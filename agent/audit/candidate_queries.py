@@ -15,7 +15,7 @@ from agent.placement.allocations.candidates import (
     RequestGroup,
     candidates,
 )
-from agent.placement.allocations.checks import CandidatesFailed
+from agent.placement.allocations.checks import BadRequest, CandidatesFailed
 from agent.placement.client import PlacementClient
 from agent.placement.mirror import read_providers
 
@@ -38,6 +38,7 @@ class CandidateQueries:
         """Return the candidates that use a provider of the node's tree.
 
         :raises BudgetSpent: no more queries may be sent.
+        :raises BadRequest: the query is invalid, for example a group of traits without resources.
         :raises CandidatesFailed: Placement refuses the query, for example for an unknown trait.
         """
         if self.asked >= MOST_QUERIES:
@@ -65,7 +66,7 @@ class CandidateQueries:
             return False
         try:
             return bool(self.ask(query).requests)
-        except CandidatesFailed:
+        except (BadRequest, CandidatesFailed):
             return False
 
 

@@ -25,7 +25,7 @@ from agent.explain.suggestions import (
 from agent.explain.tree_view import TreeView
 from agent.model.names import ConsumerUuid, name_first
 from agent.placement.allocations.candidates import CandidateQuery
-from agent.placement.allocations.checks import CandidatesFailed
+from agent.placement.allocations.checks import BadRequest, CandidatesFailed
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import InstanceClaim, Resources
@@ -73,7 +73,7 @@ class Suggester:
                 devices_in_placement=self.devices_in_placement,
             )
             found = self.queries.ask(asked.query)
-        except (InvalidTrackerRequest, CandidatesFailed):
+        except (InvalidTrackerRequest, BadRequest, CandidatesFailed):
             return False
         except BudgetSpent:
             return None

@@ -19,13 +19,13 @@ SEPARATOR = "; "
 PREFIX = "Skipped: "
 
 
-def require(*modules: str) -> None:
-    """Import the modules of a real part."""
+def require(*modules: str, remedy: str = TEST_EXTRA) -> None:
+    """Import the modules of a real part. ``remedy``: what brings them here."""
     for module in modules:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            missing(f"Python module {module}", TEST_EXTRA, f"{module} cannot be imported: {error}")
+            missing(f"Python module {module}", remedy, f"{module} cannot be imported: {error}")
 
 
 def missing(part: str, remedy: str, why: str = "") -> NoReturn:

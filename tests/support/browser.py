@@ -12,7 +12,11 @@ from typing import Any
 
 from tests.support import backends
 
-backends.require("playwright.sync_api", "axe_playwright_python.sync_playwright")
+backends.require(
+    "playwright.sync_api",
+    "axe_playwright_python.sync_playwright",
+    remedy="apt-get install chromium, and make test again",
+)
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 

@@ -52,23 +52,19 @@ class CallThreads:
             inbox = self._idle.pop() if self._idle else None
         if inbox is not None:
             inbox.put(call)
-        else:
-            threading.Thread(
-                target=self._make_calls, args=(call,), name=self._name, daemon=True
-            ).start()
+            return future
+        inbox = SimpleQueue()
+        inbox.put(call)
+        threading.Thread(
+            target=self._make_calls, args=(inbox,), name=self._name, daemon=True
+        ).start()
         return future
 
-    def _make_calls(self, call: Callable[[], None] | None) -> None:
-        """Make ``call`` and those that come into the thread's inbox, until none has come for
-        ``KEPT`` seconds.
+    def _make_calls(self, inbox: SimpleQueue[Callable[[], None]]) -> None:
+        """Make the calls that come into the thread's inbox, until none has come for ``KEPT``
+        seconds.
         """
-        inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        while call is not None:
-            call()
-            # Neither the call nor its result is kept while the thread waits.
-            call = None
-            with self._lock:
-                self._idle.append(inbox)
+        while True:
             try:
                 call = inbox.get(timeout=KEPT)
             except Empty:
@@ -76,8 +72,13 @@ class CallThreads:
                     if inbox in self._idle:
                         self._idle.remove(inbox)
                         return
-                # Handed over at the last moment.
-                call = inbox.get()
+                # A call was handed over at the last moment.
+                continue
+            call()
+            # Neither the call nor its result is kept while the thread waits.
+            del call
+            with self._lock:
+                self._idle.append(inbox)
 
 
 def _settle(future: Future[T], work: Callable[[], T]) -> None:

@@ -93,7 +93,7 @@ def refresh_view(
     :raises InvalidTree: the uuid of one provider is the name of another.
     """
     listed = client.tree(root) if rows is None else rows
-    if not _is_due(view, root, now, freshness, suspects) and _shows(view, listed, root):
+    if not _is_due(view, listed, root, now, freshness, suspects) and _shows(view, listed, root):
         return view
     rows, above = (
         below(listed, root),
@@ -127,6 +127,7 @@ def refresh_view(
 
 def _is_due(
     view: PlacementView,
+    rows: Sequence[Row],
     root: ProviderUuid,
     now: float,
     freshness: Freshness,
@@ -138,7 +139,8 @@ def _is_due(
     )
     asked, age = view.sharing_read_at, now - (view.sharing_read_at or 0)
     fresh = asked is not None and (not freshness.sharing or 0 <= age < freshness.sharing)
-    return bool(freshness.everything or freshness.reread or suspects or (shares and not fresh))
+    overdue = _overdue(view, rows, now, freshness.reread)
+    return bool(freshness.everything or suspects or overdue or (shares and not fresh))
 
 
 def _shows(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> bool:

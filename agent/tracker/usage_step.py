@@ -5,6 +5,7 @@ functions, writes all changes in one transaction, and applies them to the state 
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -136,8 +137,11 @@ class UsageStep:
                     facts.taken_at,
                 )
                 return _view(entry.state, (), entry.created)
-            if (again := self._repeated(node, facts, entry, present, start=start)) is not None:
-                return again
+            if not (start or dry_run):
+                if (again := self._repeated(node, facts, entry, present)) is not None:
+                    return again
+                # Unknown until this count has ended well.
+                entry.idle = None
             policy = self._settings.policy
             host = host_capacity(
                 facts,
@@ -164,16 +168,10 @@ class UsageStep:
         facts: HostFacts,
         entry: NodeEntry,
         present: ProviderTree,
-        *,
-        start: bool,
     ) -> NodeView | None:
         """Return the result of the last count, if another one would come to the same."""
         idle, version = entry.idle, self._versions.pop(node, None)
-        if (
-            idle is None
-            or start
-            or not idle.repeats(entry.state, facts, present, version, self._clock())
-        ):
+        if idle is None or not idle.repeats(entry.state, facts, present, version, self._clock()):
             return None
         entry.host = replace(entry.host, taken_at=facts.taken_at)
         return idle.view
@@ -182,13 +180,13 @@ class UsageStep:
         """Read the versions of the nodes' records, so that the next audits of those that nobody
         changed need not read all their records.
         """
+        self._versions = {}
         known = [node for node in nodes if (entry := self._entries.get(node)) and entry.idle]
-        try:
-            with self._records.reading() as reading:
-                self._versions = dict(reading.quiet_versions(known)) if known else {}
-        except StoreError:
-            # The audits themselves meet the error, and report it.
-            self._versions = {}
+        if not known:
+            return
+        # If the records cannot be read, the audits themselves meet the error and report it.
+        with suppress(StoreError), self._records.reading() as reading:
+            self._versions = dict(reading.quiet_versions(known))
 
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
         """Record what Placement has reserved of the node's cards. Returns ``view`` with these

@@ -13,6 +13,7 @@ from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
+from agent.model.provider_tree import ProviderTree
 from agent.tracker.errors import NodeHeldElsewhere
 from tests.support.tracking import F1, Host, World, guest, uuid_of
 
@@ -86,6 +87,35 @@ def test_a_migration_that_another_host_begins_is_counted(counted, world):
         transaction.write(RecordChanges(migrations=(move,)))
 
     assert move.uuid in counted.audit().state.migrations
+    assert counted.records.transactions == 1
+
+
+def test_a_dry_run_reads_the_records_itself(counted, world):
+    counted.usage_step.read_versions([counted.node])
+    other = Host("HA", world.records, world.time, counted.facts)
+    other.audit()
+    other.claim("another", F1)
+
+    shown = counted.usage_step.audit(
+        counted.node, counted.facts, ProviderTree(), start=False, dry_run=True
+    )
+
+    assert shown.usage.vcpus_used == 3
+
+
+def test_after_an_audit_that_failed_the_records_are_read(counted, monkeypatch):
+    def fail(*_args: Any) -> Any:
+        raise StoreError("the store cannot be read", "mend the disk")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(counted.records._records, "reading", fail)
+        broken.setattr(counted.records._records, "transaction", fail)
+        with pytest.raises(StoreError):
+            counted.audit(memory_mib=4096)
+    counted.records.transactions = 0
+
+    counted.audit(memory_mib=65536)
+
     assert counted.records.transactions == 1
 
 

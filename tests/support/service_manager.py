@@ -100,16 +100,11 @@ class Service:
         return self.log_file.read_text() if self.log_file.exists() else ""
 
     def wait_for(self, name: str, value: str = "", since: float = 0.0) -> Message:
-        """The first message since then whose assignment ``name`` has ``value`` in it."""
+        """The first message since then that assigns ``name``, with ``value`` in it."""
 
         def found() -> Message | None:
             return next(
-                (
-                    one
-                    for one in self._messages
-                    if one.at >= since and value in one.says.get(name, "\0")
-                ),
-                None,
+                (one for one in self.said(name, since=since) if value in one.says[name]), None
             )
 
         message = until(found, lambda: f"{name} with {value!r}: {self}")

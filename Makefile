@@ -7,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
-# One more than the cores, because tests on real servers mostly wait for these.
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+# More than the cores, because tests on real servers mostly wait for these; the long ones most.
+WORKERS = $(shell echo $$(($$(nproc) + 1)))
+test-long: WORKERS = $(shell echo $$(($$(nproc) * 2)))
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(WORKERS)
 # The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out; once it can be, it is installed.
 LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
 	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)

@@ -5,9 +5,10 @@ to Placement, and by claims that are really made.
 import json
 import random
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
@@ -15,9 +16,9 @@ from uuid import uuid4
 
 from agent.audit.candidate_queries import limit_to_tree
 from agent.audit.explaining import explain_node
-from agent.explain.constraints import without_constraints
+from agent.explain.constraints import Constraint, without_constraints
 from agent.explain.explanation import ExplainedRequest, NodeExplanation
-from agent.explain.host_answer import relax, try_claim
+from agent.explain.host_answer import HostCondition, relax, try_claim
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.instance import Flavor, Instance
@@ -212,12 +213,16 @@ class ExplainedHost:
     def _check_constraints(self, query: SchedulerQuery, explained: NodeExplanation) -> None:
         assert not explained.fits
         assert explained.placement is not None
+
+        @cache
+        def fits_without(left_out: frozenset[Constraint]) -> bool:
+            return bool(self.candidates(without_constraints(query.query, left_out)))
+
         for reasons in explained.placement.excluded_by.sets:
             left_out = frozenset(reason.constraint for reason in reasons)
-            assert self.candidates(without_constraints(query.query, left_out)), left_out
+            assert fits_without(left_out), left_out
             for fewer in proper_parts(left_out):
-                found = self.candidates(without_constraints(query.query, fewer))
-                assert not found, (left_out, fewer)
+                assert not fits_without(fewer), (left_out, fewer)
 
     def _check_host(
         self, claim: InstanceClaim, explained: NodeExplanation, offered: Sequence[Holdings]
@@ -233,16 +238,18 @@ class ExplainedHost:
             assert self.placement.other.can_claim(held, claim.instance.uuid)
             return
         assert not any(self.claimed(claim, held) for held in offered[:20])
-        for left_out in host.excluded_by.sets:
-            assert self._granted_without(claim, left_out), left_out
-            for fewer in proper_parts(left_out):
-                assert not self._granted_without(claim, fewer), (left_out, fewer)
-        if host.granted is not None or host.alone:
-            assert self._granted_without(claim, frozenset())
 
-    def _granted_without(self, claim: InstanceClaim, left_out: Collection[object]) -> bool:
-        state, relaxed = relax(self.state, claim, left_out)  # type: ignore[arg-type]
-        return isinstance(try_claim(state, relaxed, {}, time.time()), PlannedChange)
+        @cache
+        def granted_without(left_out: frozenset[HostCondition]) -> bool:
+            state, relaxed = relax(self.state, claim, left_out)
+            return isinstance(try_claim(state, relaxed, {}, time.time()), PlannedChange)
+
+        for left_out in host.excluded_by.sets:
+            assert granted_without(left_out), left_out
+            for fewer in proper_parts(left_out):
+                assert not granted_without(fewer), (left_out, fewer)
+        if host.granted is not None or host.alone:
+            assert granted_without(frozenset())
 
 
 def proper_parts(whole: frozenset[Condition]) -> Iterator[frozenset[Condition]]:

@@ -16,10 +16,10 @@ from agent.explain.constraints import Constraint, constraints_of, without_constr
 from agent.explain.correction_sets import CorrectionSets, smallest_sets
 from agent.explain.explanation import (
     AnywhereAnswer,
+    CandidateAnswer,
     ExplainedRequest,
     NodeExplanation,
     NodeOffer,
-    PlacementAnswer,
 )
 from agent.explain.holders import cell_uses, device_uses_of
 from agent.explain.host_answer import host_answer
@@ -45,7 +45,7 @@ NO_TREE = TreeView(ProviderUuid(""))
 class _Asked:
     """Placement's answer while a node is explained."""
 
-    answer: PlacementAnswer
+    answer: CandidateAnswer
     offered: Sequence[Resources] = ()
     """The candidates to try on the host."""
     view: TreeView = NO_TREE
@@ -105,12 +105,12 @@ def explain_anywhere(client: PlacementClient, query: SchedulerQuery) -> Anywhere
     if not found.requests:
         excluded = _excluded_by(queries, query, NO_TREE)
         return AnywhereAnswer(
-            PlacementAnswer(excluded_by=excluded, refused=refused, asked=queries.asked)
+            CandidateAnswer(excluded_by=excluded, refused=refused, asked=queries.asked)
         )
     nodes = _offers(client, found)
     limited = query.query.limit is not None and len(found.requests) >= query.query.limit
     return AnywhereAnswer(
-        PlacementAnswer(len(found.requests), asked=queries.asked), tuple(nodes), limited
+        CandidateAnswer(len(found.requests), asked=queries.asked), tuple(nodes), limited
     )
 
 
@@ -151,12 +151,12 @@ def _ask_placement(
             found, refused = _candidates(queries, query)
     if found is not None:
         offered = [request.resources for request in found.requests[:MOST_CANDIDATES]]
-        return _Asked(PlacementAnswer(len(found.requests), asked=queries.asked), offered)
+        return _Asked(CandidateAnswer(len(found.requests), asked=queries.asked), offered)
     if view.root_provider is None:
-        return _Asked(PlacementAnswer(in_placement=False, refused=refused, asked=queries.asked))
+        return _Asked(CandidateAnswer(in_placement=False, refused=refused, asked=queries.asked))
     lacking = [reason_of(constraint, query.query, view) for constraint in _lacking(query, view)]
     excluded = _excluded_by(queries, query, view)
-    answer = PlacementAnswer(
+    answer = CandidateAnswer(
         excluded_by=excluded, lacking=tuple(lacking), refused=refused, asked=queries.asked
     )
     return _Asked(answer, view=view)

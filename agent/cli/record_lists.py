@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.store.store import Store
 
 
-class DamagedRecord(AgentError):
+class RecordDamaged(AgentError):
     """A record contradicts itself or was written by a newer agent; the others are shown.
     Remedy: correct or remove the record, or use the newer agent.
     """
@@ -98,7 +98,7 @@ def read_list(
 def show_list(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write a list under its name. Return the exit code."""
     problems = [
-        Problem(DamagedRecord.code, line, "correct or remove the record") for line in found.damaged
+        Problem(RecordDamaged.code, line, "correct or remove the record") for line in found.damaged
     ]
     code = PARTLY if problems else DONE
     if options.as_document:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.explain.correction_sets import CorrectionSets
-from agent.explain.holders import CellUse, DeviceUse
+from agent.explain.holders import CellUse, RequestedDevice
 from agent.explain.host_answer import HostAnswer
 from agent.explain.reasons import Reason
 from agent.explain.scheduler_query import SchedulerQuery
@@ -24,7 +24,7 @@ class ExplainedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementAnswer:
+class CandidateAnswer:
     """What Placement says of one node, or of all nodes."""
 
     candidates: int = 0
@@ -56,7 +56,7 @@ class NodeOffer:
 class AnywhereAnswer:
     """What Placement says of all nodes together."""
 
-    placement: PlacementAnswer
+    placement: CandidateAnswer
     nodes: tuple[NodeOffer, ...] = ()
     limited: bool = False
     """Whether Placement has more candidates than the query's limit, perhaps of further nodes."""
@@ -68,12 +68,12 @@ class NodeExplanation:
 
     name: str
     uuid: ProviderUuid
-    placement: PlacementAnswer | None = None
+    placement: CandidateAnswer | None = None
     """None if Placement was not asked, because of an error."""
     host: HostAnswer | None = None
     """None for a query alone."""
     cells: tuple[CellUse, ...] = ()
-    devices: tuple[DeviceUse, ...] = ()
+    devices: tuple[RequestedDevice, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
     allocated: bool = False
     """Whether the claim names allocations, so that it needs no candidate."""

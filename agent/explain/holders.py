@@ -37,7 +37,7 @@ class CellUse:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUse:
+class RequestedDevice:
     """One device that a request names."""
 
     address: str
@@ -70,7 +70,7 @@ def cell_uses(state: NodeState) -> list[CellUse]:
     ]
 
 
-def device_uses_of(state: NodeState, claim: InstanceClaim) -> list[DeviceUse]:
+def device_uses_of(state: NodeState, claim: InstanceClaim) -> list[RequestedDevice]:
     """Return the devices of the node that one of the claim's requests names, free ones first."""
     requests = [*claim.devices, *_of_aliases(state, claim)]
     free = {device.address for device in free_devices(state.devices)}
@@ -92,14 +92,14 @@ def _of_aliases(state: NodeState, claim: InstanceClaim) -> Sequence[DeviceReques
         return ()
 
 
-def _use(device: DeviceRecord, free: set[str], state: NodeState) -> DeviceUse:
+def _use(device: DeviceRecord, free: set[str], state: NodeState) -> RequestedDevice:
     if device.address in free:
-        return DeviceUse(device.address, device.numa_node, "free")
+        return RequestedDevice(device.address, device.numa_node, "free")
     claim = state.claims.get(device.holder or "")
     if device.holder is not None:
         instance = claim.instance if claim is not None else None
-        return DeviceUse(device.address, device.numa_node, "held", instance)
-    return DeviceUse(device.address, device.numa_node, next(_blocked(device, state)))
+        return RequestedDevice(device.address, device.numa_node, "held", instance)
+    return RequestedDevice(device.address, device.numa_node, next(_blocked(device, state)))
 
 
 def _blocked(device: DeviceRecord, state: NodeState) -> Iterator[str]:

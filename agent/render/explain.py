@@ -9,8 +9,8 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.explain.explanation import AnywhereAnswer, NodeExplanation, PlacementAnswer
-from agent.explain.holders import CellUse, DeviceUse
+from agent.explain.explanation import AnywhereAnswer, CandidateAnswer, NodeExplanation
+from agent.explain.holders import CellUse, RequestedDevice
 from agent.explain.host_answer import HostAnswer
 from agent.explain.reasons import Reason
 from agent.explain.suggestions import Suggestion
@@ -97,7 +97,7 @@ def _node_row(node: NodeExplanation) -> dict[str, Any]:
     }
 
 
-def _placement_row(answer: PlacementAnswer) -> dict[str, Any]:
+def _placement_row(answer: CandidateAnswer) -> dict[str, Any]:
     return {
         "candidates": answer.candidates,
         "in_placement": answer.in_placement,
@@ -210,7 +210,7 @@ def _suggestion_text(suggestion: Suggestion) -> str:
     return suggestion.text + tested
 
 
-def _placement_lines(answer: PlacementAnswer, look: Look) -> Iterator[Text]:
+def _placement_lines(answer: CandidateAnswer, look: Look) -> Iterator[Text]:
     queries = "1 query" if answer.asked == 1 else f"{answer.asked} queries"
     word = number_of(answer.candidates, "candidate") if answer.candidates else "no candidates"
     yield Text.assemble(("  Placement: ", "bold"), word, (f", {queries}", "dim"))
@@ -276,7 +276,7 @@ def _cell_text(cell: CellUse) -> str:
     return f"cell {cell.cell}: {'; '.join(parts)}"
 
 
-def _device_text(device: DeviceUse) -> str:
+def _device_text(device: RequestedDevice) -> str:
     place = f" on cell {device.cell}" if device.cell is not None else ""
     holder = f" by {device.instance}" if device.instance else ""
     return f"device {device.address}{place}: {device.state}{holder}"

@@ -14,7 +14,7 @@ from agent.render.page_guests import (
     page_guests,
     provider_holders,
 )
-from agent.render.page_machine import Machine, machine_of
+from agent.render.page_machine import PageMachine, machine_of
 from agent.render.page_tree import PageProvider, bars_of, provider_tree
 
 Document = Mapping[str, Any]
@@ -85,7 +85,7 @@ class PageNode:
     steps: tuple[Step, ...]
     drift: tuple[Document, ...]
     errors: tuple[Document, ...]
-    machine: Machine | None
+    machine: PageMachine | None
     """None if nothing is known of the machine."""
     guests: tuple[PageGuest, ...]
     claims: tuple[Promise, ...]

@@ -10,7 +10,7 @@ from agent.render.page_guests import guest_label, guest_numbers
 
 Document = Mapping[str, Any]
 CpuUse = Literal["free", "shared", "pinned", "offline"]
-DeviceUse = Literal["free", "held", "reserved", "to be cleaned", "not offered", "host", "gone"]
+PageDeviceUse = Literal["free", "held", "reserved", "to be cleaned", "not offered", "host", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class PageDevice:
     address: str
     kind: str
     ids: str
-    use: DeviceUse
+    use: PageDeviceUse
     holder: str
     """The guest that has it; empty if none has."""
     holders: tuple[int, ...]
@@ -59,7 +59,7 @@ class PageCell:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class PageMachine:
     """What is known of a node's machine."""
 
     cpu: str
@@ -72,7 +72,7 @@ class Machine:
     problems: tuple[str, ...]
 
 
-def machine_of(node: Document) -> Machine | None:
+def machine_of(node: Document) -> PageMachine | None:
     """Return the machine of a node; None if its documents say nothing of it."""
     records, devices = node["records"], node["devices"]
     if records is None and not devices:
@@ -90,7 +90,7 @@ def machine_of(node: Document) -> Machine | None:
         cell = device["numa_node"] if device["numa_node"] in here else None
         by_cell.setdefault(cell, []).append(device)
     labels = list(names.values())
-    return Machine(
+    return PageMachine(
         cpu=_cpu_words(records["cpu"] if records is not None else None),
         cells=tuple(
             _cell(
@@ -221,8 +221,8 @@ class _Cards:
         return tuple(map(made, functions.get(None, ())))
 
 
-def _device_use(device: Document, reserved: set[str]) -> DeviceUse:
-    checks: tuple[tuple[bool, DeviceUse], ...] = (
+def _device_use(device: Document, reserved: set[str]) -> PageDeviceUse:
+    checks: tuple[tuple[bool, PageDeviceUse], ...] = (
         (device["holder"] is not None, "held"),
         (not device["present"], "gone"),
         (device["serves"] == "host", "host"),

@@ -20,6 +20,8 @@ from agent.http.bounded import MAX_ANSWER, bounded_session
 _EXPIRED = frozenset({9, 10})
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 _WRONG_NAME = frozenset({62, 63, 64})
+# Found by the strict checks, which are made by Python 3.13 and newer.
+_INCOMPLETE = frozenset(range(80, 94))
 
 
 def service_adapter(
@@ -32,7 +34,8 @@ def service_adapter(
         certificates.
     """
     ConfigErrors.raise_if_any([*_section_problems(conf, group), *certificate_problems(conf, group)])
-    limits = {name: getattr(conf[group], name) for name in ("tls_ciphers", "tls_min_version")}
+    # None where keystoneauth is too old to have the options.
+    limits = {name: getattr(conf[group], name, None) for name in ("tls_ciphers", "tls_min_version")}
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         http = bounded_session(max_answer, {name: value for name, value in limits.items() if value})
@@ -200,6 +203,11 @@ def _verification_remedy(error: ssl.SSLCertVerificationError, group: str) -> str
         )
     if code in _UNKNOWN_ISSUER or code is None:
         return f"set [{group}] cafile to the bundle that signed it"
+    if code in _INCOMPLETE:
+        return (
+            "have the certificates of the server and of its authority issued anew, with all that "
+            "RFC 5280 asks for: Python 3.13 and newer accept no others"
+        )
     return "see the server's certificate: openssl s_client -connect HOST:PORT"
 
 

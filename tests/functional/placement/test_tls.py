@@ -4,6 +4,7 @@ certificates are looked at before they are used.
 
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -16,6 +17,7 @@ from oslo_config import cfg
 from agent.cli.command import Options, Source
 from agent.cli.configuration import load
 from agent.errors import ConfigErrors, PlacementUnreachable
+from agent.http.session import tls_remedy
 from agent.placement.client import PlacementClient
 from agent.placement.connect import connect_http
 from tests.support.certificates import Authority
@@ -120,6 +122,30 @@ def test_the_reason_of_tls_decides_the_remedy(
     assert failed.value.kind == kind
     assert what in failed.value.message
     assert remedy in failed.value.remedy
+
+
+def test_a_certificate_that_only_newer_pythons_refuse_has_a_remedy_of_its_own(
+    tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
+    pair = authority.pair("server", names_issuer=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    servers.append(TlsServer(context))
+    conf = configured(tmp_path, servers[0].url, cafile=authority.bundle)
+    if sys.version_info < (3, 13):
+        assert asked(conf) == {}
+        return
+    with pytest.raises(PlacementUnreachable) as failed:
+        asked(conf)
+    assert "Missing Authority Key Identifier" in failed.value.message
+    assert "RFC 5280" in failed.value.remedy
+
+
+def test_every_fault_that_strict_checks_find_has_the_same_remedy() -> None:
+    error = ssl.SSLCertVerificationError()
+    for code in range(80, 94):
+        error.verify_code = code
+        assert "RFC 5280" in tls_remedy(iter([error]), "placement")
 
 
 def test_a_server_that_wants_a_clients_certificate_is_told_as_such(

@@ -143,26 +143,6 @@ def test_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(
     ],
     ids=["SEV is off", "more than one for a guest"],
 )
-def test_a_consumer_with_more_contexts_than_a_guest_may_have_refuses_the_start(
-    grown: Any, placement: PlacementServer
-) -> None:
-    agent = grown(
-        {CONTEXT: total(16)},
-        {A: {CONTEXT: 2}, B: {CONTEXT: 1}},
-        host_of(contexts={"sev": 16}),
-        [TRAIT],
-    )
-    before = placement.dump()
-    report = agent.once()
-    assert (report.state, [error.code for error in report.errors]) == (
-        "refused",
-        ["reshape.failed"],
-    )
-    assert A in report.errors[0].message
-    assert B not in report.errors[0].message
-    assert placement.dump() == before
-
-
 def test_contexts_that_have_nowhere_to_go_refuse_the_start(
     contexts: Any, amount: int, told: str, grown: Any, placement: PlacementServer
 ) -> None:

@@ -18,13 +18,14 @@ LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/de
 # Large, and of no use without a browser.
 BROWSER := $(shell command -v chromium >/dev/null && echo -browser)
 
-.PHONY: help audit test test-long test-deb lint docs genconfig lowest bench deb clean
+.PHONY: help audit test test-long test-deb lint pip-audit docs genconfig lowest bench deb clean
 
 help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
 	@echo 'make test       the tests, against a real Placement (TESTS=tests/unit for a part)'
 	@echo 'make test-long  the tests that make test leaves out because they take long (TESTS= as above)'
-	@echo 'make lint       ruff, mypy --strict, import-linter, vulture, codespell'
+	@echo 'make lint       ruff, bandit, mypy --strict, import-linter, vulture, codespell'
+	@echo 'make pip-audit  known vulnerabilities of the libraries; needs the network'
 	@echo 'make docs       the documentation, in docs/_build/html'
 	@echo 'make genconfig  etc/agent.conf.sample, man pages, completion; fails if the committed ones were out of date'
 	@echo 'make lowest     tests with the oldest versions of the libraries that setup.cfg allows'
@@ -48,7 +49,7 @@ bench: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m bench.numa_fit
 	$(BIN)/python -m bench.claims
 
-lint docs genconfig lowest: $(VENV)/tox.stamp
+lint pip-audit docs genconfig lowest: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@
 
 # Debian's own Python, because the package is for it.

@@ -225,7 +225,7 @@ def connect_embedded(
     http.mount(ENDPOINT, WsgiAdapter(application))
     # Placement's noauth2 requires a token and takes the roles from a header; the reshaper requires
     # the role service.
-    auth = token_endpoint.Token(endpoint=ENDPOINT, token="admin")  # noqa: S106 - no secret: it only says who
+    auth = token_endpoint.Token(endpoint=ENDPOINT, token="admin")  # noqa: S106 - no secret: it only says who # nosec B106
     connected = session.Session(
         auth=auth, session=http, additional_headers={"X-Roles": "admin,service"}
     )

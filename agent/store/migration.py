@@ -82,7 +82,7 @@ def _versions(connection: Connection) -> list[str] | None:
     """Return the contents of the version table, ``None`` if there is no such table."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
-    return list(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars())  # noqa: S608
+    return list(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars())  # noqa: S608 - a constant # nosec B608
 
 
 def upgrade(engine: Engine, location: Location | None = None) -> None:

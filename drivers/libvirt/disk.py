@@ -29,7 +29,7 @@ def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
     """
     name = command[0]
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(  # noqa: S603 - no shell # nosec B603
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline, check=False
         )
     except FileNotFoundError as error:

@@ -49,7 +49,7 @@ def parse(text: str, what: str, root: str) -> Element:
     if len(text) > LARGEST:
         raise fault(what, f"its XML has {len(text)} characters, more than {LARGEST}")
     try:
-        found = ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder(what)))  # noqa: S314 -- the builder refuses what could declare entities
+        found = ElementTree.fromstring(text, ElementTree.XMLParser(target=_Builder(what)))  # noqa: S314 -- the builder refuses what could declare entities # nosec B314
     except (ElementTree.ParseError, ValueError) as error:
         raise fault(what, f"malformed XML: {error}") from error
     if found.tag != root:

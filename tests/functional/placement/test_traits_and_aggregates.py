@@ -384,6 +384,42 @@ def test_an_aggregate_of_ours_is_taken_back_and_that_of_somebody_else_stays(
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY, aggregates={theirs})})
 
 
+def test_a_conflict_while_aggregates_are_written_reads_the_tree_again_and_loses_no_child(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    aggregate, child = new_uuid(), {"N0": (NAME, {"VGPU": total(1)})}
+    node_a.driver.script = shaped(INVENTORY, child)
+    node_a.cycle()
+    before = placement.dump()["providers"].keys()
+
+    def grouped(tree: ProviderTree) -> None:
+        shaped(INVENTORY, child)(tree)
+        tree.add_aggregates(ROOT, aggregate)
+
+    node_a.driver.script = grouped
+    race = placement.faults.add(
+        faults.before(lambda _: add_traits(placement, "CUSTOM_RACK7")),
+        method="PUT",
+        path="/aggregates$",
+    )
+    placement.clear()
+    report = node_a.cycle()
+    assert (race.hits, report.state, report.attempts) == (1, "changed", 2)
+    # The structure tells that the child is there: nobody makes it a second time.
+    assert placement.count("POST") == 0
+    assert seen(placement).count("GET in_tree=R -> 200") == 2
+    assert placement.dump()["providers"].keys() == before
+    settled(
+        node_a,
+        placement,
+        agent_log,
+        {
+            NAME: node(INVENTORY, "CUSTOM_RACK7", aggregates={aggregate}),
+            "N0": Want({"VGPU": total(1)}, NAME),
+        },
+    )
+
+
 # --- the switch -----------------------------------------------------------------------------------
 
 

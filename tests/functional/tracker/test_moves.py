@@ -147,6 +147,17 @@ def test_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey: Jour
     assert journey.usages == (AS_F1, AS_F3)
 
 
+def test_an_old_move_that_failed_changes_nothing_of_a_guest_that_leaves(journey: Journey) -> None:
+    back = Journey(journey.world, journey.dest, journey.source)
+    back.recorded("m0", "resize", "error", dest_compute="HA", dest_node=journey.source.node)
+    journey.dest.move("i1", "resize", F3)
+    assert journey.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
+    assert journey.usages == (AS_F1, AS_F3)
+    journey.abort()
+    assert journey.claims == {("HA", "only", "f1")}
+    assert journey.usages == (AS_F1, EMPTY)
+
+
 def test_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Journey) -> None:
     journey, dest = claimed, claimed.dest
     m3 = journey.recorded("m3", "resize", "pre-migrating", dest_compute="HB", dest_node=dest.node)

@@ -99,6 +99,30 @@ def test_old_and_new_pins_do_not_overlap(hn: Host) -> None:
     assert hn.usage == "12800/6/20480"
 
 
+def test_a_cold_migration_to_the_same_node_has_two_halves_until_its_end(hn: Host) -> None:
+    def pins() -> dict[str, set[int]]:
+        return {
+            claim.half: {cpu for cell in claim.cells for cpu in cell.pinned_cpus}
+            for claim in hn.claims("i1")
+        }
+
+    hn.claim("i1", FN)
+    hn.update("i1", vm_state="active", task_state="resize_prep")
+    hn.move("i1", "migration")
+    hn.audit()
+    under_way = pins()
+    assert under_way.keys() == {"old", "new"}
+    assert not under_way["old"] & under_way["new"]
+    hn.tracker.finish(hn.move_id("i1"))
+    hn.update("i1", vm_state="resized", task_state=None)
+    hn.audit()
+    assert pins() == under_way
+    hn.tracker.confirm(hn.move_id("i1"))
+    hn.audit()
+    assert pins() == {"only": under_way["new"]}
+    assert hn.pinned(0) | hn.pinned(1) == under_way["new"]
+
+
 def test_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
     view = finished.audit()
     assert finished.usage == "10752/6/105472"

@@ -53,7 +53,7 @@ def _remade(into: str, values: str, *, with_serves: bool) -> None:
         sa.ForeignKeyConstraint(["node"], ["compute_node.uuid"], name="fk_device_node"),
         sa.ForeignKeyConstraint(["holder"], ["claim.id"], name="fk_device_holder"),
     )
-    op.execute(f"INSERT INTO device ({into}) SELECT {values} FROM kept_device")  # noqa: S608 -- both are constants above
+    op.execute(f"INSERT INTO device ({into}) SELECT {values} FROM kept_device")  # noqa: S608 -- both are constants above # nosec B608
     op.execute("DROP TABLE kept_device")
     op.create_index("ix_device_holder", "device", ["holder"])
 

@@ -1,6 +1,10 @@
 """The way from a command to the daemon, if one runs."""
 
+import os
+import select
+import stat
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,11 +14,16 @@ from oslo_config import cfg
 
 from agent.api.body import decode
 from agent.api.client import ApiClient, ApiUnreachable
+from agent.api.problem import NotJson, TooManyValues
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import choose_nodes, number_of, printable
 
 STDIN = "-"
+MOST_BYTES = 1024 * 1024
+"""The size of the largest request that the local API takes, in bytes."""
+SILENCE = 10.0
+"""Seconds that a pipe may give nothing."""
 
 
 class RequestUnreadable(AgentError):
@@ -39,7 +48,7 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
         if len(nodes) != 1:
             raise RequestUnreadable(
                 (
-                    f"{_display_name(file)}: it names no node, and the agent has "
+                    f"{display_name(file)}: it names no node, and the agent has "
                     f"{number_of(len(nodes), 'node')}"
                 ),
                 "name a node by its uuid, see agent status",
@@ -53,24 +62,61 @@ def read_request_file(file: str) -> dict[str, Any]:
 
     :raises RequestUnreadable, NotJson, TooManyValues: the file has none.
     """
-    wanted = decode(_content(file))
+    shown = display_name(file)
+    try:
+        wanted = decode(_content(file))
+    except (NotJson, TooManyValues) as error:
+        raise type(error)(f"{shown}: {error.message}", error.remedy) from error
     if not isinstance(wanted, dict):
-        raise RequestUnreadable(
-            f"{_display_name(file)}: not a JSON object", "write it as the local API takes it"
-        )
+        raise RequestUnreadable(f"{shown}: not a JSON object", "write it as the local API takes it")
     return wanted
 
 
 def _content(file: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-    except OSError as error:
+        content = sys.stdin.buffer.read(MOST_BYTES + 1) if file == STDIN else _read(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RequestUnreadable(f"{display_name(file)}: {reason}", "check the path") from error
+    if len(content) > MOST_BYTES:
         raise RequestUnreadable(
-            f"{_display_name(file)}: {error.strerror or error}", "check the path"
-        ) from error
+            f"{display_name(file)}: more than {MOST_BYTES} bytes",
+            "name a file with one request, which is smaller",
+        )
+    return content
 
 
-def _display_name(file: str) -> str:
+def _read(file: str) -> bytes:
+    """Return up to one byte more than :data:`MOST_BYTES`, of a pipe or a device too.
+
+    :raises OSError: the file cannot be read, or gives nothing for :data:`SILENCE` seconds.
+    """
+    # The opening of a pipe that nobody writes would wait for ever.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        parts, size, end = [], 0, time.monotonic() + SILENCE
+        while size <= MOST_BYTES:
+            if not select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise TimeoutError(f"nothing to read for {SILENCE:g} s")
+            part = os.read(descriptor, MOST_BYTES + 1 - size)
+            if part:
+                parts.append(part)
+                size, end = size + len(part), time.monotonic() + SILENCE
+            elif size or not is_pipe:
+                break
+            elif time.monotonic() >= end:
+                raise TimeoutError(f"nobody has written for {SILENCE:g} s")
+            else:
+                # A pipe ends while nobody has opened it for writing yet.
+                time.sleep(0.05)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def display_name(file: str) -> str:
+    """Return what messages call the file of a request."""
     return "stdin" if file == STDIN else printable(file)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from agent.api.description import JSON, RequestSchema, build_registry, read
 from agent.api.documents.requests import instance_claim
-from agent.cli.daemon_client import RequestUnreadable, read_request_file
+from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
+from agent.cli.flavor_file import LONGEST_VALUE, amount_fault, read_flavor
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
@@ -36,14 +37,9 @@ FLAVOR_FLAGS = (
     "alias",
     "volume_backed",
 )
-AMOUNTS = {
-    "vcpus": ("vcpus",),
-    "memory_mb": ("memory_mb", "ram"),
-    "root_gb": ("root_gb", "disk"),
-    "ephemeral_gb": ("ephemeral_gb", "ephemeral", "OS-FLV-EXT-DATA:ephemeral"),
-    "swap_mb": ("swap_mb", "swap"),
-}
-"""The names of a flavor's amounts: of the local API, of ``openstack flavor show``, of nova."""
+
+AMOUNT_FLAGS = {"vcpus": "vcpus", "ram": "memory_mb", "disk": "root_gb"}
+"""Flag to the amount of a flavor."""
 
 
 class ExplainRefused(AgentError):
@@ -77,6 +73,8 @@ class AskedRequest:
         query_of_claim = scheduler_query(
             self.claim, aliases, devices_in_placement=devices_in_placement
         )
+        # Placement would refuse the scheduler's query too.
+        refuse(query_of_claim.query.problems())
         return ExplainedRequest(query_of_claim, self.claim)
 
 
@@ -87,8 +85,8 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
     :raises RequestUnreadable, NotJson, TooManyValues: a file has no request.
     :raises InvalidTrackerRequest: no node could grant the request.
     """
-    flavored = any(arguments[name] for name in FLAVOR_FLAGS)
-    forms = [flavored, bool(arguments["claim"]), bool(arguments["query"])]
+    flavored = any(arguments[name] not in (None, False, (), []) for name in FLAVOR_FLAGS)
+    forms = [flavored, arguments["claim"] is not None, bool(arguments["query"])]
     if sum(forms) != 1:
         raise ExplainRefused(
             "no request to explain" if not any(forms) else "more than one request to explain",
@@ -97,7 +95,7 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
         )
     if arguments["query"]:
         return AskedRequest(words=arguments["query"])
-    if arguments["claim"]:
+    if arguments["claim"] is not None:
         return _claim_in(arguments["claim"])
     claim = _claim_of_flavor(arguments)
     check_claim(claim)
@@ -114,7 +112,7 @@ def _claim_in(file: str) -> AskedRequest:
     faults = list(RequestSchema(schema, build_registry(document)).faults(given))
     if faults:
         raise RequestUnreadable(
-            f"{printable(file)}: {'; '.join(f'{where} {why}'.strip() for where, why in faults)}",
+            f"{display_name(file)}: {'; '.join(f'{at} {why}'.strip() for at, why in faults)}",
             "write it as the local API takes a claim",
         )
     claim = instance_claim(given)
@@ -123,73 +121,61 @@ def _claim_in(file: str) -> AskedRequest:
 
 
 def _claim_of_flavor(arguments: Mapping[str, Any]) -> InstanceClaim:
-    flavor = _flavor_in(arguments["flavor"]) if arguments["flavor"] else Flavor("", "", 0, 0)
+    file = arguments["flavor"]
+    faults = [
+        f"--{flag}: {fault}"
+        for flag, name in AMOUNT_FLAGS.items()
+        if arguments[flag] is not None and (fault := amount_fault(arguments[flag], name))
+    ]
+    specs = _pairs(arguments["extra_spec"], "--extra-spec", faults)
+    properties = _pairs(arguments["image_property"], "--image-property", faults)
+    if faults:
+        raise ExplainRefused("; ".join(faults), "correct the arguments that the message names")
+    flavor = read_flavor(file) if file is not None else Flavor("", "", 0, 0)
+    amounts = {
+        name: int(arguments[flag])
+        for flag, name in AMOUNT_FLAGS.items()
+        if arguments[flag] is not None
+    }
     flavor = replace(
         flavor,
-        vcpus=_given(arguments, "vcpus", flavor.vcpus),
-        memory_mb=_given(arguments, "ram", flavor.memory_mb),
-        root_gb=_given(arguments, "disk", flavor.root_gb),
+        vcpus=amounts.get("vcpus", flavor.vcpus),
+        memory_mb=amounts.get("memory_mb", flavor.memory_mb),
+        root_gb=amounts.get("root_gb", flavor.root_gb),
+        extra_specs={**flavor.extra_specs, **specs},
     )
-    specs = {**flavor.extra_specs, **_pairs(arguments["extra_spec"], "--extra-spec")}
     if arguments["alias"]:
-        specs[EXTRA_SPEC] = ",".join(filter(None, [specs.get(EXTRA_SPEC), *arguments["alias"]]))
+        named = filter(None, [flavor.extra_specs.get(EXTRA_SPEC), *arguments["alias"]])
+        specs = {**flavor.extra_specs, EXTRA_SPEC: ",".join(named)}
+        flavor = replace(flavor, extra_specs=specs)
     if not flavor.vcpus or not flavor.memory_mb:
         raise ExplainRefused(
-            "the flavor has no CPUs or no memory", "give --vcpus and --ram, or --flavor FILE"
+            f"{f'{display_name(file)}: ' if file is not None else ''}"
+            "the flavor has no CPUs or no memory",
+            "give --vcpus and --ram, or --flavor FILE",
         )
     instance = Instance(
         uuid=ConsumerUuid(CLAIM_ID),
         project_id="",
         user_id="",
-        flavor=replace(flavor, extra_specs=specs),
-        image_properties=_pairs(arguments["image_property"], "--image-property"),
+        flavor=flavor,
+        image_properties=properties,
         volume_backed=arguments["volume_backed"],
     )
     return InstanceClaim(id=CLAIM_ID, node=NOBODY, instance=instance)
 
 
-def _given(arguments: Mapping[str, Any], key: str, otherwise: int) -> int:
-    """Return the amount of a flag, ``otherwise`` without the flag."""
-    return _amount(arguments[key], f"--{key}") if arguments[key] else otherwise
-
-
-def _flavor_in(file: str) -> Flavor:
-    """Return the flavor in a file: as the local API takes it, or as ``openstack flavor show`` or
-    nova's API shows it.
-    """
-    given = read_request_file(file)
-    if isinstance(given.get("flavor"), dict):
-        given = given["flavor"]
-    amounts = {
-        name: _amount(next((given[key] for key in keys if given.get(key)), 0), keys[0])
-        for name, keys in AMOUNTS.items()
-    }
-    specs = given.get("extra_specs") or given.get("properties") or {}
-    if not isinstance(specs, dict):
-        raise RequestUnreadable(
-            f"{printable(file)}: its properties are no object",
-            "write the flavor with: openstack flavor show -f json",
-        )
-    return Flavor(
-        str(given.get("id", "")),
-        str(given.get("name", "")),
-        **amounts,
-        extra_specs={str(key): str(value) for key, value in specs.items()},
-    )
-
-
-def _pairs(words: Sequence[str], flag: str) -> dict[str, str]:
-    pairs = {}
+def _pairs(words: Sequence[str], flag: str, faults: list[str]) -> dict[str, str]:
+    """Return the pairs of KEY=VALUE words; what is wrong with them is added to ``faults``."""
+    pairs: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
+        shown = printable(word[:100])
         if not equals or not key:
-            raise ExplainRefused(f"{flag} {printable(word)}: no KEY=VALUE", "write KEY=VALUE")
+            faults.append(f"{flag} {shown}: no KEY=VALUE")
+        elif key in pairs:
+            faults.append(f"{flag} {shown}: {printable(key[:100])} is given twice")
+        elif len(value) > LONGEST_VALUE:
+            faults.append(f"{flag} {shown}: a value of more than {LONGEST_VALUE} characters")
         pairs[key] = value
     return pairs
-
-
-def _amount(value: Any, name: str) -> int:
-    text = str(value).strip()
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise ExplainRefused(f"{name} {printable(text)}: no whole number", "give a whole number")
-    return int(text)

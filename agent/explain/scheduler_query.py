@@ -1,5 +1,5 @@
 """The query for allocation candidates that nova's scheduler sends for a guest, built from flavor
-and image. Pure.
+and image, as nova 34 builds it. Pure.
 
 What other services and the options of the scheduler add is unknown here: ports, accelerators,
 availability zones, host aggregates.
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import os_resource_classes as orc
 import os_traits
 
+from agent.explain.guest_features import feature_request
 from agent.model.instance import Flavor
-from agent.numa.flavor_and_image import FlavorAndImage, boolean
+from agent.numa.flavor_and_image import FlavorAndImage
 from agent.pci.alias import Aliases, device_groups
 from agent.pci.device_request import DeviceRequestError, device_requests
-from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
+from agent.placement.allocations.candidates import POLICIES, CandidateQuery, RequestGroup
 from agent.tracker.errors import InvalidDevices
 from agent.tracker.requests import InstanceClaim
 from agent.tracker.reserving import guest_topology
@@ -26,10 +27,6 @@ MAX_RESULTS = 1000
 OVERRIDE = re.compile(r"(resources|trait)([A-Za-z0-9_-]{1,64})?:(.+)")
 GROUP_POLICY = "group_policy"
 REQUIRED, FORBIDDEN = "required", "forbidden"
-TPM_TRAITS = {
-    "1.2": os_traits.COMPUTE_SECURITY_TPM_1_2,
-    "2.0": os_traits.COMPUTE_SECURITY_TPM_2_0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,8 @@ class _QueryBuilder:
     required: dict[str, set[str]] = field(default_factory=dict)
     forbidden: dict[str, set[str]] = field(default_factory=dict)
     policy: str | None = None
+    named: set[str] = field(default_factory=set)
+    """The suffixes that the flavor names, also of groups that request nothing."""
 
     def has(self, *names: str) -> bool:
         """Return whether a group names one of the classes, an amount of 0 included."""
@@ -71,7 +70,7 @@ class _QueryBuilder:
                 name: amount for name, amount in self.resources.get(suffix, {}).items() if amount
             }
             required = frozenset(self.required.get(suffix, ()))
-            forbidden = frozenset(self.forbidden.get(suffix, ())) - required
+            forbidden = frozenset(self.forbidden.get(suffix, ()))
             if amounts or required or forbidden:
                 yield RequestGroup(suffix, amounts, required, forbidden)
 
@@ -94,16 +93,22 @@ def scheduler_query(
         builder.add(orc.MEMORY_MB, flavor.memory_mb)
     if not builder.has(orc.DISK_GB):
         builder.add(orc.DISK_GB, _disk_gb(flavor, volume_backed=claim.instance.volume_backed))
-    _add_features(builder, settings)
+    features = feature_request(settings)
+    for name, amount in features.resources.items():
+        builder.add(name, amount)
+    builder.require(*features.traits)
     suffixes = _add_devices(builder, claim, aliases, settings) if devices_in_placement else {}
     groups = tuple(builder.groups())
-    if builder.policy is None and sum(bool(group.suffix) for group in groups) > 1:
-        # Placement refuses several groups without a policy.
+    several = sum(bool(group.suffix) for group in groups) > 1
+    if builder.policy is None and several and len(builder.named) <= 1:
+        # Placement refuses several groups without a policy. Of groups that the flavor names, the
+        # flavor has to give the policy.
         builder.policy = "none"
     return SchedulerQuery(
         CandidateQuery(
             groups,
             policy=builder.policy,
+            root_required=features.root_traits,
             root_forbidden=frozenset({os_traits.COMPUTE_STATUS_DISABLED}),
             limit=MAX_RESULTS,
         ),
@@ -114,13 +119,13 @@ def scheduler_query(
 def _add_overrides(builder: _QueryBuilder, settings: FlavorAndImage) -> None:
     """Add the classes, traits and the policy that the flavor names, and the image's traits."""
     for key, value in settings.specs.items():
-        if key == GROUP_POLICY:
+        if key == GROUP_POLICY and value in POLICIES:
             builder.policy = value
         elif (found := OVERRIDE.fullmatch(key)) is not None:
             kind, suffix, name = found[1], found[2] or "", found[3]
+            builder.named |= {suffix} - {""}
             if kind == "resources":
-                if value.strip().isascii() and value.strip().isdecimal():
-                    builder.add(name, int(value), suffix)
+                _add_amount(builder, name, value, suffix)
             elif value == REQUIRED:
                 builder.require(name, suffix=suffix)
             elif value == FORBIDDEN:
@@ -131,53 +136,42 @@ def _add_overrides(builder: _QueryBuilder, settings: FlavorAndImage) -> None:
             builder.require(key.removeprefix("trait:"))
 
 
+def _add_amount(builder: _QueryBuilder, name: str, text: str, suffix: str) -> None:
+    """Add the amount of a class that the flavor names. nova ignores an amount that is none, and a
+    class that cannot exist.
+    """
+    try:
+        amount = int(text)
+    except ValueError:
+        return
+    if amount >= 0 and (name.startswith(orc.CUSTOM_NAMESPACE) or name in orc.STANDARDS):
+        builder.add(name, amount, suffix)
+
+
 def _add_cpus(builder: _QueryBuilder, claim: InstanceClaim) -> None:
     flavor, properties = claim.instance.flavor, claim.instance.image_properties
     guest = guest_topology(flavor, properties)
     settings = FlavorAndImage(flavor.extra_specs, properties)
-    threads = settings.flavor("cpu_thread_policy") or settings.image("cpu_thread_policy")
     if guest is not None and guest.pinned:
-        if not builder.has(orc.PCPU):
+        if settings.flavor("cpu_policy") or settings.image("cpu_policy"):
+            # In place of amounts of the flavor, which are 0 then.
             cells = range(len(guest.cells))
             pinned = sum(len(guest.cells[row].dedicated) for row in cells)
             builder.add(orc.PCPU, pinned + sum(map(guest.emulator_cpus, cells)))
-            shared = sum(len(cell.shared) for cell in guest.cells)
-            if shared and not builder.has(orc.VCPU):
+            if shared := sum(len(cell.shared) for cell in guest.cells):
                 builder.add(orc.VCPU, shared)
+        threads = settings.flavor("cpu_thread_policy") or settings.image("cpu_thread_policy")
         if threads is not None and guest.thread_policy == "require":
             builder.require(os_traits.HW_CPU_HYPERTHREADING)
         elif threads is not None and guest.thread_policy == "isolate":
             builder.forbid(os_traits.HW_CPU_HYPERTHREADING)
-    elif not builder.has(orc.VCPU, orc.PCPU):
+    if not builder.has(orc.VCPU, orc.PCPU):
         builder.add(orc.VCPU, flavor.vcpus)
 
 
 def _disk_gb(flavor: Flavor, *, volume_backed: bool) -> int:
     root = 0 if volume_backed else flavor.root_gb
     return root + flavor.ephemeral_gb + -(-flavor.swap_mb // 1024)
-
-
-def _add_features(builder: _QueryBuilder, settings: FlavorAndImage) -> None:
-    """Add what further settings of flavor and image request: encrypted memory, persistent memory,
-    a TPM, secure boot, and devices on the guest's socket.
-    """
-    if boolean(settings.flavor("mem_encryption")) or boolean(settings.image("mem_encryption")):
-        builder.add(orc.MEM_ENCRYPTION_CONTEXT, 1)
-    labels = [label.strip() for label in (settings.flavor("pmem") or "").split(",")]
-    for label in filter(None, labels):
-        name = f"CUSTOM_PMEM_NAMESPACE_{label.upper()}"
-        builder.add(name, builder.resources.get("", {}).get(name, 0) + 1)
-    version = settings.flavor("tpm_version") or settings.image("tpm_version") or ""
-    if version in TPM_TRAITS:
-        builder.require(TPM_TRAITS[version])
-    secure = settings.specs.get("os:secure_boot") or settings.properties.get("os_secure_boot")
-    if secure == REQUIRED:
-        builder.require(os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT)
-    policy = settings.flavor("pci_numa_affinity_policy") or settings.image(
-        "pci_numa_affinity_policy"
-    )
-    if policy == "socket":
-        builder.require(os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY)
 
 
 def _add_devices(

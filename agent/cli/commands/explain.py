@@ -18,7 +18,7 @@ from agent.bootstrap.fleet import running_fleet
 from agent.cli.command import Options
 from agent.cli.explained_request import AskedRequest, asked_request
 from agent.cli.output import write, write_document
-from agent.errors import AgentError
+from agent.errors import AgentError, PlacementUnreachable
 from agent.explain.explanation import ExplainedRequest, NodeExplanation
 from agent.model.names import ProviderUuid
 from agent.model.report import DONE, FAILED, NodeReport
@@ -76,14 +76,22 @@ def _nodes(
 ) -> Iterator[NodeExplanation]:
     """Yield the explanation of each node. An error of one is part of its explanation."""
     states = fleet.states()
+    lost: PlacementUnreachable | None = None
     for node in nodes:
         uuid = ProviderUuid(node.uuid)
         if uuid not in states:
             yield NodeExplanation(node.name, uuid, problems=node.errors)
             continue
+        server = fleet.context.server
+        client = server.client()
+        if lost is not None:
+            # Each node would wait for an answer as long as the one before.
+            yield NodeExplanation(node.name, uuid, problems=problems_of(lost))
+            continue
         try:
+            check_candidates_offered(server.connect(client))
             explained = explain_node(
-                fleet.context.server.client(),
+                client,
                 states[uuid],
                 request,
                 clock.now(),
@@ -91,6 +99,7 @@ def _nodes(
                 with_suggestions=options.arguments["suggest"],
             )
         except AgentError as error:
+            lost = error if isinstance(error, PlacementUnreachable) else None
             yield NodeExplanation(node.name, uuid, problems=problems_of(error))
             continue
         pending = sum(outcome.status == "planned" for outcome in node.outcomes)

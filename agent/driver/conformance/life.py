@@ -88,6 +88,11 @@ def _is_ready(trial: DriverTrial) -> Iterator[str]:
             yield f"{name}: {record.not_ready} of {calls} raised NotReady"
 
 
+def _prints_nothing(trial: DriverTrial) -> Iterator[str]:
+    if written := trial.output.look():
+        yield f"{printable(repr(written))[:200]} was written to standard output"
+
+
 def _check(
     name: str, promise: str, remedy: str, whole: Callable[[DriverTrial], Iterator[str]]
 ) -> ConformanceCheck:
@@ -144,5 +149,11 @@ ALWAYS = (
         "NotReady means that the backend does not answer; once started, every call is answered",
         "repeat the check while the backend answers; if it did answer, try again within the call",
         _is_ready,
+    ),
+    _check(
+        "stdout",
+        "nothing is written to standard output, which belongs to the agent's report",
+        "use a logger of the module logging, and capture the output of other programs",
+        _prints_nothing,
     ),
 )

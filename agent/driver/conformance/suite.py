@@ -103,6 +103,19 @@ def check_conformance(settings: TrialSettings) -> Conformance:
     :raises ConfigError: a chosen node does not exist.
     """
     trial = DriverTrial(settings)
+    with trial.output:
+        done = _judge_all(trial)
+    return Conformance(
+        settings.called,
+        [done[check.name] for check in ALL_CHECKS],
+        len(trial.listed),
+        trial.sample,
+        [*_notes(trial)],
+    )
+
+
+def _judge_all(trial: DriverTrial) -> dict[str, CheckedPromise]:
+    """Run all checks, on two instances. Return what came of each, by its name."""
     done = {check.name: _judge(trial, check) for check in BEFORE_START}
     try:
         _set_up(trial)
@@ -116,14 +129,7 @@ def check_conformance(settings: TrialSettings) -> Conformance:
         done |= {check.name: _judge(trial, check) for check in RESTARTED}
     finally:
         trial.stop()
-    done |= {check.name: _judge(trial, check) for check in (*CALLS, *life.ALWAYS)}
-    return Conformance(
-        settings.called,
-        [done[check.name] for check in ALL_CHECKS],
-        len(trial.listed),
-        trial.sample,
-        [*_notes(trial)],
-    )
+    return done | {check.name: _judge(trial, check) for check in (*CALLS, *life.ALWAYS)}
 
 
 def _set_up(trial: DriverTrial) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar, cast
 
 from agent.driver.answers import Nodes, faults_of
 from agent.driver.conformance.listener import ChangeListener
+from agent.driver.conformance.output_watch import OutputWatch
 from agent.driver.interface import (
     Allocations,
     Driver,
@@ -131,6 +132,7 @@ class DriverTrial:
         self.sample: Sequence[str] = ()
         """The names of the nodes that are checked one by one."""
         self.why_no_sample = "the driver lists no nodes"
+        self.output = OutputWatch()
         self.listener = ChangeListener(lambda: self.driver.nodes(False))
         self._facts: dict[str, HostFacts] = {}
         self._hung: set[Call] = set()

@@ -77,6 +77,10 @@ class Terminal:
     def wait_for(self, text):
         until(lambda: text in self.read(), lambda: self.written.decode(errors="replace"))
 
+    def resize(self, lines, columns):
+        ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.process.send_signal(signal.SIGWINCH)
+
     def press(self, key):
         os.write(self._master, key)
 
@@ -129,6 +133,65 @@ def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(command, sent, code)
         terminal.wait_for(b"node-1")
         terminal.process.send_signal(sent)
         assert terminal.end() == code
+
+
+def test_it_goes_on_on_a_terminal_of_any_size(command):
+    with on_terminal(command, "--interval", "0.2") as terminal:
+        terminal.wait_for(b"node-1")
+        for lines, columns in ((1, 1), (3, 20), (0, 0), (200, 500), (9, 40)):
+            terminal.resize(lines, columns)
+            shown = len(terminal.read())
+            until(lambda shown=shown: len(terminal.read()) > shown)
+            assert terminal.process.poll() is None
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+def test_it_waits_for_an_agent_that_restarts(api, command, tmp_path):
+    socket = tmp_path / "link.sock"
+    socket.symlink_to(api.path)
+    command.configure(
+        {
+            "DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": tmp_path},
+            "api": {"socket": socket},
+        }
+    )
+    with on_terminal(command, "--interval", "0.2") as terminal:
+        terminal.wait_for(b"node-1")
+        socket.unlink()
+        terminal.wait_for(b"the agent does not answer: ")
+        # What was seen last stays.
+        assert terminal.read().rpartition(b"does not answer")[2].count(b"node-1") >= 1
+        socket.symlink_to(api.path)
+        seen = len(terminal.read())
+        until(lambda: b"not answer" not in terminal.read()[seen:] and len(terminal.read()) > seen)
+        terminal.press(b"q")
+        assert terminal.end() == 0
+
+
+def test_without_a_terminal_it_waits_for_an_agent_that_restarts(api, command, tmp_path):
+    socket = tmp_path / "link.sock"
+    socket.symlink_to(api.path)
+    with command.started("watch", "--interval", "0.2", "--api-socket", str(socket)) as process:
+        process.stdout.readline()
+        socket.unlink()
+        until(lambda: "no agent listens there" in process.stdout.readline())
+        socket.symlink_to(api.path)
+        until(lambda: " node-1 degraded: " in process.stdout.readline())
+        process.stdout.close()
+        assert process.wait(60) == 0
+
+
+def test_it_ends_with_its_terminal(command):
+    terminal = Terminal(command, "--interval", "0.2")
+    try:
+        terminal.wait_for(b"node-1")
+        os.close(terminal.slave)
+        os.close(terminal._master)
+        until(lambda: terminal.process.poll() is not None)
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()
 
 
 def test_hostile_names_stay_text(api, command):

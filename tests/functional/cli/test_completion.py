@@ -102,6 +102,15 @@ def test_a_line_is_completed(name, line, tmp_path):
     assert asked(name, line.format(folder=tmp_path)) == wanted
 
 
+@pytest.mark.parametrize("line", ["agent tree --config-file", "agent db restore"])
+def test_bash_completes_the_names_of_hostile_files_whole(line, tmp_path):
+    hostile = tmp_path / "one $(touch pwned) * `id`;x.conf"
+    hostile.write_text("")
+    (tmp_path / "two").write_text("")
+    assert asked("bash", f"{line} {tmp_path}/on") == {str(hostile)}
+    assert not (tmp_path / "pwned").exists()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_committed_script_is_what_the_command_prints(name, agent):
     result = agent.run("completion", name)

@@ -2,8 +2,10 @@
 other distributions are checked by their names.
 """
 
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,8 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "sound": "tests.support.sound_driver:SoundDriver",
         "hangs": f"{__name__}:HangingDriver",
         "wrong": f"{__name__}:WrongDriver",
+        "exits": f"{__name__}:ExitingDriver",
+        "prints": f"{__name__}:PrintingDriver",
     }
     monkeypatch.syspath_prepend(str(distribution.install(tmp_path, "outside-drivers", drivers)))
     monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
@@ -61,6 +65,26 @@ class HangingDriver(SoundDriver):
         assert self.started
         time.sleep(60)
         return super().facts(name)
+
+
+class ExitingDriver(SoundDriver):
+    """Ends the process, as far as a driver can."""
+
+    def facts(self, name: str) -> HostFacts:
+        assert self.started
+        sys.exit(3)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        raise KeyboardInterrupt
+
+
+class PrintingDriver(SoundDriver):
+    """Writes to standard output, itself and by another program."""
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        print("{\x1b[2J")
+        subprocess.run(["echo", "from a program"], check=True)
+        return super().nodes(refresh)
 
 
 class WrongDriver(SoundDriver):
@@ -145,6 +169,27 @@ def test_a_hanging_driver_fails_a_check_and_not_the_command(
         "driver", "check", "hangs", "--format", "json", "--compute-facts_deadline", "2"
     )
     assert (result.code, by_state(result)["broken"]) == (2, ["facts"]), result
+
+
+def test_a_driver_that_ends_the_process_fails_its_checks_only(
+    agent: AgentHere, outside: None
+) -> None:
+    result = agent.run("driver", "check", "exits", "--format", "json")
+    assert (result.code, by_state(result)["broken"]) == (2, ["facts", "subscribe"]), result
+    assert "SystemExit: 3" in result.stdout
+
+
+def test_what_a_driver_prints_is_a_broken_promise_and_not_in_the_document(
+    agent: AgentHere, outside: None
+) -> None:
+    result = agent.run("driver", "check", "prints", "--format", "json")
+    assert (result.code, by_state(result)["broken"]) == (2, ["stdout"]), result
+    (printed,) = (found for found in result.json["checks"] if found["check"] == "stdout")
+    (breach,) = printed["breaches"]
+    assert breach["detail"].startswith("'{\\x1b[2J\\n")
+    assert "from a program" in breach["detail"]
+    text = agent.run("driver", "check", "prints")
+    assert "\x1b" not in text.stdout
 
 
 def test_a_table_has_one_line_for_each_check(agent: AgentHere, outside: None) -> None:

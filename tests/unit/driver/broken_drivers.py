@@ -127,6 +127,13 @@ class NewUuids(SoundDriver):
         super().start(replace(host, identity=str(uuid.uuid4())))
 
 
+@breaks("stdout")
+class Prints(SoundDriver):
+    def is_node_deleted(self, name: str) -> bool:
+        print("looked at", name)
+        return super().is_node_deleted(name)
+
+
 @breaks("threads")
 class OneThreadAtATime(SoundDriver):
     busy = False

@@ -10,11 +10,11 @@ from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.pci.alias import Aliases, aliases
 from agent.placement.allocations.candidates import parse_query
-from agent.tracker.errors import FlavorImageConflict, InvalidDevices
+from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTrackerRequest
 from agent.tracker.requests import InstanceClaim
 from tests.support.tracking import uuid_of
 
-PLAIN = {"limit": "1000", "root_required": "!COMPUTE_STATUS_DISABLED"}
+DISABLED = "!COMPUTE_STATUS_DISABLED"
 GPU, _ = aliases(
     ['{"name": "gpu", "vendor_id": "10de", "product_id": "1db4", "traits": "big"}'], report=True
 )
@@ -41,8 +41,10 @@ def words(
     claim = InstanceClaim(id=uuid_of("c"), node=ProviderUuid(uuid_of("n")), instance=instance)
     found = scheduler_query(claim, known or {}, devices_in_placement=reported)
     pairs = dict(found.query.pairs())
-    assert PLAIN.items() <= pairs.items()
-    return {key: value for key, value in pairs.items() if key not in PLAIN}
+    assert pairs["limit"] == "1000"
+    assert DISABLED in pairs["root_required"]
+    # What every query has.
+    return {key: value for key, value in pairs.items() if key != "limit" and value != DISABLED}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,7 @@ def words(
                 "trait1:HW_NUMA_ROOT": "required",
                 "resources2:PCPU": "2",
                 "hw:numa_nodes": "2",
+                "group_policy": "none",
             },
             {},
             {
@@ -133,8 +136,53 @@ def words(
             {
                 "resources": "CUSTOM_PMEM_NAMESPACE_4GB:2,DISK_GB:10,MEMORY_MB:1024,"
                 "MEM_ENCRYPTION_CONTEXT:1,VCPU:4",
-                "required": "COMPUTE_TRUSTED_CERTS,!HW_CPU_X86_AVX2",
+                "required": "COMPUTE_TRUSTED_CERTS,HW_CPU_X86_AMD_SEV,!HW_CPU_X86_AVX2",
             },
+        ),
+        (
+            {"hw:pmem": "4gb-a", "hw:mem_encryption": "true"},
+            {"hw_mem_encryption_model": "intel-tdx"},
+            {
+                "resources": "CUSTOM_PMEM_NAMESPACE_4GB_A:1,DISK_GB:10,MEMORY_MB:1024,"
+                "MEM_ENCRYPTION_CONTEXT:1,VCPU:4",
+                "required": "HW_CPU_X86_INTEL_TDX",
+            },
+        ),
+        (
+            {"hw:tpm_version": "2.0", "hw:maxphysaddr_mode": "emulate"},
+            {"hw_firmware_stateless": "yes", "hw_firmware_type": "uefi"},
+            {
+                "resources": "DISK_GB:10,MEMORY_MB:1024,VCPU:4",
+                "required": "COMPUTE_ADDRESS_SPACE_EMULATED,COMPUTE_SECURITY_STATELESS_FIRMWARE,"
+                "COMPUTE_SECURITY_TPM_2_0,COMPUTE_SECURITY_TPM_TIS",
+                "root_required": "COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER,"
+                "!COMPUTE_STATUS_DISABLED",
+            },
+        ),
+        (
+            {"accel:device_profile": "fpga", "hw:ephemeral_encryption": "1"},
+            {"hw_ephemeral_encryption_format": "luks", "hw_sound_model": "virtio"},
+            {
+                "resources": "DISK_GB:10,MEMORY_MB:1024,VCPU:4",
+                "root_required": "COMPUTE_ACCELERATORS,COMPUTE_EPHEMERAL_ENCRYPTION,"
+                "COMPUTE_EPHEMERAL_ENCRYPTION_LUKS,COMPUTE_SOUND_MODEL_VIRTIO,"
+                "!COMPUTE_STATUS_DISABLED",
+            },
+        ),
+        (
+            {"hw:cpu_policy": "dedicated", "resources:PCPU": "0", "resources:VCPU": "0"},
+            {},
+            {"resources": "DISK_GB:10,MEMORY_MB:1024,PCPU:4"},
+        ),
+        (
+            {"resources:NOTHING": "1", "resources:CUSTOM_A": "-1", "resources:VGPU": " +2"},
+            {},
+            {"resources": "DISK_GB:10,MEMORY_MB:1024,VCPU:4,VGPU:2"},
+        ),
+        (
+            {"group_policy": "any"},
+            {},
+            {"resources": "DISK_GB:10,MEMORY_MB:1024,VCPU:4"},
         ),
     ],
 )
@@ -166,6 +214,38 @@ def test_a_contradiction_and_an_unknown_alias_are_refused() -> None:
         words({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"})
     with pytest.raises(InvalidDevices):
         words({"pci_passthrough:alias": "tpu:1"})
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "error"),
+    [
+        ({"hw:mem_encryption": "no"}, {"hw_mem_encryption": "yes"}, FlavorImageConflict),
+        ({"hw:tpm_version": "2.0"}, {"hw_tpm_version": "1.2"}, FlavorImageConflict),
+        ({"os:secure_boot": "required"}, {"os_secure_boot": "disabled"}, FlavorImageConflict),
+        ({"hw:tpm_version": "1.2", "hw:tpm_model": "tpm-crb"}, {}, InvalidTrackerRequest),
+        ({"hw:tpm_version": "3"}, {}, InvalidTrackerRequest),
+        ({"hw:maxphysaddr_mode": "\x1b"}, {}, InvalidTrackerRequest),
+    ],
+)
+def test_features_that_contradict_each_other_are_refused(
+    specs: dict[str, str], image: dict[str, str], error: type[Exception]
+) -> None:
+    with pytest.raises(error) as found:
+        words(specs, image)
+    assert "\x1b" not in str(found.value)
+
+
+def test_groups_of_the_flavor_without_a_policy_are_refused_by_placement() -> None:
+    found = words({"resources1:VGPU": "1", "resources2:VGPU": "1"})
+    assert "group_policy" not in found
+    # One group of the flavor and one of a device get the policy from nova.
+    specs = {"resources1:VGPU": "1", "pci_passthrough:alias": "gpu:1"}
+    assert words(specs, known=GPU)["group_policy"] == "none"
+
+
+def test_a_trait_that_is_required_and_forbidden_stays_both() -> None:
+    found = words({"trait:CUSTOM_A": "forbidden"}, {"trait:CUSTOM_A": "required"})
+    assert found["required"] == "CUSTOM_A,!CUSTOM_A"
 
 
 def test_each_constraint_can_be_left_out() -> None:

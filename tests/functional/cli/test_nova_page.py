@@ -13,9 +13,7 @@ from tests.functional.cli.test_takeover_undo import ROOT, Site
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 
-PAGES = [
-    CHECKOUT / "docs" / name for name in ("nova.md", "inside-nova-compute.md", "take-over.md")
-]
+PAGES = [CHECKOUT / "docs" / name for name in ("nova.md", "inside-nova-compute.md", "take-over.md")]
 NOVAS_FILE = "/etc/nova/nova.conf"
 NOT_RUN = {
     "openstack": "it needs the APIs of a cloud",

@@ -261,7 +261,7 @@ class RecordConflict(StoreError):
 
 class IdentityError(StoreError):
     """The node's persisted identity is damaged or contradicts another one.
-    Remedy: put the right uuid into the file that the message names; see the operator's guide.
+    Remedy: put the right uuid into the file that the message names.
     """
 
     code = "identity.mismatch"
@@ -366,8 +366,7 @@ class ReshapeConflict(GenerationConflict):
 
 class ProviderNameConflict(PlacementError):
     """The provider's name is held by another uuid.
-    Remedy: rename one of both, or write the other uuid into ``compute_id``; see the operator's
-    guide.
+    Remedy: rename one of both, or write the other uuid into ``compute_id``.
     """
 
     code = "placement.name-conflict"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import agent
@@ -153,11 +154,11 @@ def _request(title: str, item: Schema, described: Schema, document: Schema) -> I
     yield from (f"## {title}", "", f"{described['summary']}.", "")
     if text := described.get("description"):
         yield from (text.strip(), "")
-    given = [
-        _resolve(parameter, document)
-        for parameter in (*item.get("parameters", ()), *described.get("parameters", ()))
-    ]
-    rows = [(f"`{one['name']}`, {one['in']}", _meaning(one), _type(one["schema"])) for one in given]
+    rows = []
+    for given in (*item.get("parameters", ()), *described.get("parameters", ())):
+        parameter = _resolve(given, document)
+        name = f"`{parameter['name']}`, {parameter['in']}"
+        rows.append((name, _meaning(parameter), _type(parameter["schema"])))
     if rows:
         yield from (*_table(("parameter", "meaning", "type"), rows), "")
     answers = []
@@ -171,10 +172,8 @@ def _request(title: str, item: Schema, described: Schema, document: Schema) -> I
 
 
 def _content(part: Schema) -> Schema:
-    for content in part.get("content", {}).values():
-        found: Schema = content["schema"]
-        return found
-    return {}
+    contents: Iterable[Schema] = part.get("content", {}).values()
+    return next((content["schema"] for content in contents), {})
 
 
 def _resolve(value: Schema, document: Schema) -> Schema:
@@ -263,22 +262,6 @@ def _meaning(schema: Schema) -> str:
 # --- metrics --------------------------------------------------------------------------------------
 
 
-class _NoNodes:
-    """Stands in for the service of an agent without nodes, so that all metrics can be listed."""
-
-    def last_audits(self) -> Sequence[Any]:
-        return ()
-
-    def readings(self) -> Sequence[Any]:
-        return ()
-
-    def tracker(self) -> "_NoNodes":
-        return self
-
-    def states_in_memory(self) -> Sequence[Any]:
-        return ()
-
-
 def metrics_page() -> Iterator[str]:
     """Yield the page of the metrics."""
     yield from (
@@ -303,8 +286,10 @@ def metrics_page() -> Iterator[str]:
 def metrics() -> Iterator[tuple[str, str, Sequence[str], str]]:
     """Yield name, type, labels and meaning of every metric; names without the prefix."""
     found = Metrics()
-    stand_in: Any = _NoNodes()
-    found.add(NodeFigures(stand_in))
+    # In place of the service of an agent without nodes, so that all metrics can be listed.
+    tracker = SimpleNamespace(states_in_memory=tuple)
+    service: Any = SimpleNamespace(last_audits=tuple, readings=tuple, tracker=lambda: tracker)
+    found.add(NodeFigures(service))
     registry = found._registry
     for collector in registry._collector_to_names:
         for family in collector.collect():
@@ -379,13 +364,16 @@ def _errors() -> set[type[AgentError]]:
                     # No module that needs one of these has errors of its own.
                     if error.name not in OF_EXTRAS:
                         raise
-    found, left = set(), [AgentError]
-    while left:
-        error = left.pop()
-        left += error.__subclasses__()
-        if error.__module__.split(".")[0] in ("agent", "drivers"):
-            found.add(error)
-    return found
+    return {
+        error
+        for error in (AgentError, *_subclasses(AgentError))
+        if error.__module__.split(".")[0] in ("agent", "drivers")
+    }
+
+
+def _subclasses(error: type[AgentError]) -> Iterator[type[AgentError]]:
+    for subclass in error.__subclasses__():
+        yield from (subclass, *_subclasses(subclass))
 
 
 def _line(text: str) -> str:

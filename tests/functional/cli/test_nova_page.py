@@ -1,5 +1,5 @@
-"""Every command of docs/nova.md that can run without a cloud runs, in the order of the page, on one
-host of nova-compute.
+"""Every command of the pages on hosts of nova-compute that can run without a cloud runs, in the order
+of the pages, on one such host: beside nova-compute, inside it, instead of it, and back.
 """
 
 import re
@@ -13,7 +13,7 @@ from tests.functional.cli.test_takeover_undo import ROOT, Site
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 
-PAGE = CHECKOUT / "docs" / "nova.md"
+PAGES = [CHECKOUT / "docs" / name for name in ("nova.md", "inside-nova-compute.md", "take-over.md")]
 NOVAS_FILE = "/etc/nova/nova.conf"
 NOT_RUN = {
     "openstack": "it needs the APIs of a cloud",
@@ -23,6 +23,7 @@ NOT_RUN = {
     "agent-nova-compute": "tests/functional/nova/test_inside.py runs what it starts",
     "nova-compute": "it needs a cloud",
     "mv": "it is no command of the agent",
+    "pip": "it would install the agent from PyPI",
     **dict.fromkeys(
         ("mkdir", "cp", "rm"),
         "it changes this machine; tests/functional/test_systemd_unit.py has the drop-in",
@@ -34,7 +35,7 @@ WITH_ARGUMENTS = frozenset({"agent claim create", "agent migrate", "agent guests
 
 
 def commands(text: str) -> Iterator[str]:
-    """Yield the commands of the page: indented lines, and code in the text that begins with a
+    """Yield the commands of a page: indented lines, and code in the text that begins with a
     program's name.
     """
     for line in text.splitlines():
@@ -47,7 +48,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def programs() -> list[str]:
-    return list(commands(PAGE.read_text()))
+    return [command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))]
 
 
 def test_every_command_is_run_or_has_a_reason_not_to_be() -> None:
@@ -57,7 +58,7 @@ def test_every_command_is_run_or_has_a_reason_not_to_be() -> None:
 
 
 @pytest.mark.long
-def test_the_commands_of_the_page_run_in_its_order(
+def test_the_commands_of_the_pages_run_in_their_order(
     tmp_path: Path, http_placement: HttpPlacement
 ) -> None:
     site = Site(tmp_path, http_placement)

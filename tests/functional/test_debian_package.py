@@ -215,9 +215,7 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     assert is_active(container)
     # upgraded: another process, the same records, the new sample in place of one that nobody changed
     install(container, package)
-    until(
-        lambda: is_active(container), lambda: container.run("journalctl", "--unit", NAME).stdout
-    )
+    until(lambda: is_active(container), lambda: container.run("journalctl", "--unit", NAME).stdout)
     upgraded = process_of(container)
     assert upgraded != process
     assert CLAIM in as_service(container, "agent", "claims")
@@ -293,7 +291,9 @@ def test_agent_setup_there_and_back_leaves_no_trace(wheels, container, http_plac
     container.succeed("systemctl", "disable", "--now", NAME)
     # what the operator added is named, and stays
     own = container.root / "etc" / NAME / "agent.conf.d" / "test.conf"
-    assert f"! /etc/{NAME}/agent.conf.d/test.conf" in container.succeed("agent", "setup", "--remove")
+    assert f"! /etc/{NAME}/agent.conf.d/test.conf" in container.succeed(
+        "agent", "setup", "--remove"
+    )
     own.unlink()
     removed = json.loads(
         container.succeed("agent", "setup", "--remove", "--yes", "--format", "json")

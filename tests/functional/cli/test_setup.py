@@ -135,7 +135,9 @@ def test_what_the_operator_changed_stays_and_is_told(setup, root):
     setup("--yes")
     (root / CONFIGURATION).write_text("[DEFAULT]\ncompute_driver = host\n")
     (root / "etc/compute-node-agent/agent.conf.d/own.conf").write_text("[DEFAULT]\n")
-    own = f"! {root / 'etc/compute-node-agent/agent.conf.d/own.conf'} — agent setup did not write it"
+    own = (
+        f"! {root / 'etc/compute-node-agent/agent.conf.d/own.conf'} — agent setup did not write it"
+    )
     for arguments in (("--yes",), ("--remove",), ("--remove", "--yes")):
         told = setup(*arguments).stdout
         assert f"! {root / CONFIGURATION} — it was changed after agent setup wrote it" in told, told

@@ -1,12 +1,15 @@
 """The Debian package: built by make deb, looked at by lintian, and installed, started, upgraded and
-purged in a Debian of its own with a real systemd. Needs Debian's and Python's package indexes.
+purged in a Debian of its own with a real systemd; agent setup there and back in such a Debian. Needs
+Debian's and Python's package indexes.
 """
 
+import json
 import os
 import re
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tests.functional.test_packaging import NOT_SOURCE, run
 from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.container import Container, check_possible, make_root
+from tests.support.host_state import differences, state_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.service_manager import until
@@ -32,6 +36,9 @@ STORE = f"var/lib/{NAME}"
 NODE = "97b7a4c1-9204-4732-8926-6655565ff584"
 CLAIM = "0b5e5a30-6e0c-4a64-8f3e-6a8a3d8e1c11"
 FORMER = "0.0.9"
+GONE = f"usr/lib/{NAME}/agent/former.py"
+OPT = f"/opt/{NAME}"
+UNIT = f"etc/systemd/system/{NAME}.service"
 
 
 @pytest.fixture(scope="module")
@@ -54,44 +61,53 @@ def package(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def wheels(package):
+    """The folder of the wheels that make deb built the package from."""
+    found = package.parent / "tree" / "wheels"
+    if not found.is_dir():
+        backends.missing(f"{found}", "make deb, and DEBIAN_PACKAGE= for the package that it makes")
+    return found
+
+
+@pytest.fixture(scope="module")
 def former(package, tmp_path_factory):
-    """The same package as one of a former version."""
+    """The same package as one of a former version: with a module that is gone now, and with another
+    agent.conf.
+    """
     folder = tmp_path_factory.mktemp("former")
-    run("dpkg-deb", "--raw-extract", package, folder / "tree", cwd=folder)
-    control = folder / "tree" / "DEBIAN" / "control"
+    tree = folder / "tree"
+    run("dpkg-deb", "--raw-extract", package, tree, cwd=folder)
+    control = tree / "DEBIAN" / "control"
     control.write_text(
         re.sub(r"^Version: .*", f"Version: {FORMER}", control.read_text(), flags=re.MULTILINE)
     )
+    (tree / GONE).write_text('"""Not in this version."""\n')
+    with (tree / "etc" / NAME / "agent.conf").open("a") as sample:
+        sample.write("# of a former version\n")
     run("dpkg-deb", "--build", "--root-owner-group", "tree", f"{NAME}.deb", cwd=folder)
     return folder / f"{NAME}.deb"
 
 
-@pytest.fixture
-def container(tmp_path):
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory):
+    """The folder of a Debian that nobody has started yet."""
     check_possible()
-    root = tmp_path / "root"
+    root = tmp_path_factory.mktemp("debian") / "root"
     make_root(root)
-    made = Container(root, tmp_path / "console.log")
-    made.start()
-    yield made
-    made.stop()
+    yield root
     # Here, because pytest keeps the folders of the last three runs.
     shutil.rmtree(root, ignore_errors=True)
 
 
-def files_of(root: Path) -> dict[str, object]:
-    """All files of the system, but for what dpkg, systemd and the logs write about themselves."""
-    changing = ("var/lib/dpkg", "var/log", "var/cache", "var/lib/systemd", "run", "tmp", "var/tmp")
-    backups = {f"etc/{name}-" for name in ("passwd", "group", "shadow", "gshadow")}
-    found: dict[str, object] = {}
-    for path in sorted(root.rglob("*")):
-        name = str(path.relative_to(root))
-        mounted = name.startswith(("proc/", "sys/", "dev/"))
-        if not mounted and not name.startswith(changing) and name not in backups:
-            status = path.lstat()
-            kept = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-            found[name] = (oct(status.st_mode), status.st_uid, status.st_gid, kept)
-    return found
+@pytest.fixture
+def container(debian, tmp_path):
+    root = tmp_path / "root"
+    run("cp", "--archive", "--reflink=auto", debian, root, cwd=tmp_path)
+    made = Container(root, tmp_path / "console.log")
+    made.start()
+    yield made
+    made.stop()
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def configure(container: Container, placement: HttpPlacement) -> None:
@@ -153,43 +169,147 @@ def test_the_package_has_what_a_host_needs(package):
     assert f"lib/systemd/system/{NAME}.service\n" in contents
 
 
+def install(container: Container, file: Path) -> str:
+    """Install or upgrade as the guide says; an agent.conf that was changed stays."""
+    options = ("--yes", "--allow-downgrades", "--option", "Dpkg::Options::=--force-confold")
+    done = container.run("apt-get", "install", *options, put(container, file))
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def is_active(container: Container) -> bool:
+    return container.run("systemctl", "is-active", NAME).stdout == "active\n"
+
+
+def process_of(container: Container) -> str:
+    return container.succeed("systemctl", "show", "--property=MainPID", "--value", NAME)
+
+
+def clean(container: Container) -> None:
+    """Remove what the test itself put into the container."""
+    for path in (container.root / "root").iterdir():
+        if path.suffix in (".deb", ".whl"):
+            path.unlink()
+
+
 def test_a_host_from_the_installation_to_the_purge(package, former, container, http_placement):
-    before = files_of(container.root)
+    before = state_of(container)
     # installed: there, and neither enabled nor started, because it has to be configured first
-    container.succeed("dpkg", "--install", put(container, former))
+    install(container, former)
     assert container.succeed("agent", "--version").startswith("agent ")
     assert container.run("systemctl", "is-enabled", NAME).stdout == "disabled\n"
     assert container.run("systemctl", "is-active", NAME).stdout == "inactive\n"
-    stat = container.succeed("stat", "--format=%a %U %G", f"/etc/{NAME}/agent.conf", f"/{STORE}")
-    assert stat.splitlines() == [f"640 root {NAME}", f"750 {NAME} {NAME}"]
+    sample = container.root / "etc" / NAME / "agent.conf"
+    folders = (f"/etc/{NAME}/agent.conf", f"/etc/{NAME}", f"/{STORE}")
+    modes = [f"640 root {NAME}", f"750 root {NAME}", f"750 {NAME} {NAME}"]
+    assert container.succeed("stat", "--format=%a %U %G", *folders).splitlines() == modes
     # started on the store of a former version
     configure(container, http_placement)
     keep_former_store(container)
     as_service(container, "agent", "config", "check")
     container.succeed("systemctl", "enable", "--now", NAME)
-    assert container.run("systemctl", "is-active", NAME).stdout == "active\n"
+    assert is_active(container)
     assert http_placement.other.tree(NODE)[0]["name"] == "node-a"
-    process = container.succeed("systemctl", "show", "--property=MainPID", "--value", NAME)
-    # upgraded: another process, the same records
-    container.succeed("dpkg", "--install", put(container, package))
-    until(
-        lambda: container.run("systemctl", "is-active", NAME).stdout == "active\n",
-        lambda: container.run("journalctl", "-u", NAME).stdout,
-    )
-    now = container.succeed("systemctl", "show", "--property=MainPID", "--value", NAME)
-    assert now != process
+    container.succeed("systemctl", "reload", NAME)
+    process = process_of(container)
+    assert is_active(container)
+    # upgraded: another process, the same records, the new sample in place of one that nobody changed
+    install(container, package)
+    until(lambda: is_active(container), lambda: container.run("journalctl", "--unit", NAME).stdout)
+    upgraded = process_of(container)
+    assert upgraded != process
     assert CLAIM in as_service(container, "agent", "claims")
     assert NODE in as_service(container, "agent", "identity", "show", "--store-path", f"/{STORE}")
+    assert not (container.root / GONE).exists()
+    assert "of a former version" not in sample.read_text()
+    assert container.succeed("stat", "--format=%a %U %G", *folders).splitlines() == modes
+    # installed once more: what the operator changed stays, the password unreadable to others
+    with sample.open("a") as changed:
+        changed.write("# of the operator\n")
+    install(container, former)
+    install(container, package)
+    assert sample.read_text().endswith("# of the operator\n")
+    assert container.succeed("stat", "--format=%a %U %G", *folders).splitlines() == modes
+    assert is_active(container)
+    assert "Traceback" not in container.succeed("journalctl", "--unit", NAME)
     # removed: it does not run any more, and the operator's and the service's files are there
-    container.succeed("dpkg", "--remove", NAME)
+    drop_in = container.root / f"{UNIT}.d" / "nice.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nNice=5\n")
+    container.succeed("apt-get", "remove", "--yes", NAME)
     assert container.run("pgrep", "-u", NAME).stdout == ""
+    assert not (container.root / "usr" / "lib" / NAME).exists()
     assert (container.root / STORE / "store.sqlite").exists()
     assert (container.root / "etc" / NAME / "agent.conf.d" / "test.conf").exists()
-    # purged: no trace
-    container.succeed("dpkg", "--purge", NAME)
-    for file in (package, former):
-        (container.root / "root" / file.name).unlink()
-    after = files_of(container.root)
-    assert {
-        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-    } == set()
+    # purged: no trace but for what it names
+    told = container.succeed("apt-get", "purge", "--yes", NAME)
+    assert "what this host wrote to Placement stays there" in told
+    assert f"/{UNIT}.d stays" in told
+    shutil.rmtree(drop_in.parent)
+    container.succeed("systemctl", "daemon-reload")
+    clean(container)
+    assert differences(before, state_of(container)) == {}
+
+
+def install_into_opt(container: Container, wheels: Path) -> None:
+    """Install as the guide says, but from wheels instead of an index."""
+    container.succeed("apt-get", "update")
+    container.succeed("apt-get", "install", "--yes", "--no-install-recommends", "python3-venv")
+    for wheel in wheels.glob("*.whl"):
+        put(container, wheel)
+    container.succeed("python3", "-m", "venv", OPT)
+    offline = ("--no-index", "--find-links", "/root", "--quiet")
+    container.succeed(f"{OPT}/bin/pip", "install", *offline, NAME)
+    container.succeed("ln", "-s", f"{OPT}/bin/agent", "/usr/local/bin/")
+    clean(container)
+
+
+def follow(container: Container, commands: Sequence[str]) -> None:
+    """Type what the agent said comes next, but for the editor."""
+    for command in commands:
+        if not command.startswith("editor "):
+            container.succeed("sh", "-e", "-c", command)
+
+
+def test_agent_setup_there_and_back_leaves_no_trace(wheels, container, http_placement):
+    install_into_opt(container, wheels)
+    before = state_of(container)
+    container.succeed("agent", "setup")
+    assert differences(before, state_of(container)) == {}
+    written = json.loads(container.succeed("agent", "setup", "--yes", "--format", "json"))
+    assert not is_active(container)
+    follow(container, written["next"][:1])
+    configure(container, http_placement)
+    follow(container, written["next"][1:])
+    assert is_active(container)
+    (node,) = json.loads(container.succeed("agent", "status", "--format", "json"))["nodes"]
+    assert http_placement.other.tree(node["uuid"])[0]["name"] == "node-a"
+    # not while the service is enabled
+    refused = container.run("agent", "setup", "--remove", "--yes")
+    assert (refused.returncode, f"systemctl disable --now {NAME}" in refused.stderr) == (1, True)
+    assert is_active(container)
+    container.succeed("systemctl", "disable", "--now", NAME)
+    # what the operator added is named, and stays
+    own = container.root / "etc" / NAME / "agent.conf.d" / "test.conf"
+    assert f"! /etc/{NAME}/agent.conf.d/test.conf" in container.succeed(
+        "agent", "setup", "--remove"
+    )
+    own.unlink()
+    removed = json.loads(
+        container.succeed("agent", "setup", "--remove", "--yes", "--format", "json")
+    )
+    follow(container, removed["next"])
+    assert differences(before, state_of(container)) == {}
+
+
+def test_a_purge_leaves_the_service_that_agent_setup_put_in_place(package, container):
+    install(container, package)
+    container.succeed("apt-get", "remove", "--yes", NAME)
+    (container.root / STORE / "store.sqlite").write_text("")
+    (container.root / "etc" / NAME / "setup.json").write_text("{}")
+    (container.root / UNIT).write_text("[Service]\nExecStart=/opt/agent\n")
+    assert "systemd uses the unit that agent setup wrote" in install(container, package)
+    told = container.succeed("apt-get", "purge", "--yes", NAME)
+    assert "the service of agent setup stays" in told
+    assert (container.root / STORE / "store.sqlite").exists()
+    container.succeed("getent", "passwd", NAME)

@@ -2,6 +2,7 @@
 this machine, and so reaches servers of the tests on loopback.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -28,6 +29,15 @@ def check_possible() -> None:
             backends.missing(
                 "containers", f"apt-get install {package}", f"{command} is not installed"
             )
+    allowed = subprocess.run(
+        ["unshare", "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if allowed.returncode != 0:
+        why = f"root may not make namespaces: {allowed.stderr}"
+        backends.missing("containers", "run it as root of a whole machine", why)
 
 
 def make_root(folder: Path) -> None:
@@ -95,15 +105,20 @@ class Container:
 
     @staticmethod
     def _find_leader(pid: int) -> int:
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            if Path(f"/proc/{child}/comm").read_text().strip() in ("systemd", "init"):
-                return int(child)
+        # While it starts, children come and go.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                if Path(f"/proc/{child}/comm").read_text().strip() in ("systemd", "init"):
+                    return int(child)
         return 0
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
         """Run a command as root in the container."""
         return subprocess.run(
-            ["nsenter", f"--target={self._leader}", "--all", "/usr/bin/env", "-i", PATH, *command],
+            [
+                *("nsenter", f"--target={self._leader}", "--all"),
+                *("/usr/bin/env", "-i", *ENVIRONMENT, *command),
+            ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -130,4 +145,9 @@ class Container:
             process.wait(60)
 
 
-PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = (
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/root",
+    "LANG=C.UTF-8",
+    "DEBIAN_FRONTEND=noninteractive",
+)

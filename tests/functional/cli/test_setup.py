@@ -15,6 +15,7 @@ from agent.cli.command_table import COMMANDS
 from agent.cli.commands.setup import shipped
 from agent.cli.commands.setup.root_folder import RootFolder
 from agent.cli.commands.setup.shipped import SHIPPED_FILES
+from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.folder import all_of
 from tests.support.system import AgentHere
@@ -134,9 +135,13 @@ def test_what_the_operator_changed_stays_and_is_told(setup, root):
     setup("--yes")
     (root / CONFIGURATION).write_text("[DEFAULT]\ncompute_driver = host\n")
     (root / "etc/compute-node-agent/agent.conf.d/own.conf").write_text("[DEFAULT]\n")
+    own = (
+        f"! {root / 'etc/compute-node-agent/agent.conf.d/own.conf'} — agent setup did not write it"
+    )
     for arguments in (("--yes",), ("--remove",), ("--remove", "--yes")):
         told = setup(*arguments).stdout
         assert f"! {root / CONFIGURATION} — it was changed after agent setup wrote it" in told, told
+        assert (own in told) == ("--remove" in arguments), told
     left = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
     assert left == {
         CONFIGURATION,
@@ -149,6 +154,25 @@ def test_what_the_operator_changed_stays_and_is_told(setup, root):
     (root / "etc/compute-node-agent/agent.conf.d/own.conf").unlink()
     setup("--remove", "--yes")
     assert not (root / "etc/compute-node-agent").exists()
+
+
+def test_what_others_put_into_its_folders_stays_and_is_told(setup, root):
+    setup("--yes", "--drop-in", "libvirt")
+    override = root / f"{UNIT}.d/override.conf"
+    override.write_text("[Service]\n")
+    manual = root / "usr/local/share/man/man8"
+    manual.mkdir()
+    (manual / "other.8").write_text("")
+    (root / "usr/local/share/fish/link").symlink_to("/nonexistent")
+    result = setup("--remove", "--yes", "--format", "json").json
+    assert [file["path"] for file in result["files"] if file["action"] == "keep"] == [
+        f"/{UNIT}.d/override.conf",
+        "/usr/local/share/fish/link",
+    ]
+    assert override.exists()
+    assert (manual / "other.8").exists()
+    assert not (root / MANIFEST).exists()
+    assert not (root / "usr/local/share/bash-completion").exists()
 
 
 def test_a_configuration_that_was_there_before_is_the_operators(setup, root):
@@ -216,6 +240,23 @@ def test_a_new_version_replaces_what_nobody_changed(setup, root, monkeypatch):
     assert f"! {root / UNIT} " in told
     assert ((root / rules).read_text(), (root / UNIT).read_text()) == ("newer\n", "changed\n")
     assert not (root / gone).exists()
+
+
+def test_a_file_that_is_replaced_stays_with_its_owner(setup, root, monkeypatch):
+    if os.geteuid() != 0:
+        backends.missing("other users", backends.AS_ROOT, "only root can give files to others")
+    setup("--yes")
+    # as systemd-tmpfiles does, so that the service can read it
+    os.chown(root / CONFIGURATION, 1234, 1235)
+
+    def of_newer(file, command):
+        content = shipped.read_shipped(file, command)
+        return content + b"# newer\n" if file.target == CONFIGURATION else content
+
+    monkeypatch.setattr("agent.cli.commands.setup.steps.read_shipped", of_newer)
+    assert f"~ {root / CONFIGURATION} — this version has another\n" in setup("--yes").stdout
+    status = (root / CONFIGURATION).stat()
+    assert (status.st_uid, status.st_gid, mode(root / CONFIGURATION)) == (1234, 1235, 0o640)
 
 
 def test_a_run_that_failed_in_the_middle_can_be_repeated_and_taken_back(setup, root, monkeypatch):

@@ -108,15 +108,17 @@ class RootFolder:
 
     def write(self, target: str, content: bytes, mode: int) -> None:
         """Write a file with exactly this mode: a reader sees the former contents or all of the new
-        ones. The file and its name are on disk afterwards.
+        ones. A file that is replaced keeps its owner and group. The file and its name are on disk
+        afterwards.
 
         :raises ConfigError: it cannot be written; what was there before stays.
         """
-        path, unfinished = self.path(target), self._unfinished(target)
+        path, unfinished = self.path(target), self.path(self.unfinished(target))
         with self._reported(target, "written"):
             try:
                 unfinished.unlink(missing_ok=True)
                 with unfinished.open("xb") as opened:
+                    self._keep_owner(path, opened.fileno())
                     os.fchmod(opened.fileno(), mode)
                     opened.write(content)
                     opened.flush()
@@ -133,7 +135,7 @@ class RootFolder:
         :raises ConfigError: it cannot be removed.
         """
         with self._reported(target, "removed"):
-            for path in (self.path(target), self._unfinished(target)):
+            for path in (self.path(target), self.path(self.unfinished(target))):
                 path.unlink(missing_ok=True)
 
     def remove_folder(self, target: str) -> bool:
@@ -150,10 +152,31 @@ class RootFolder:
             path.rmdir()
         return True
 
-    def _unfinished(self, target: str) -> Path:
-        # Always the same name, so that what an interrupted run leaves is found again.
+    def entries(self, target: str) -> list[str]:
+        """Return the targets of everything in a folder, sorted. A link has none.
+
+        :raises ConfigError: the folder cannot be read.
+        """
         path = self.path(target)
-        return path.with_name(f".{path.name}.agent-setup")
+        if path.is_symlink() or not path.is_dir():
+            return []
+        with self._reported(target, "read"):
+            return sorted(f"{target}/{entry.name}" for entry in path.iterdir())
+
+    def unfinished(self, target: str) -> str:
+        """Return the target where a file is written before it replaces ``target``."""
+        # Always the same name, so that what an interrupted run leaves is found again.
+        path = PurePosixPath(target)
+        return str(path.with_name(f".{path.name}.agent-setup"))
+
+    @staticmethod
+    def _keep_owner(former: Path, descriptor: int) -> None:
+        # systemd-tmpfiles gives the configuration to the group of the service.
+        if not former.exists():
+            return
+        owner, present = former.stat(), os.fstat(descriptor)
+        if (owner.st_uid, owner.st_gid) != (present.st_uid, present.st_gid):
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
     def _sync(self, folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -39,7 +39,7 @@ class ShippedFile:
     drop_in: str | None = None
     """The value of ``--drop-in`` that asks for it; None for a file that every host gets."""
     is_configuration: bool = False
-    """The operator's from the beginning: never replaced."""
+    """One that was there before is the operator's, and stays."""
     has_command: bool = False
     """A file for systemd that names a command of the agent."""
 

@@ -26,11 +26,12 @@ from agent.errors import ConfigError, ConfigErrors, gathering
 
 SetupAction = Literal["write", "replace", "remove", "keep", "none"]
 CHANGED = "it was changed after agent setup wrote it"
+FOREIGN = "agent setup did not write it"
 
 
 @dataclass(frozen=True, slots=True)
 class SetupStep:
-    """What happens to one file."""
+    """What happens to one file; a folder is named only if it stays with what is in it."""
 
     action: SetupAction
     target: str
@@ -103,8 +104,26 @@ def plan_setup_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
     steps = list(_removals(root, manifest.files, manifest, errors))
     if any(step.action == "remove" and step.target == UNIT for step in steps):
         errors += _enabled(root)
+    with gathering(errors):
+        steps += _foreign_entries(root, manifest, steps)
     ConfigErrors.raise_if_any(errors)
     return steps
+
+
+def _foreign_entries(
+    root: RootFolder, manifest: Manifest, steps: Sequence[SetupStep]
+) -> list[SetupStep]:
+    """Return what others have put into the folders that ``agent setup`` created, and what keeps
+    these folders from being removed.
+    """
+    targets = [MANIFEST, *(step.target for step in steps)]
+    own = {*targets, *map(root.unfinished, targets), *manifest.folders}
+    return [
+        SetupStep("keep", entry, FOREIGN)
+        for folder in manifest.folders
+        for entry in root.entries(folder)
+        if entry not in own
+    ]
 
 
 def _enabled(root: RootFolder) -> Iterator[ConfigError]:
@@ -191,7 +210,11 @@ def carry_out_removal(root: RootFolder, manifest: Manifest, steps: Sequence[Setu
         # Of a file that is gone, an interrupted run may have left the beginning.
         if step.action != "keep":
             root.remove(step.target)
-    kept = {step.target: manifest.files[step.target] for step in steps if step.action == "keep"}
+    kept = {
+        step.target: manifest.files[step.target]
+        for step in steps
+        if step.action == "keep" and step.target in manifest.files
+    }
     above_manifest = {str(parent) for parent in PurePosixPath(MANIFEST).parents}
     left = [
         name

@@ -71,7 +71,7 @@ def read_flavor(file: str) -> Flavor:
         name: int(next((given[key] for key in keys if not _is_missing(given.get(key))), 0))
         for name, keys in AMOUNTS.items()
     }
-    specs = next((given[key] for key in SPECS if given.get(key)), {})
+    specs: Mapping[str, object] = next((given[key] for key in SPECS if given.get(key)), {})
     identity, name = (str(given.get(key) or "") for key in NAMES)
     return Flavor(
         identity, name, **amounts, extra_specs={key: str(value) for key, value in specs.items()}

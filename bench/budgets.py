@@ -35,7 +35,7 @@ class Verdict:
 def verdicts(results: Results) -> Iterator[Verdict]:
     """Yield a verdict for each budget."""
     agent = [row for row in results.matrix if row.peer == "agent"]
-    yield from _requests(agent)
+    yield from request_verdicts(agent)
     yield from _growth(agent)
     yield from _claims(results.claims)
     yield from _fits(results.fits)
@@ -88,7 +88,8 @@ def _reshape(row: Row) -> int:
     return row.consumers + row.providers + 2 * SPLIT + RESHAPE_BASE
 
 
-def _requests(rows: Sequence[Row]) -> Iterator[Verdict]:
+def request_verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    """Yield a verdict for each budget of requests, on the agent's rows."""
     for nodes, budgets in ((False, _hosts()), (True, _many_nodes())):
         of_size = [row for row in rows if (row.nodes > 1) == nodes]
         for case, (words, limit) in budgets.items():

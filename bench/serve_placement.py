@@ -5,8 +5,10 @@ Unlike in the server of the tests, nothing of Placement is replaced; only keysto
 that every client has the roles that an agent needs.
 """
 
+import ctypes
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -21,10 +23,13 @@ from placement.db.sqlalchemy import migration
 from sqlalchemy import text
 
 from tests.support.child import READY
+from tests.support.postgresql import PR_SET_PDEATHSIG
 from tests.support.serve import options_from_parent
 
 OBSERVER = "HTTP_X_TEST_OBSERVER"
 ROLES = "admin,service"
+PATIENCE = 10.0
+"""Seconds to wait for the port."""
 INVENTORIES = "/inventories"
 
 WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
@@ -84,6 +89,24 @@ def _application(file: Path) -> WSGIApp:
     return app
 
 
+def _listen(port: int) -> socket.socket:
+    end = time.monotonic() + PATIENCE
+    while True:
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            # The workers of the server before may take a moment to end.
+            listening.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+            continue
+        listening.listen(128)
+        return listening
+
+
 def _work(app: WSGIApp, listening: socket.socket, threads: int) -> None:
     waitress.create_server(app, sockets=[listening], threads=threads, ident="").run()
 
@@ -93,10 +116,7 @@ def main() -> None:
     options = options_from_parent()
     app = _application(Path(options["config_file"]))
     counter = Counter(app, Path(options["log"]), Path(options["meddle"]))
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind(("127.0.0.1", options["port"]))
-    listening.listen(128)
+    listening = _listen(options["port"])
     port = listening.getsockname()[1]
     parent = os.getpid()
     for _ in range(options["workers"] - 1):
@@ -110,11 +130,7 @@ def main() -> None:
 
 def _end_with(parent: int) -> None:
     """Have the kernel end this process with its parent."""
-    import ctypes
-    import signal
-
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 

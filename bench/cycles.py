@@ -35,7 +35,7 @@ class Agent:
         self._fleet: Fleet | None = None
 
     def work(self, message: Message) -> Message:
-        """Make a pass; ``claim`` or ``abort`` in the message ask for that instead.
+        """Make a pass; ``claims`` or ``abort`` in the message ask for that instead.
 
         ``tree``: what the common driver reports from now on.
         """
@@ -45,8 +45,9 @@ class Agent:
         if "tree" in message:
             driver = cast(TreeDriver, self._fleet.context.driver)
             driver.tree = Tree(**message["tree"])
-        if "claim" in message:
-            tracker.claim(_request(message["claim"]))
+        if "claims" in message:
+            for instance in message["claims"]:
+                tracker.claim(_request(instance))
             return {}
         if "abort" in message:
             tracker.abort(message["abort"])

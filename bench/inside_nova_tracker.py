@@ -62,16 +62,17 @@ class Tracker:
         self._startup = True
 
     def work(self, message: Message) -> Message:
-        """Make a period; ``claim`` or ``abort`` in the message ask for that instead.
+        """Make a period; ``claims`` or ``abort`` in the message ask for that instead.
 
         ``tree``: what the driver reports; ``consumers``: the instances that the tracker knows.
         """
-        if "claim" in message:
-            self._claim(message["claim"])
+        if "claims" in message:
+            for instance in message["claims"]:
+                self._claim(instance)
             return {}
         if "abort" in message:
-            instance = self._claimed.pop(message["abort"])
-            self._tracker.abort_instance_claim(self._context, instance, instance.node)
+            claimed = self._claimed.pop(message["abort"])
+            self._tracker.abort_instance_claim(self._context, claimed, claimed.node)
             return {}
         self.driver.tree = Tree(**message["tree"])
         self._tracker.tracked_instances = set(message.get("consumers", ()))

@@ -111,6 +111,7 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     with subject.running() as process:
         yield "first", _well("first", process.cycle(tree))
         guests = _claim_allocations(subject.placement, size)
+        process.keep(guests)
         yield from _changes(subject.placement, process, tree, guests)
     with subject.running() as process:
         yield "restart", _well("restart", process.cycle(tree, guests))

@@ -123,7 +123,7 @@ class Subject:
     def running(self) -> Iterator["Running"]:
         """A process of it; what it keeps is that of the process before."""
         with ended(self._process()) as process:
-            yield Running(process)
+            yield Running(process, self.peer)
 
     def _process(self) -> Process:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -156,15 +156,22 @@ class Subject:
 class Running:
     """A running process of a subject."""
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    def __init__(self, process: Process, peer: Peer) -> None:
+        self._process, self._peer = process, peer
 
     def cycle(self, tree: Tree, consumers: Sequence[str] = ()) -> Pass:
         """Have it make one pass over this tree."""
         return self._process.ask({"tree": asdict(tree), "consumers": list(consumers)})[0]
 
+    def keep(self, guests: Sequence[str]) -> None:
+        """Have the agent record guests, as the orchestrator that built them does. nova's tracker
+        has no records besides nova's database, and gets the guests with each pass.
+        """
+        if self._peer == "agent":
+            self._process.ask({"claims": list(guests)})
+
     def claim(self, instance: str) -> Pass:
         """Have it claim room for an instance, and release the room again, which is not measured."""
-        figures, _ = self._process.ask({"claim": instance})
+        figures, _ = self._process.ask({"claims": [instance]})
         self._process.ask({"abort": instance})
         return figures

@@ -57,7 +57,6 @@ class Agent:
         return {
             "states": sorted({node.state for node in report.nodes}),
             "errors": [problem.message for problem in problems],
-            "drift": sorted({f"{drift.kind}" for node in report.nodes for drift in node.drift}),
         }
 
 

@@ -26,9 +26,7 @@ def status(file: Path = STATUS) -> Mapping[str, int]:
     Not from getrusage, because that remembers what the parent had when it forked.
     """
     rows = (line.split() for line in file.read_text().splitlines())
-    return {
-        row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()
-    }
+    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 class Stopwatch:

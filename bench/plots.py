@@ -20,7 +20,7 @@ UNCOUNTED = ("outage",)
 
 def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Mapping[str, str]:
     """Write the plots of a run into ``folder``; return file names with what they show."""
-    made = {
+    return {
         "requests.svg": _requests(folder / "requests.svg", _largest(rows)),
         "cpu.svg": _growth(
             folder / "cpu.svg", rows, lambda found: 1000 * found.cpu, "CPU of the process, ms"
@@ -33,7 +33,6 @@ def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Ma
         ),
         "fits.svg": _fits(folder / "fits.svg", fits),
     }
-    return made
 
 
 def _largest(rows: Sequence[Row]) -> Sequence[Row]:
@@ -72,9 +71,7 @@ def _requests(file: Path, rows: Sequence[Row]) -> str:
     return f"Requests of each case, {rows[0].size}, {rows[0].backend}"
 
 
-def _growth(
-    file: Path, rows: Sequence[Row], value: Callable[[Pass], float], label: str
-) -> str:
+def _growth(file: Path, rows: Sequence[Row], value: Callable[[Pass], float], label: str) -> str:
     """Plot the steady pass against P, for the most guests, and against N."""
     figure, (hosts, nodes) = pyplot.subplots(1, 2, figsize=(7, 3.2), sharey=True)
     steady = [row for row in rows if row.case == "steady" and row.backend == "sqlite"]
@@ -109,9 +106,9 @@ def _fits(file: Path, fits: Sequence[FitRow]) -> str:
     axes.barh(places, [row.agent for row in fits], color=COLOURS["agent"], label=NAMES["agent"])
     answered = [(place, row.nova) for place, row in enumerate(fits) if row.nova is not None]
     limited = [(place, row.budget) for place, row in enumerate(fits) if row.budget is not None]
-    nova = dict(color=COLOURS["nova"], marker="D", linestyle="", label=NAMES["nova"])
+    nova = {"color": COLOURS["nova"], "marker": "D", "linestyle": "", "label": NAMES["nova"]}
     axes.plot([time for _, time in answered], [place for place, _ in answered], **nova)
-    budget = dict(color="#444444", marker="|", markersize=9, linestyle="", label="budget")
+    budget = {"color": "#444444", "marker": "|", "linestyle": "", "label": "budget"}
     axes.plot([time for _, time in limited], [place for place, _ in limited], **budget)
     axes.set_yticks(places, [row.name for row in fits], fontsize=7)
     axes.invert_yaxis()

@@ -110,9 +110,7 @@ def _wait_until_well(client: ApiClient, process: "subprocess.Popen[bytes]") -> N
 
 
 def _daemon_figures(placement: BenchPlacement, folder: Path) -> DaemonFigures:
-    config = write_config(
-        folder / "agent.conf", _options(placement, folder, DAEMON_PROVIDERS)
-    )
+    config = write_config(folder / "agent.conf", _options(placement, folder, DAEMON_PROVIDERS))
     with _daemon(config) as process:
         client = ApiClient(folder / "agent.sock")
         _wait_until_well(client, process)
@@ -185,9 +183,7 @@ def _tree_seconds() -> tuple[float, float]:
     """Return the seconds of a copy of a large tree, and of a plan that has nothing to do."""
     present, desired = _large_tree(), _large_tree()
     journal = Journal({provider.uuid: Ownership() for provider in desired.providers()}, True)
-    view = PlacementView(
-        present.freeze(), {provider.uuid: 1.0 for provider in present.providers()}
-    )
+    view = PlacementView(present.freeze(), {provider.uuid: 1.0 for provider in present.providers()})
     target = Target(desired.freeze(), journal, (), ())
     known = ServerCapabilities("http://placement", "1.39", traits=frozenset({CUSTOM_TRAIT}))
     root = ProviderUuid(ROOT.format(1))

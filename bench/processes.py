@@ -150,7 +150,7 @@ class Subject:
         }
         config = write_config(self.folder / "agent.conf", options)
         command = [sys.executable, "-m", "bench.cycles", str(config)]
-        return Process(command, self.placement, install(self.folder / "driver"))
+        return Process(command, self.placement, install(self.folder.parent / "driver"))
 
 
 class Running:

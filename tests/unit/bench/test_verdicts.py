@@ -57,7 +57,15 @@ def test_the_committed_baseline_has_every_case_within_its_budget():
         backend, *size, case = key.split(" ", maxsplit=3 if " P=" in key else 2)
         number = {part[0]: int(part[2:]) for part in size}
         found = replace(FIGURES, requests=known["requests"])
-        sized = Row(backend, number.get("P", 1), number.get("C", 0), number.get("N", 1), case, "agent", found)
+        sized = Row(
+            backend,
+            number.get("P", 1),
+            number.get("C", 0),
+            number.get("N", 1),
+            case,
+            "agent",
+            found,
+        )
         assert sized.key == key
         assert [one for one in request_verdicts([sized]) if one.holds is False] == []
 

@@ -103,7 +103,8 @@ class Case:
 
     @property
     def seconds(self) -> list[float]:
-        return self.__dict__.setdefault("_seconds", [])
+        found: list[float] = self.__dict__.setdefault("_seconds", [])
+        return found
 
     @property
     def rows(self) -> Mapping[str, DeviceRecord]:
@@ -115,7 +116,8 @@ class Case:
                 for one in card(number, cell, functions)
             ]
             self.__dict__["_rows"] = {one.address: one for one in rows}
-        return self.__dict__["_rows"]
+        found: Mapping[str, DeviceRecord] = self.__dict__["_rows"]
+        return found
 
     @property
     def asked(self) -> Guest:

@@ -66,10 +66,13 @@ class Stopwatch:
 
 def serve(stopwatch: Stopwatch, work: Callable[[Message], Message]) -> None:
     """Do one piece of work for each line of standard input, until it ends. What ``work`` returns is
-    added to its figures.
+    added to its figures; what it raises becomes one of its ``errors``.
     """
     for line in sys.stdin:
         asked = json.loads(line)
         stopwatch.begin()
-        result = work(asked)
+        try:
+            result = work(asked)
+        except Exception as error:  # noqa: BLE001 - the bench shows whatever it is
+            result = {"errors": [f"{type(error).__name__}: {error}"[:500]]}
         print(json.dumps({**stopwatch.figures(), **result}), flush=True)

@@ -117,7 +117,7 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
         yield "restart", _well("restart", process.cycle(tree, guests))
         if tree.nodes == 1:
             process.cycle(tree, guests)
-            yield "claim", process.claim(str(uuid.UUID(int=1 << 64)))
+            yield "claim", _well("claim", process.claim(str(uuid.UUID(int=1 << 64))))
     if tree.nodes > 1:
         return
     if not guests:

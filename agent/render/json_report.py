@@ -244,10 +244,10 @@ def problems_in(rows: Iterable[Mapping[str, str]]) -> list[Problem]:
     return [Problem(row["code"], row["message"], row["remedy"]) for row in rows]
 
 
-def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
+def request_counts(by_method: Mapping[str, int]) -> dict[str, int]:
     """Return the number of requests by method, and in total."""
-    counted = {method: requests.get(method, 0) for method in METHODS}
-    return {"total": requests.get("total", sum(counted.values())), **counted}
+    counted = {method: by_method.get(method, 0) for method in METHODS}
+    return {"total": by_method.get("total", sum(counted.values())), **counted}
 
 
 def _plain(value: Any, hidden: Mapping[str, str]) -> Any:

@@ -118,8 +118,8 @@ def _unit_check(active: Sequence[str]) -> Check:
 def _answer(question: str, unit: str) -> str:
     """Return what systemctl answers about a unit; empty if it does not answer."""
     try:
-        ran = subprocess.run(  # noqa: S603 - fixed words # nosec B603
-            ["systemctl", question, f"{unit}.service"],  # noqa: S607 - where it is differs # nosec B607
+        ran = subprocess.run(  # noqa: S603 - fixed words # nosec B603, B607
+            ["systemctl", question, f"{unit}.service"],  # noqa: S607 - where it is differs
             capture_output=True,
             text=True,
             timeout=_DEADLINE,

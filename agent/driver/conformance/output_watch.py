@@ -28,7 +28,7 @@ class OutputWatch:
     def __enter__(self) -> "OutputWatch":
         self._before = sys.stdout
         self._before.flush()
-        self._file = tempfile.TemporaryFile(mode="w+b", buffering=0)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(mode="w+b", buffering=0)
         self._saved = os.dup(_STDOUT)
         os.dup2(self._file.fileno(), _STDOUT)
         self._stream = sys.stdout = io.TextIOWrapper(

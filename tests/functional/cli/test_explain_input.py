@@ -108,7 +108,7 @@ def test_a_pipe_that_nobody_writes_is_refused_in_a_moment(
     pipe = host.folder / "pipe"
     os.mkfifo(pipe)
     begun = time.monotonic()
-    assert refused(host, flag, str(pipe)) == f"{pipe}: nobody has written for 0.5 s"
+    assert refused(host, flag, str(pipe)) == f"{pipe}: nothing to read for 0.5 s"
     assert time.monotonic() - begun < 30
 
 

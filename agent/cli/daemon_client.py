@@ -106,7 +106,7 @@ def _read(file: str) -> bytes:
             elif size or not is_pipe:
                 break
             elif time.monotonic() >= end:
-                raise TimeoutError(f"nobody has written for {SILENCE:g} s")
+                raise TimeoutError(f"nothing to read for {SILENCE:g} s")
             else:
                 # A pipe ends while nobody has opened it for writing yet.
                 time.sleep(0.05)

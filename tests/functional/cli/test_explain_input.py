@@ -108,7 +108,7 @@ def test_a_pipe_that_nobody_writes_is_refused_in_a_moment(
     pipe = host.folder / "pipe"
     os.mkfifo(pipe)
     begun = time.monotonic()
-    assert refused(host, flag, str(pipe)) == f"{pipe}: nobody has written for 0.5 s"
+    assert refused(host, flag, str(pipe)) == f"{pipe}: nothing to read for 0.5 s"
     assert time.monotonic() - begun < 30
 
 
@@ -258,7 +258,6 @@ def test_two_requests_contradict_each_other(host: AgentHere, arguments: tuple[st
         ((*SMALL, "--extra-spec", "hw:mem_encryption=1", "--image-property",
           "hw_mem_encryption=0"), "hw_mem_encryption = 0: the flavor says 1"),
         ((*SMALL, "--extra-spec", "hw:tpm_version=9\x1b"), "hw:tpm_version = 9\\x1b: not known"),
-        ((*SMALL, "--alias", "\x1b:2"), "no alias"),
         ((*SMALL, "--extra-spec", f"resources:PCPU={'9' * 4000}"), "the guest needs 1"),
     ],
 )  # fmt: skip

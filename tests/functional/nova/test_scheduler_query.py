@@ -145,7 +145,7 @@ def refusal(answer: Mapping[str, Any], placement: PlacementServer) -> str:
     """Why nova, or Placement for it, refuses the guest; empty if neither does."""
     if "refused" in answer:
         return ": ".join(answer["refused"])
-    text = urlencode(answer["query"])
+    text = urlencode([(key, value) for key, value in answer["query"]])
     said = placement.other.call("GET", f"/allocation_candidates?{text}", expect=(200, 400))
     return "" if said.status_code == 200 else f"Placement: {said.text}"
 

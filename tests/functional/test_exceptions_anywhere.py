@@ -308,9 +308,11 @@ class Walk:
 
 def kinds_of_threads() -> Counter[str]:
     """How many threads there are of each name, without the numbers that make some of
-    them unique.
+    them unique; without those of driver calls, which other tests may have left and which end when
+    they have been idle for a while.
     """
-    return Counter(re.sub(r"\d+", "", one.name) for one in threading.enumerate())
+    names = (thread.name for thread in threading.enumerate())
+    return Counter(re.sub(r"\d+", "", name) for name in names if not name.startswith("driver "))
 
 
 def write_layout(folder: Path, number: int) -> None:

@@ -53,7 +53,7 @@ ALL = tuple(weaknesses())
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def functions_of(file: str) -> frozenset[str]:
     """The names of the test functions in a file below tests/, none if there is no such file."""
     path = CHECKOUT / "tests" / file
     if not path.is_file():
@@ -85,7 +85,7 @@ def test_no_weakness_is_there_twice() -> None:
 def test_every_test_that_the_page_names_exists() -> None:
     named = {test for weakness in ALL for test in weakness.tests}
     assert len(named) == len(set(TEST.findall(PAGE))) > 250
-    assert [f"{file}::{name}" for file, name in named if name not in tests_of(file)] == []
+    assert [f"{file}::{name}" for file, name in named if name not in functions_of(file)] == []
 
 
 def test_the_table_counts_what_is_on_the_page() -> None:

@@ -409,6 +409,8 @@ def test_a_conflict_while_aggregates_are_written_reads_the_tree_again_and_loses_
     assert placement.count("POST") == 0
     assert seen(placement).count("GET in_tree=R -> 200") == 2
     assert placement.dump()["providers"].keys() == before
+    # The pass after it asks once who shares by the new aggregate.
+    node_a.cycle()
     settled(
         node_a,
         placement,

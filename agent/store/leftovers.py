@@ -25,7 +25,7 @@ _HEADER = struct.Struct(">16s2xB41xi4xi28x")
 _LOG_HEADER = struct.Struct(">IIII8sII")
 _FRAME = struct.Struct(">II8s8x")
 WITH_LOG = 2
-HEADER_SIZE = _HEADER.size
+HEADER_SIZE, LOG_HEADER_SIZE = _HEADER.size, _LOG_HEADER.size
 
 
 class Header(NamedTuple):

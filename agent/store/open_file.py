@@ -22,6 +22,7 @@ from agent.store.leftovers import (
     HEADER_SIZE,
     INDEX_SUFFIX,
     LAST,
+    LOG_HEADER_SIZE,
     LOG_SUFFIX,
     Header,
     beside,
@@ -41,6 +42,9 @@ REMEDY = (
 BUSY_SECONDS = 10
 # In bytes. Less free space counts as none, because the log grows to some MiB before it restarts.
 ROOM = 1024 * 1024
+# The file and its log are read one after the other, and read again if another process moved the
+# log's contents into the file meanwhile.
+READINGS = 20
 Place = tuple[int, int]
 
 
@@ -169,21 +173,24 @@ class OpenFile:
         if _place(status) != self._place:
             return "another file was put in its place"
         with self._looking:
-            mark = self._mark()
-            if mark == self._seen:
-                return None
-            if mark is None or not (
-                _steps(self._first, mark) <= _steps(self._first, self._last)
-                or self._is_continued(mark)
-            ):
-                return "it was overwritten"
-            # From now on the file cannot have an earlier mark.
-            self._first = self._seen = mark
-            return None
+            for _ in range(READINGS):
+                mark, log = self._mark(), self._log_header()
+                if mark == self._seen:
+                    return None
+                if mark is not None and (
+                    _steps(self._first, mark) <= _steps(self._first, self._last)
+                    or self._is_continued(mark)
+                ):
+                    # From now on the file cannot have an earlier mark.
+                    self._first = self._seen = mark
+                    return None
+                if (mark, log) == (self._mark(), self._log_header()):
+                    break
+            return "it was overwritten"
 
     def _is_continued(self, mark: int) -> bool:
-        """Return whether the log belongs to a file with this mark, because another process opened
-        the file meanwhile.
+        """Return whether the log belongs to a file with this mark, because another process wrote
+        to the file meanwhile.
         """
         found = marks_of_log(beside(self._file, LOG_SUFFIX))
         if found.belong_to(Header(mark, ours=True, has_log=True)):
@@ -198,6 +205,16 @@ class OpenFile:
         """
         found = header(os.pread(self._descriptor, HEADER_SIZE, 0))
         return found.mark if found is not None and found.ours else None
+
+    def _log_header(self) -> bytes:
+        """Return the first bytes of the log, which change whenever SQLite begins the log anew; none
+        if there is no log.
+        """
+        try:
+            with beside(self._file, LOG_SUFFIX).open("rb") as log:
+                return log.read(LOG_HEADER_SIZE)
+        except FileNotFoundError:
+            return b""
 
     def _committing(self, connection: Connection) -> None:
         # Only if the transaction changed something, because a mark costs a write to the disk.

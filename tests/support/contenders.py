@@ -5,7 +5,8 @@ store, round after round.
 import multiprocessing
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing.synchronize import Barrier
+from contextlib import ExitStack
+from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
 
 from agent.errors import AgentError
@@ -70,18 +71,18 @@ def contended(
     Returns what each of them got, round by round: ``WON``, ``REFUSED``, or what went wrong.
     """
     spawned = multiprocessing.get_context("spawn")
-    barrier = spawned.Barrier(THREADS + PROCESSES)
+    meeting = spawned.Barrier(THREADS + PROCESSES), spawned.Lock()
     with (
         open_store(folder, connection) as store,
         ThreadPoolExecutor(THREADS) as threads,
-        ProcessPoolExecutor(PROCESSES, spawned, _meet_at, (barrier,)) as processes,
+        ProcessPoolExecutor(PROCESSES, spawned, _meet_at, meeting) as processes,
     ):
         host = host_of_last_ones(World(store))
         contenders = [
             processes.submit(_process, folder, connection, prize, rounds, f"process-{number}")
             for number in range(PROCESSES)
         ]
-        _meet_at(barrier)
+        _meet_at(*meeting)
         contenders += [
             threads.submit(_contend, host, prize, rounds, f"thread-{number}")
             for number in range(THREADS)
@@ -91,21 +92,26 @@ def contended(
     return found
 
 
-_barriers: list[Barrier] = []
+_meetings: list[tuple[Barrier, Lock]] = []
 
 
-def _meet_at(barrier: Barrier) -> None:
-    _barriers[:] = [barrier]
+def _meet_at(barrier: Barrier, opening: Lock) -> None:
+    _meetings[:] = [(barrier, opening)]
 
 
 def _process(folder: Path, connection: str | None, prize: str, rounds: int, name: str) -> list[str]:
     """A contender that is an agent of its own."""
-    with open_store(folder, connection) as store:
-        return _contend(host_of_last_ones(World(store)), prize, rounds, name)
+    ((_, opening),) = _meetings
+    with ExitStack() as closing:
+        # One after the other, as the lock of the state folder has agents open their store.
+        with opening:
+            store = closing.enter_context(open_store(folder, connection))
+            host = host_of_last_ones(World(store))
+        return _contend(host, prize, rounds, name)
 
 
 def _contend(host: Host, prize: str, rounds: int, name: str) -> list[str]:
-    (barrier,), results = _barriers, []
+    ((barrier, _),), results = _meetings, []
     try:
         for number in range(rounds):
             barrier.wait(PATIENCE)

@@ -16,6 +16,7 @@ import pytest
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
 from agent.store.engines import locate
+from agent.store.leftovers import LogMarks, following, marks_of_log
 from agent.store.lock import RunLock
 from agent.store.open_file import OpenFile
 from agent.store.store import open_read_only, open_store
@@ -233,6 +234,35 @@ def test_a_file_that_is_put_back_is_used_again(folder: Path, tmp_path: Path) -> 
             store.view(ENDPOINT, ROOT)
         (tmp_path / "moved").rename(folder / "store.sqlite")
         assert store.view(ENDPOINT, ROOT) is not None
+
+
+def test_a_log_that_is_moved_into_the_file_between_two_readings_is_no_harm(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(count: int) -> None:
+        """Write as another process would, and move the log's contents into the file."""
+        for _ in range(count):
+            (mark,) = other.execute("PRAGMA user_version").fetchone()
+            other.execute(f"PRAGMA user_version = {following(mark)}")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        other.execute(f"PRAGMA user_version = {following(mark + 1)}")
+
+    def read_late(log: Path) -> LogMarks:
+        read.append(log)
+        if len(read) == 1:
+            work(3)
+        return marks_of_log(log)
+
+    read: list[Path] = []
+    with (
+        open_store(folder) as store,
+        closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as other,
+    ):
+        work(3)
+        monkeypatch.setattr("agent.store.open_file.marks_of_log", read_late)
+        store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
+    assert len(read) > 1
+    assert generation(folder) == 1
 
 
 def test_a_store_stays_usable_through_thousands_of_writes(folder: Path) -> None:

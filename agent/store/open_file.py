@@ -174,9 +174,10 @@ class OpenFile:
             return "another file was put in its place"
         with self._looking:
             for _ in range(READINGS):
-                mark, log = self._mark(), self._log_header()
+                mark = self._mark()
                 if mark == self._seen:
                     return None
+                log = self._log_header()
                 if mark is not None and (
                     _steps(self._first, mark) <= _steps(self._first, self._last)
                     or self._is_continued(mark)

@@ -3,12 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
 from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes
 from agent.audit.node_audit import NodeAudit
+from agent.audit.side_by_side import results_side_by_side
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
@@ -271,6 +272,7 @@ class Fleet:
         :raises PlacementError: Placement is unavailable; found out here, so that it costs one
             request and is reported once.
         """
+        self.context.records.consumer_records.begin_pass()
         if not options.dry_run:
             usage_step = self.context.records.usage_step
             usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
@@ -340,9 +342,8 @@ class Fleet:
         reports = [audit(*item) for item in first]
         if rest:
             order.begin(ProviderUuid(uuid) for uuid, _ in rest)
-            with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
-                audits = [pool.submit(audit, *item) for item in rest]
-            reports += [future.result() for future in audits]
+            audits = [partial(audit, *item) for item in rest]
+            reports += results_side_by_side(audits, self._workers, "audit")
         return reports
 
     def _audit_one(

@@ -17,8 +17,10 @@ from agent.model.provider_tree import DesiredTree
 from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
 from agent.placement.server import left_out_traits
+from agent.tracker.domains import guest_places
 from agent.tree.desired_tree import DriverReport
 from agent.tree.reported_cards import DeviceUses
+from agent.tree.reshape.allocation_editor import GuestPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class IdleAttempt:
     plan: Plan
     _facts: HostFacts
     """Without their time, which neither shape nor plan depends on."""
+    _places: GuestPlaces
 
     @classmethod
     def of(cls, observed: Observed, target: Target, plan: Plan) -> Self | None:
@@ -41,7 +44,9 @@ class IdleAttempt:
         looks_again = observed.usages or observed.devices.asked or observed.move is not None
         if looks_again or plan.operations or plan.limited or plan.drift:
             return None
-        return cls(observed, target, plan, _timeless(observed.report.facts))
+        facts = observed.report.facts
+        places = guest_places(observed.records.state, facts.domains or ())
+        return cls(observed, target, plan, _timeless(facts), places)
 
     def has_state(self, view: PlacementView, journal: Journal) -> bool:
         """Return whether Placement has, and the agent owns, the same as in this attempt."""
@@ -55,14 +60,14 @@ class IdleAttempt:
     def has_inputs(
         self,
         report: DriverReport,
-        desired: DesiredTree,
         uses: DeviceUses,
+        places: GuestPlaces,
         usages: Usages,
         capabilities: ServerCapabilities,
         now: float,
     ) -> bool:
         """Return whether the driver and the server say the same as in this attempt, and the same
-        guests have the same devices. ``desired``: the tree of the driver.
+        guests have the same devices and are on the same cells.
 
         To be asked only where :meth:`has_state` holds.
         """
@@ -76,8 +81,12 @@ class IdleAttempt:
             and known.report.capabilities == report.capabilities
             and known.report.shape_all == report.shape_all
             and self._facts == _timeless(report.facts)
-            and known.driver_tree.desired.same_contents(desired)
+            and self._places == places
         )
+
+    def has_tree(self, desired: DesiredTree) -> bool:
+        """Return whether the driver shaped the same tree as in this attempt."""
+        return self.observed.driver_tree.desired.same_contents(desired)
 
     @property
     def driver_tree(self) -> DriverTree:

@@ -12,12 +12,11 @@ from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import LATER, DeviceAllocations, Surpluses
 from agent.audit.idle import IdleAttempt
-from agent.audit.node_usage import NodeUsage, read_driver_report
+from agent.audit.node_usage import DriverReader, NodeUsage
 from agent.audit.observe import Observer
 from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
 from agent.audit.run import AuditRun, RefusedAudit
 from agent.audit.shape import Observed, newly_stranded, shape
-from agent.driver.interface import ShapesTree, UpdatesProviderTree
 from agent.errors import (
     AdoptionNeeded,
     AgentBug,
@@ -62,6 +61,7 @@ class NodeAudit:
         self.node, self.context = node, context
         self.placement_state = NodePlacementState(context.server, node.uuid)
         self.observer = Observer(node, context, self.placement_state)
+        self._driver = DriverReader(context, node, self.placement_state)
         self._usage = NodeUsage(context, node.uuid, self.placement_state)
         # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that
         # only a start (or the audit after a takeover) may do is done.
@@ -100,7 +100,7 @@ class NodeAudit:
 
     def _audit(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
         with run.step("facts"):
-            report = read_driver_report(self.context, self.node, self.placement_state)
+            report = self._driver.read()
             run.facts = report.facts
         self._attempts.repeat(
             run,
@@ -210,7 +210,7 @@ class NodeAudit:
     def _newly_stranded(
         self, observed: Observed, target: Target, move: AllocationMove
     ) -> Mapping[ProviderUuid, frozenset[str]]:
-        by_driver = isinstance(self.context.driver, UpdatesProviderTree | ShapesTree)
+        by_driver = self._driver.edits_tree
         return newly_stranded(observed, target, move, self.node.uuid, by_driver=by_driver)
 
     def _observe_allocations(
@@ -350,7 +350,7 @@ class NodeAudit:
         """Count the node from facts and records; errors are in the result."""
         run = AuditRun(self.context.server.client(), options)
         try:
-            self._count(run, read_driver_report(self.context, self.node, self.placement_state))
+            self._count(run, self._driver.read())
         except AgentError as error:
             return _SeparateCount(error=error)
         except Exception as error:

@@ -2,6 +2,7 @@
 step that reconciles the node's records with this report.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -77,43 +78,65 @@ class NodeUsage:
         return False
 
 
-def read_driver_report(
-    context: AuditContext, node: AuditedNode, placement_state: NodePlacementState
-) -> DriverReport:
-    """Return the facts and capabilities of ``node``, and the driver's function that shapes its
-    tree.
+class DriverReader:
+    """Reads what the driver reports of one node."""
 
-    ``placement_state`` explains an error of that function: whose provider is in its way.
+    def __init__(
+        self, context: AuditContext, node: AuditedNode, placement_state: NodePlacementState
+    ) -> None:
+        """``placement_state`` explains errors of a driver that shapes the tree: whose provider is
+        in its way.
+        """
+        self._context, self._node, self._placement_state = context, node, placement_state
+        driver = context.driver
+        # Checked once, because isinstance() on a Protocol takes as long as some audits.
+        self._reports_capabilities = driver if isinstance(driver, ReportsCapabilities) else None
+        self._shapes_all = driver if isinstance(driver, UpdatesProviderTree) else None
+        self._shapes = driver if isinstance(driver, ShapesTree) else None
 
-    :raises DriverError: the driver failed, or its answer is not usable.
-    """
-    driver, worker = context.driver, context.worker
-    asked = worker, node.driver, node.name, context.facts_deadline
-    call = partial(worker.call, deadline=context.facts_deadline, node=node.name)
-    facts = node_facts(driver, *asked)
-    capabilities = (
-        node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
-    )
-    if context.gives_back:
-        facts = replace(facts, traits=facts.traits and reported_by_nova(facts.traits))
-        capabilities = reported_by_nova(capabilities)
+    @property
+    def edits_tree(self) -> bool:
+        """Whether the driver itself edits the tree, all of it or its own part."""
+        return self._shapes_all is not None or self._shapes is not None
 
-    def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
+    def read(self) -> DriverReport:
+        """Return the facts and capabilities of the node, and the driver's function that shapes its
+        tree.
+
+        :raises DriverError: the driver failed, or its answer is not usable.
+        """
+        context, node = self._context, self._node
+        asked = context.worker, node.driver, node.name, context.facts_deadline
+        facts = node_facts(context.driver, *asked)
+        capabilities: Mapping[str, bool] = {}
+        if self._reports_capabilities is not None:
+            capabilities = node_capabilities(self._reports_capabilities, *asked)
+        if context.gives_back:
+            facts = replace(facts, traits=facts.traits and reported_by_nova(facts.traits))
+            capabilities = reported_by_nova(capabilities)
+        return DriverReport(
+            facts,
+            capabilities,
+            partial(self._shape, facts),
+            shape_all=self._shapes_all is not None,
+            edits_tree=self.edits_tree,
+        )
+
+    def _shape(self, facts: HostFacts, tree: ProviderTree, allocations: Allocations | None) -> None:
+        """Have the driver shape its part of the tree."""
+        context, node = self._context, self._node
+        call = partial(context.worker.call, deadline=context.facts_deadline, node=node.name)
         before = tree.provider(node.uuid).traits if tree.exists(node.uuid) else frozenset[str]()
         try:
-            if isinstance(driver, UpdatesProviderTree):
-                call(driver.update_provider_tree, tree, node.name, allocations)
-            elif isinstance(driver, ShapesTree):
-                call(driver.shape, tree, facts, allocations)
+            if self._shapes_all is not None:
+                call(self._shapes_all.update_provider_tree, tree, node.name, allocations)
+            elif self._shapes is not None:
+                call(self._shapes.shape, tree, facts, allocations)
         except DriverError as error:
-            raise _explained(error, node, placement_state) from error
+            raise _explained(error, node, self._placement_state) from error
         if context.gives_back and tree.exists(node.uuid):
             added = tree.provider(node.uuid).traits - before
             tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
-
-    return DriverReport(
-        facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree)
-    )
 
 
 def _explained(

@@ -53,7 +53,7 @@ from agent.tree.desired_tree import (
 )
 from agent.tree.device_providers import DeviceProviders, reserved_of_cards
 from agent.tree.reported_cards import DeviceUses
-from agent.tree.reshape.allocation_editor import ReshapeContext
+from agent.tree.reshape.allocation_editor import GuestPlaces, ReshapeContext
 
 LOG = logging.getLogger(__name__)
 
@@ -185,16 +185,16 @@ class Observer:
         context, state, root = self.context, self.placement_state, self.node.uuid
         view, journal = state.view, state.journal
         known = idle if idle is not None and idle.has_state(view, journal) else None
-        base = known.driver_tree.base if known is not None else self._base(report)
-        driver_tree, move = self._driver_tree(run.client, base, report, records, reshapes=reshapes)
         uses = device_uses(records.state)
-        if (
-            known is not None
-            and move is None
-            and known.has_inputs(
-                report, driver_tree.desired, uses, usages, state.capabilities, clock.now()
-            )
-        ):
+        places = guest_places(records.state, report.facts.domains or ())
+        same = known is not None and known.has_inputs(
+            report, uses, places, usages, state.capabilities, clock.now()
+        )
+        if known is not None and same and not report.edits_tree:
+            return replace(known.observed, report=report, records=records, view=view, idle=True)
+        base = known.driver_tree.base if known is not None else self._base(report)
+        driver_tree, move = self._driver_tree(run.client, base, report, places, reshapes=reshapes)
+        if known is not None and same and move is None and known.has_tree(driver_tree.desired):
             return replace(known.observed, report=report, records=records, view=view, idle=True)
         devices = self._devices(run, report, driver_tree, uses, start=start)
         desired = desired_node(
@@ -306,7 +306,7 @@ class Observer:
         client: PlacementClient,
         base: BaseTree,
         report: DriverReport,
-        records: NodeView,
+        places: GuestPlaces,
         *,
         reshapes: bool,
     ) -> tuple[DriverTree, AllocationMove | None]:
@@ -314,7 +314,6 @@ class Observer:
         allocations that it needs.
         """
         view, journal = self.placement_state.view, self.placement_state.journal
-        places = guest_places(records.state, report.facts.domains or ())
         reshape_context = ReshapeContext(report.facts, self.context.policy, places, start=reshapes)
         try:
             return DriverTree(base, self._shape(base, report, reshape_context, None)), None

@@ -3,9 +3,11 @@ them.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent.errors import StoreError
 from agent.model.claim import Claim, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -50,6 +52,9 @@ class ConsumerRecords(Protocol):
     usage step of the same audit counted.
     """
 
+    def begin_pass(self) -> None:
+        """Look once, for all nodes of a pass, whether there are records."""
+
     def is_needed(self, view: NodeView, *, purging: bool) -> bool:
         """Return whether the node's allocations have to be read: there is a record of a guest or a
         claim, on any node, ended or not.
@@ -87,7 +92,23 @@ class StoredConsumerRecords:
         self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], host: str
     ) -> None:
         self._records, self._entries, self._host = records, entries, host
-        self._has_records = False
+        # ``_looked``: the answer holds for the present pass. A record that is made meanwhile is in
+        # the next pass's answer.
+        self._has_records = self._looked = False
+
+    def begin_pass(self) -> None:
+        """Look once, for all nodes of a pass, whether there are records."""
+        self._looked = False
+        # If the records cannot be read, the audits themselves meet the error and report it.
+        with suppress(StoreError):
+            self._look()
+            self._looked = True
+
+    def _look(self) -> None:
+        # Records that have ended are kept for long, and count too.
+        if not self._has_records:
+            with self._records.reading() as reading:
+                self._has_records = reading.has_records()
 
     def is_needed(self, view: NodeView, *, purging: bool) -> bool:
         """Return whether the node's allocations have to be read, see
@@ -95,9 +116,8 @@ class StoredConsumerRecords:
         """
         if view.created:
             return False
-        if not self._has_records:
-            with self._records.reading() as reading:
-                self._has_records = reading.has_records()
+        if not self._looked:
+            self._look()
         return purging or self._has_records
 
     def clear_evacuations(self, evacuations: Collection[ConsumerUuid]) -> None:

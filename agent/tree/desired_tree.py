@@ -204,6 +204,8 @@ class DriverReport:
     """Edits a tree in place; with allocations, it may move them as well."""
     shape_all: bool = False
     """The driver shapes the whole tree, in nova's style; nothing is added from the facts."""
+    edits_tree: bool = True
+    """False: the driver leaves the tree to the facts, so that equal facts make equal trees."""
 
 
 def desired_tree(

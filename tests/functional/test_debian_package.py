@@ -247,6 +247,8 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     assert f"/{UNIT}.d stays" in told
     shutil.rmtree(drop_in.parent)
     container.succeed("systemctl", "daemon-reload")
+    # the packages that came with it, because it depends on them or recommends them
+    container.succeed("apt-get", "autoremove", "--purge", "--yes")
     clean(container)
     assert differences(before, state_of(container)) == {}
 

@@ -170,8 +170,14 @@ def test_the_package_has_what_a_host_needs(package):
 
 
 def install(container: Container, file: Path) -> str:
-    """Install or upgrade as the guide says; an agent.conf that was changed stays."""
-    options = ("--yes", "--allow-downgrades", "--option", "Dpkg::Options::=--force-confold")
+    """Install or upgrade as the guide says; an agent.conf that was changed stays.
+
+    Without the packages that it recommends, because apt keeps some of theirs for other packages.
+    """
+    options = (
+        *("--yes", "--allow-downgrades", "--no-install-recommends"),
+        *("--option", "Dpkg::Options::=--force-confold"),
+    )
     done = container.run("apt-get", "install", *options, put(container, file))
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout + done.stderr
@@ -247,8 +253,6 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     assert f"/{UNIT}.d stays" in told
     shutil.rmtree(drop_in.parent)
     container.succeed("systemctl", "daemon-reload")
-    # the packages that came with it, because it depends on them or recommends them
-    container.succeed("apt-get", "autoremove", "--purge", "--yes")
     clean(container)
     assert differences(before, state_of(container)) == {}
 

@@ -4,8 +4,10 @@ file.
 
 import os
 import secrets
+import stat
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +25,70 @@ from agent.version import agent_version
 Document = Mapping[str, Any]
 
 
+# Every page has it among its first bytes.
+MARK = b'<meta name="generator" content="compute-node-agent">'
+HEAD_SIZE = 1024
+
+
 def check_file(file: str) -> Path:
     """Return the path of a page that can be written. Nothing is written yet.
 
-    :raises ConfigError: it is a folder or a device, or its folder does not exist or cannot be
-        written.
+    :raises ConfigError: it is a folder, a device or a file with something else than a page, or its
+        folder does not exist or cannot be written.
     """
-    path = Path(file)
-    where, folder = f"report {printable(file)}", Path(os.path.realpath(path)).parent
-    if path.is_dir():
-        raise ConfigError(f"{where}: it is a folder", "name a file")
-    if path.exists() and not path.is_file():
-        # A page replaces the file: root would take the machine its /dev/null.
-        raise ConfigError(f"{where}: it is no regular file", "name another")
-    if not folder.is_dir():
-        raise ConfigError(f"{where}: there is no folder {printable(str(folder))}", "create it")
+    path, where = Path(file), f"report {printable(file)}"
+    if file in ("", "-"):
+        raise ConfigError(f"{where}: a page is written into a file", "name a file")
+    try:
+        _check_present(path, where)
+        folder = Path(os.path.realpath(path)).parent
+        if file.endswith("/") or path.is_dir():
+            raise ConfigError(f"{where}: it is a folder", "name a file")
+        if not folder.is_dir():
+            raise ConfigError(f"{where}: there is no folder {printable(str(folder))}", "create it")
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror or error}", "name another file") from error
     if not os.access(folder, os.W_OK):
         raise ConfigError(
             f"{where}: the folder {printable(str(folder))} cannot be written", "name another"
         )
     return path
+
+
+def _check_present(path: Path, where: str) -> None:
+    """Check that what is at ``path`` may be replaced: nothing, or a file that is empty or a page.
+
+    :raises ConfigError: it is something else.
+    :raises OSError: it cannot be looked at.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(status.st_mode):
+        return
+    if not stat.S_ISREG(status.st_mode) or _leads_to_open_file(path):
+        # A page replaces the file: root would take the machine its /dev/null.
+        raise ConfigError(f"{where}: it is no regular file", "name another")
+    with path.open("rb") as opened:
+        head = opened.read(HEAD_SIZE)
+    if head and MARK not in head:
+        raise ConfigError(
+            f"{where}: the file has something else than a page of the agent",
+            "name another file, or delete this one first",
+        )
+
+
+def _leads_to_open_file(path: Path) -> bool:
+    """Return whether the path is a name for an open file of this process, as /dev/stdout is one
+    also where the output goes to a file.
+    """
+    while path.is_symlink():
+        folder = os.path.realpath(path.parent)
+        if folder == "/dev" or folder.startswith("/proc/"):
+            return True
+        path = Path(folder) / path.readlink()
+    return False
 
 
 def write_page(
@@ -83,6 +129,7 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         try:
             with finished.open("xb") as opened:
+                _take_rights(opened.fileno(), file)
                 opened.write(content)
             finished.replace(file)
         except BaseException:
@@ -93,6 +140,15 @@ def replace_file(path: Path, content: bytes) -> None:
             f"report {printable(str(path))} cannot be written: {error.strerror or error}",
             "check the path and the space on its disk",
         ) from error
+
+
+def _take_rights(descriptor: int, former: Path) -> None:
+    """Give an open file the mode, and as far as allowed the owner, of the file that it replaces."""
+    with suppress(FileNotFoundError):
+        status = former.stat()
+        with suppress(PermissionError):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
 def write_audit_page(path: Path, report: Report, fleet: Fleet) -> None:

@@ -1,15 +1,20 @@
 """The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
 
 import os
+import stat
+import subprocess
+import sys
 
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.functional.cli.setups import numa_host
+from tests.support.child import CHECKOUT
 from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
 
+FORMER = '<!DOCTYPE html><meta name="generator" content="compute-node-agent">'
 PINNED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
 
 
@@ -144,7 +149,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_done(agent,
 
 
 def test_a_page_replaces_the_last_one_and_leaves_nothing_else(agent):
-    (agent.folder / "nodes.html").write_text("old")
+    (agent.folder / "nodes.html").write_text(FORMER)
     assert agent.run("--once", "--dry-run", "--report", "nodes.html").code == 0
     read(agent)
     assert {path.name for path in agent.folder.iterdir()} == {"agent.conf", "nodes.html"}
@@ -164,15 +169,72 @@ def test_a_device_or_a_pipe_is_not_replaced_by_a_page(agent):
 def test_a_page_goes_where_a_link_leads_with_the_rights_of_any_new_file(agent):
     pages = agent.folder / "pages"
     pages.mkdir()
-    (pages / "page.html").write_text("old")
+    (pages / "page.html").write_text(FORMER)
     (agent.folder / "link.html").symlink_to(pages / "page.html")
     assert agent.run("--once", "--dry-run", "--report", "link.html").code == 0
     assert (agent.folder / "link.html").is_symlink()
-    assert (pages / "page.html").read_text() != "old"
+    assert (pages / "page.html").read_text() != FORMER
     other = pages / "other"
     other.touch()
     assert (pages / "page.html").stat().st_mode == other.stat().st_mode
     assert {file.name for file in pages.iterdir()} == {"page.html", "other"}
+
+
+@pytest.mark.parametrize("words", [("--once", "--dry-run", "--report"), ("report",)])
+def test_a_file_with_something_else_is_not_replaced_by_a_page(agent, words):
+    assert agent.run("--once").code == 0
+    store = agent.store / "store.sqlite"
+    notes = agent.folder / "notes.html"
+    notes.write_text("<!DOCTYPE html>mine")
+    before = notes.read_bytes(), store.read_bytes()
+    for file in (notes, store):
+        done = agent.run(*words, str(file))
+        assert (done.code, "something else than a page" in done.stderr) == (1, True)
+    assert (notes.read_bytes(), store.read_bytes()) == before
+
+
+@pytest.mark.parametrize("there", ["keep me", ""])
+@pytest.mark.parametrize("name", ["/dev/stderr", "/proc/self/fd/2", "link.html"])
+def test_the_file_that_the_output_goes_to_is_not_replaced(agent, name, there):
+    log = agent.folder / "agent.log"
+    log.write_text(there)
+    (agent.folder / "link.html").symlink_to("/dev/stderr")
+    command = [sys.executable, "-m", "agent", "--config-file", str(agent.config_file), "report"]
+    with log.open("a") as opened:
+        done = subprocess.run(
+            [*command, "--offline", name],
+            stderr=opened,
+            check=False,
+            cwd=agent.folder,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        )
+    assert done.returncode == 1
+    assert log.read_text().startswith(there)
+    assert "it is no regular file" in log.read_text()
+
+
+def test_names_that_no_file_can_have_are_refused(agent):
+    (agent.folder / "loop").symlink_to("loop")
+    for name, why in (
+        ("a" * 300, "File name too long"),
+        ("loop", "Too many levels of symbolic links"),
+        ("new/", "it is a folder"),
+        ("-", "a page is written into a file"),
+        ("", "a page is written into a file"),
+    ):
+        done = agent.run("--once", "--dry-run", "--report", name)
+        assert (done.code, why in done.stderr, "Traceback" in done.stderr) == (1, True, False), done
+
+
+def test_a_page_keeps_the_rights_of_the_one_before(agent):
+    page = agent.folder / "nodes.html"
+    page.touch()
+    page.chmod(0o600)
+    os.chown(page, 12, 34)
+    assert agent.run("--once", "--dry-run", "--report", "nodes.html").code == 0
+    assert page.stat().st_size > 1000
+    status = page.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o600, 12, 34)
 
 
 def test_the_daemon_makes_no_page(agent):

@@ -361,7 +361,9 @@ class GenerationConflict(PlacementError):
 
 
 class ReshapeConflict(GenerationConflict):
-    """Another writer changed what a reshape is about, or the answer to the reshape was lost."""
+    """Another writer changed what a reshape is about, or the answer to the reshape was lost: then
+    ``outcome_unknown`` in its data is true.
+    """
 
 
 class ProviderNameConflict(PlacementError):

@@ -105,7 +105,8 @@ def node_capabilities(
         raise DriverError(
             f"driver {called}: its capabilities as traits: {'; '.join(faults)}", DRIVER_FAULT
         )
-    return found
+    # A copy, because the driver may go on changing its own.
+    return dict(found)
 
 
 # --- the types of an answer -----------------------------------------------------------------------

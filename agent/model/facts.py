@@ -24,6 +24,8 @@ class Origin:
     project_id: str
     user_id: str
     volume_backed: bool = False
+    specs_known: bool = True
+    """False: the creator did not write the flavor's extra specs down, as older versions of nova."""
 
 
 @dataclass(frozen=True, slots=True)

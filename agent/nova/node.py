@@ -199,7 +199,7 @@ class MirroredNode:
             raise
         self._state.record(plan, flushed)
         if move is not None and flushed.conflict is not None:
-            raise ReshapeConflict(flushed.conflict.message)
+            raise ReshapeConflict(flushed.conflict.message, **flushed.conflict.data)
         return flushed
 
     def _move(self, client: PlacementClient, moved: Mapping[str, Any]) -> AllocationMove:

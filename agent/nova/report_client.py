@@ -22,7 +22,7 @@ from agent.errors import (
 )
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.operation import CreateProvider, SetInventory
+from agent.model.operation import CreateProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
 from agent.placement.flush import FlushResult
@@ -114,6 +114,11 @@ class MirroredReportClient:
         self._server = Server(build_transport(self._adapter), "http", storage)
         self._nodes: dict[str, MirroredNode] = {}
         self._names: dict[str, str] = {}
+        # The roots of which it is unknown whether their last reshape was applied.
+        self._undecided: set[str] = set()
+        # The root of each thread's last tree: other roots of a tree share with it, and may be nodes
+        # of this process too.
+        self._given = threading.local()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -129,7 +134,7 @@ class MirroredReportClient:
         self, context: Any, rp_uuid: str, *, name: str, **_others: Any
     ) -> ProviderTree:
         """Return the node's tree for changes."""
-        self._names[name] = rp_uuid
+        self._names[name] = self._given.root = rp_uuid
         with self._adapter.under(context.global_id):
             try:
                 return self._node(rp_uuid).tree(name)
@@ -163,12 +168,12 @@ class MirroredReportClient:
         self, context: Any, new_tree: ProviderTree, allocations: Any = None
     ) -> None:
         """Write what differs between the tree and Placement."""
-        (root,) = (root.uuid for root in new_tree.roots if root.uuid in self._nodes)
+        root = self._root_of(new_tree)
         with self._adapter.under(context.global_id):
             try:
                 flushed = self._node(root).write(new_tree, allocations)
             except ReshapeConflict as error:
-                raise exception.PlacementReshapeConflict(error=error.message) from error
+                raise self._reshape_conflict(root, error) from error
             except GenerationConflict as error:
                 raise _update_conflict(root, error) from error
             except ReshapeFailed as error:
@@ -178,7 +183,29 @@ class MirroredReportClient:
                 if allocations is not None:
                     raise exception.ReshapeFailed(error=error.message) from error
                 raise exception.ResourceProviderSyncFailed() from error
-        _raise_failure(root, flushed)
+        self._undecided.discard(root)
+        _raise_failure(root, flushed, reshaping=allocations is not None)
+
+    def _root_of(self, tree: ProviderTree) -> str:
+        """Return the node whose tree this is."""
+        nodes = [root.uuid for root in tree.roots if root.uuid in self._nodes]
+        given = getattr(self._given, "root", None)
+        return given if given in nodes else nodes[0]
+
+    def _reshape_conflict(self, root: str, error: ReshapeConflict) -> Exception:
+        """Return nova's exception for a reshape that met another change. nova repeats it a few
+        times. Where the outcome stays unknown, it is a failure, with which nova-compute does not
+        start.
+        """
+        failed: Exception
+        if error.data.get("outcome_unknown") and root in self._undecided:
+            self._undecided.discard(root)
+            failed = exception.ReshapeFailed(error=error.message)
+            return failed
+        if error.data.get("outcome_unknown"):
+            self._undecided.add(root)
+        failed = exception.PlacementReshapeConflict(error=error.message)
+        return failed
 
     # --- what the manager asks --------------------------------------------------------------------
 
@@ -239,7 +266,8 @@ class MirroredReportClient:
 
     def clear_provider_cache(self, init: bool = False) -> None:
         """Drop what is remembered of all nodes."""
-        for node in self._nodes.values():
+        # A list, because another thread may add a node meanwhile.
+        for node in list(self._nodes.values()):
             node.forget()
         self._client.clear_provider_cache(init=init)
 
@@ -264,12 +292,17 @@ def _said(error: PlacementError) -> str:
     return error.detail if isinstance(error, PlacementRefused) else error.message
 
 
-def _raise_failure(root: str, flushed: FlushResult) -> None:
+def _raise_failure(root: str, flushed: FlushResult, *, reshaping: bool) -> None:
     """Raise nova's exception for what could not be written, if anything could not."""
     if flushed.conflict is not None:
         raise _update_conflict(root, flushed.conflict)
     if flushed.outage is not None:
         LOG.error("%s", flushed.outage.message)
+        if reshaping and not any(
+            isinstance(outcome.operation, Reshape) and outcome.status == "done"
+            for outcome in flushed.outcomes
+        ):
+            raise exception.ReshapeFailed(error=flushed.outage.message) from flushed.outage
         raise exception.ResourceProviderSyncFailed() from flushed.outage
     failed = [outcome for outcome in flushed.outcomes if outcome.status != "done"]
     if not failed:

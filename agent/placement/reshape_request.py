@@ -50,7 +50,8 @@ class ReshapeRequest:
             self._record_refusal(refusal)
         except PlacementUnreachable as error:
             lost = ReshapeConflict(
-                f"the answer to the reshape of {self._involved()} was lost: {error.message}"
+                f"the answer to the reshape of {self._involved()} was lost: {error.message}",
+                outcome_unknown=True,
             )
             self._record(lost if error.outcome_unknown else error)
         except GenerationConflict as error:
@@ -68,7 +69,8 @@ class ReshapeRequest:
             self._record(
                 ReshapeConflict(
                     f"it is unknown whether the reshape of {self._involved()} was applied: "
-                    f"{refusal.message}"
+                    f"{refusal.message}",
+                    outcome_unknown=True,
                 )
             )
         in_use = refusal.placement_code == codes.INVENTORY_IN_USE

@@ -138,7 +138,11 @@ class Transport:
 
     def _own_files_problem(self) -> ConfigError | None:
         """Return the first problem of the session's certificate files, ``None`` without one."""
-        return next(file_problems(CertificateFiles.of_session(self.adapter.session), GROUP), None)
+        session = self.adapter.session
+        # Inside nova-compute, nova has the session.
+        if session is None:
+            return None
+        return next(file_problems(CertificateFiles.of_session(session), GROUP), None)
 
     def _record_failure(self, error: Exception, url: str) -> PlacementUnreachable:
         failure = self.failure(error, url)

@@ -169,7 +169,11 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
 
 
 def sized_classes(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
-    """Return the classes of each group in which a flavor of the guest sizes a class itself."""
+    """Return the classes of each group in which a flavor of the guest sizes a class itself, or may
+    do so.
+    """
+    if instance in records.unknown_specs:
+        return frozenset(name for group in GROUPS for name in group)
     known = records.instances.get(instance)
     flavors: list[Flavor] = (
         [

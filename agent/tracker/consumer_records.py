@@ -38,6 +38,8 @@ class TreeConsumers:
     """The nodes of evacuated instances that belong to another store."""
     unreadable: frozenset[ConsumerUuid] = frozenset()
     """The consumers that have a record which cannot be understood."""
+    unknown_specs: frozenset[ConsumerUuid] = frozenset()
+    """The instances whose flavor may have extra specs that are not on record."""
 
     def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
         """Return the migrations of each instance that has any."""

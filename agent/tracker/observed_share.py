@@ -61,6 +61,11 @@ class ObservedShare:
             host=state.node.host,
             instances=state.instances,
             claims=tuple(state.claims.values()),
+            unknown_specs=frozenset(
+                uuid
+                for uuid, guest in self.guests.items()
+                if guest.origin is not None and not guest.origin.specs_known
+            ),
         )
 
     def strangers(self) -> list[ConsumerUuid]:

@@ -200,6 +200,7 @@ def _origin(part: Part) -> Origin:
         data["project_id"],
         data["user_id"],
         data.get("volume_backed", False),
+        data.get("specs_known", True),
     )
 
 

@@ -155,6 +155,8 @@ def origin_of(domain: Element, what: str) -> Origin | None:
         or root.get("type") != "image"
         or not root.get("uuid")
         or _boots_from_volume(domain),
+        # nova writes the element also for a flavor without any.
+        specs_known=flavor.find("nova:extraSpecs", space) is not None,
     )
 
 

@@ -2,7 +2,7 @@
 in the next pass all the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from agent.audit import node_audit
 from agent.model.facts import HostFacts
 from agent.model.names import child_uuid
-from agent.placement import node_state
+from agent.placement import clock, node_state
 from agent.placement.mirror import Freshness
 from agent.placement.tombstones import AGE
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
@@ -137,6 +137,42 @@ def test_after_an_idle_pass_each_change_is_corrected_at_once(agent, placement, s
     # What a process without memory finds is the judge.
     agent.stop()
     assert agent.once(dry_run=True).state == "in-sync"
+
+
+class FactsOnly:
+    """A driver that leaves its tree to the facts, with one mapping of capabilities that it keeps."""
+
+    def __init__(self) -> None:
+        scripted = ScriptedDriver()
+        self.start, self.stop, self.nodes = scripted.start, scripted.stop, scripted.nodes
+        self.is_node_deleted, self.capabilities = scripted.is_node_deleted, {"HW_CPU_X86_AVX": True}
+        self.memory_mib = 1024
+
+    def facts(self, name: str) -> HostFacts:
+        return HostFacts(name, clock.now(), "test", memory_mib=self.memory_mib, disk_gib=10)
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        return self.capabilities
+
+
+def test_a_driver_that_leaves_the_tree_to_the_facts_is_seen_to_change_too(
+    placement, tmp_path, shapes
+):
+    driver = FactsOnly()
+    made = AgentUnderTest(placement, tmp_path, driver, freshness=Freshness(sharing=1e9))
+    for start in (True, False, False):
+        made.cycle(start=start)
+    shapes.clear()
+    assert (made.cycle().state, shapes) == ("in-sync", [])
+
+    driver.capabilities["HW_CPU_X86_AVX2"] = True
+    assert made.cycle().state == "changed"
+    assert placement.other.traits(ROOT) >= {"HW_CPU_X86_AVX", "HW_CPU_X86_AVX2"}
+
+    driver.memory_mib = 2048
+    assert made.cycle().state == "changed"
+    assert placement.other.inventory(ROOT)["MEMORY_MB"]["total"] == 2048
+    made.stop()
 
 
 def test_a_trait_that_somebody_else_sets_stays_and_the_pass_after_it_is_idle_again(

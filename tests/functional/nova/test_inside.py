@@ -1,5 +1,6 @@
 """nova-compute starts with the agent's engine, and nova's own functional tests pass with it."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -43,6 +44,21 @@ def test_novas_own_tests_pass_with_the_engine_in_place(nova: str, module: str) -
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
     assert f"{module}: {FAST[module]} tests, passed" in ran.stdout
+
+
+def test_what_goes_wrong_ends_for_nova_as_with_its_own_client(nova: str) -> None:
+    ran = subprocess.run(
+        [nova, "-m", "tests.nova.outages"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-5000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(found) == 15
+    assert {case: ends for case, ends in found.items() if ends[0] != ends[1]} == {}
 
 
 COMMAND = "from agent.nova.command import main; main()"

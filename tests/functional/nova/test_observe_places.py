@@ -109,6 +109,20 @@ def test_other_amounts_beside_a_device_are_mended_without_losing_it(watched: Wat
     assert drift["remedy"].endswith(replacement(FIRST, {ROOT: HELD, card: {GPU_CLASS: 1}}))
 
 
+def test_amounts_of_a_flavor_whose_extra_specs_are_unknown_are_not_judged(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it(two_cards(), **REPORTED)
+    card = watched.provider(GPU.upper())
+    guest = a_guest(FIRST, "first", devices=[GPU])
+    # As an older nova wrote it; the flavor has resources:MEMORY_MB=0.
+    unknown = {**guest, "origin": {**guest["origin"], "specs_known": False}}
+    watched.is_host(two_cards(unknown), **REPORTED)
+    without_memory = {name: amount for name, amount in HELD.items() if name != "MEMORY_MB"}
+    watched.other.claim({ROOT: without_memory, card: {GPU_CLASS: 1}}, FIRST)
+    assert watched.observe()["drift"] == []
+
+
 def test_cpus_that_are_allocated_of_another_cell_are_told(watched: Watched) -> None:
     watched.as_nova_has_it(**NESTED)
     cells = [watched.provider(f"NUMA{cell}") for cell in range(2)]

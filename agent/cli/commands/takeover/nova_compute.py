@@ -18,8 +18,8 @@ PROGRAMS = frozenset({"nova-compute", "agent-nova-compute", "nova.cmd.compute"})
 """The last is its module, as ``python -m`` starts it."""
 UNITS = ("nova-compute", "openstack-nova-compute", "devstack@n-cpu")
 """As distributions and devstack call its unit."""
-# The words of a command line among which the program of an interpreter is.
-_BEGIN = 4
+# The options of Python that have a value as the next word. The value of -m is the program.
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 # Seconds that systemctl may take.
 _DEADLINE = 10.0
 # Seconds after its last beat in which nova takes nova-compute for running ([DEFAULT]
@@ -96,12 +96,23 @@ def _processes() -> Iterator[int]:
 
 def is_nova_compute(words: Sequence[str]) -> bool:
     """Return whether a command line is that of nova-compute."""
-    names = [PurePath(word).name for word in words[:_BEGIN]]
+    names = [PurePath(word).name for word in words]
     if not names:
         return False
     # Its script is run by an interpreter; other programs may have its name as an argument.
-    program = names if names[0].startswith("python") else names[:1]
-    return not PROGRAMS.isdisjoint(program)
+    return not PROGRAMS.isdisjoint(_programs(names) if _is_python(names[0]) else names[:1])
+
+
+def _is_python(name: str) -> bool:
+    return name.startswith("python")
+
+
+def _programs(names: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command line of Python up to the script or module that it runs."""
+    end = 1
+    while end < len(names) and names[end].startswith("-"):
+        end += 2 if names[end] in _WITH_VALUE else 1
+    return names[: end + 1]
 
 
 def _unit_check(active: Sequence[str]) -> Check:

@@ -2,6 +2,8 @@
 be understood.
 """
 
+import re
+
 import pytest
 
 from agent.model.devices import PciAddress
@@ -101,7 +103,11 @@ def test_floating_guest_of_an_older_nova():
     assert (one.state, one.memory_mib, one.vcpus, one.cells) == ("paused", 512, 2, ())
     assert one.devices == (PciAddress.parse(VF_1),)
     assert one.origin == Origin(
-        Flavor("m1.tiny", "m1.tiny", 2, 512, 1), "admin-project", "admin-id", volume_backed=True
+        Flavor("m1.tiny", "m1.tiny", 2, 512, 1),
+        "admin-project",
+        "admin-id",
+        volume_backed=True,
+        specs_known=False,
     )
 
 
@@ -274,6 +280,17 @@ def test_origin_of_which_a_part_was_not_written_is_none(missing):
         f"</nova:{missing}>", "</nova:gone>"
     )
     assert read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value[0].origin is None
+
+
+def test_extra_specs_that_an_older_nova_did_not_write_are_unknown():
+    specs = re.search("<nova:extraSpecs.*</nova:extraSpecs>|<nova:extraSpecs/>", PINNED, re.DOTALL)
+    for text, known in (
+        (PINNED, True),
+        (PINNED.replace(specs[0], "<nova:extraSpecs/>"), True),
+        (PINNED.replace(specs[0], ""), False),
+    ):
+        origin = read_domains([domain("g", xml=text)], FunctionAliases(), HOST).value[0].origin
+        assert origin.specs_known == known
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from agent.explain.correction_sets import BudgetSpent
 from agent.explain.tree_view import ProviderRoom, TreeView
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid
 from agent.model.provider import Provider
 from agent.placement.allocations.candidates import (
     CandidateQuery,
     Candidates,
-    RequestGroup,
     candidates,
 )
 from agent.placement.allocations.checks import BadRequest, CandidatesFailed
@@ -20,8 +19,6 @@ from agent.placement.client import PlacementClient
 from agent.placement.mirror import read_providers
 
 MOST_QUERIES = 40
-SHARED = "_SHARED_"
-"""The beginning of the suffix of a group for a class that a sharing provider may give."""
 
 
 class CandidateQueries:
@@ -31,8 +28,21 @@ class CandidateQueries:
         """``root``: the node's root provider; None for all nodes."""
         self._client, self._root = client, root
         self.asked = 0
-        self.shared: Collection[str] = ()
-        """The classes that providers outside of the tree share with it."""
+        self._shared: frozenset[str] = frozenset()
+        self._marks: frozenset[str] = frozenset()
+
+    def count_shared(self, view: TreeView) -> frozenset[str]:
+        """Count from now on what providers outside of the tree share with it. Return the classes
+        that they have.
+
+        ``view``: the node's tree, and the providers that share with it.
+        """
+        root = view.root_provider
+        self._shared = view.shared_classes()
+        self._marks = frozenset(
+            trait for trait in (root.traits if root else ()) if trait.startswith(AGENT_MARK)
+        )
+        return self._shared
 
     def ask(self, query: CandidateQuery) -> Candidates:
         """Return the candidates that use a provider of the node's tree.
@@ -46,10 +56,11 @@ class CandidateQueries:
         self.asked += 1
         if self._root is None:
             return candidates(self._client, query)
-        limited = limit_to_tree(query, self._root, self.shared)
-        if all(group.in_tree is None for group in limited.groups):
-            # The first candidates may be those of other nodes.
-            limited = replace(limited, limit=None)
+        limited = limit_to_tree(query, self._root)
+        if self._shared & {*classes_of(query)}:
+            # Limited to a tree, Placement leaves out what is shared with it. So all trees of this
+            # agent are asked for; the first candidates may be those of its other nodes.
+            limited = replace(query, root_required=query.root_required | self._marks, limit=None)
         found = candidates(self._client, limited)
         here = {
             uuid for uuid, summary in found.summaries.items() if summary.root_uuid == self._root
@@ -70,28 +81,10 @@ class CandidateQueries:
             return False
 
 
-def limit_to_tree(
-    query: CandidateQuery, root: ProviderUuid, shared: Collection[str] = ()
-) -> CandidateQuery:
-    """Return the query for one node's tree. ``shared``: the classes that providers outside of the
-    tree share with it; each gets a group of its own, because Placement leaves out sharing
-    providers where it is limited to a tree.
-    """
-    groups: list[RequestGroup] = []
-    for group in query.groups:
-        apart = () if group.suffix else sorted(set(shared) & group.resources.keys())
-        own = {name: amount for name, amount in group.resources.items() if name not in apart}
-        if apart and not own:
-            # A limit would leave out the only provider.
-            groups.append(group)
-            continue
-        groups.append(replace(group, resources=own, in_tree=group.in_tree or root))
-        groups += [
-            RequestGroup(f"{SHARED}{name}"[:64], {name: group.resources[name]}) for name in apart
-        ]
-    suffixed = sum(bool(group.suffix) for group in groups)
-    policy = query.policy or ("none" if suffixed > 1 else None)
-    return replace(query, groups=tuple(groups), policy=policy)
+def limit_to_tree(query: CandidateQuery, root: ProviderUuid) -> CandidateQuery:
+    """Return the query for one node's tree alone, without what others share with it."""
+    groups = tuple(replace(group, in_tree=group.in_tree or root) for group in query.groups)
+    return replace(query, groups=groups)
 
 
 def read_tree_view(

@@ -146,8 +146,7 @@ def _ask_placement(
     view = NO_TREE
     if found is None:
         view = read_tree_view(client, root, classes_of(query.query), with_holders=with_holders)
-        queries.shared = view.shared_classes()
-        if queries.shared & {*classes_of(query.query)}:
+        if queries.count_shared(view) & {*classes_of(query.query)}:
             found, refused = _candidates(queries, query)
     if found is not None:
         offered = [request.resources for request in found.requests[:MOST_CANDIDATES]]

@@ -67,6 +67,34 @@ def test_storage_that_is_shared_with_the_tree_counts(host: ExplainedHost) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (["resources=VCPU:1,DISK_GB:10", "required=CUSTOM_SSD"], True),
+        (["resources=VCPU:1,DISK_GB:10", "required=!CUSTOM_SSD"], False),
+        (["resources=VCPU:1", "resources1=DISK_GB:10"], True),
+        (["resources=VCPU:1", "resources1=DISK_GB:10", "required1=!CUSTOM_SSD"], False),
+        (["resources=VCPU:1", "resources1=DISK_GB:10", "required1=CUSTOM_SSD"], True),
+    ],
+)
+def test_traits_of_shared_storage_count_as_placement_counts_them(
+    host: ExplainedHost, words: list[str], fits: bool
+) -> None:
+    other, aggregate = host.placement.other, str(uuid.uuid4())
+    local = other.inventory(ROOT)
+    other.set_inventory(ROOT, {name: one for name, one in local.items() if name != "DISK_GB"})
+    shared = other.create_provider("shared")
+    other.set_inventory(shared, {"DISK_GB": 100})
+    other.set_traits(shared, {"MISC_SHARES_VIA_AGGREGATE", "CUSTOM_SSD"})
+    for provider in (ROOT, shared):
+        other.set_aggregates(provider, {aggregate})
+    request = asked(*words)
+    assert host.explain(request).fits is fits
+    # All nodes of this Placement are this one.
+    client = host.agent.fleet.context.server.client()
+    assert bool(explain_anywhere(client, request.query).nodes) is fits
+
+
 def test_an_unknown_trait_is_told_and_excludes_the_request(host: ExplainedHost) -> None:
     explained = host.explain(asked("resources=VCPU:1", "required=CUSTOM_UNKNOWN"))
     assert explained.placement is not None

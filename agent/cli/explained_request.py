@@ -10,10 +10,11 @@ from typing import Any
 from agent.api.description import JSON, RequestSchema, build_registry, read
 from agent.api.documents.requests import instance_claim
 from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
-from agent.cli.flavor_file import LONGEST_VALUE, amount_fault, read_flavor
+from agent.cli.flavor_file import LONGEST_VALUE, MOST_FAULTS, amount_fault, read_flavor
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
+from agent.explain.spec_faults import property_faults, spec_faults
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.pci.alias import Aliases
@@ -144,6 +145,12 @@ def _claim_of_flavor(arguments: Mapping[str, Any]) -> InstanceClaim:
         root_gb=amounts.get("root_gb", flavor.root_gb),
         extra_specs={**flavor.extra_specs, **specs},
     )
+    ignored = [*spec_faults(flavor.extra_specs), *property_faults(properties)]
+    if ignored:
+        raise ExplainRefused(
+            "; ".join(ignored[:MOST_FAULTS]),
+            "correct or remove what the message names, because nova ignores it",
+        )
     if arguments["alias"]:
         named = filter(None, [flavor.extra_specs.get(EXTRA_SPEC), *arguments["alias"]])
         specs = {**flavor.extra_specs, EXTRA_SPEC: ",".join(named)}

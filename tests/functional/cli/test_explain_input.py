@@ -232,6 +232,15 @@ def test_all_that_is_wrong_with_arguments_is_told(host: AgentHere) -> None:
         assert part in message
 
 
+def test_what_nova_would_ignore_is_told(host: AgentHere) -> None:
+    specs = ("hw:cpu_polcy=dedicated", "resources:VCPU=abc", "hw:mem_page_size=large")
+    words = [word for spec in specs for word in ("--extra-spec", spec)]
+    message = refused(host, *SMALL, *words, "--image-property", "hw_cpu_polcy=dedicated")
+    assert message.count("did you mean") == 2
+    assert "resources:VCPU=abc: no whole number" in message
+    assert "mem_page_size" not in message
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -304,7 +304,9 @@ COMMANDS = (
                 choices=("libvirt", "nova", "nova-compute"),
             ),
             Argument(
-                "--command", "the path of agent on the host; default: that of this one", "PATH"
+                "--command",
+                "the path of agent on the host; default: the one given before, or that of this one",
+                "PATH",
             ),
             Argument(
                 "--remove",

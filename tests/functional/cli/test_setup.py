@@ -2,11 +2,17 @@
 again without a trace.
 """
 
+import hashlib
+import itertools
+import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
+import sys
 from configparser import ConfigParser
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,6 +135,32 @@ def test_drop_ins_can_come_later_and_stay(setup, root):
     assert (root / f"{UNIT}.d/libvirt.conf").exists()
     setup("--remove", "--yes")
     assert not (root / f"{UNIT}.d").exists()
+
+
+def test_the_command_stays_until_another_is_given(setup, root, tmp_path):
+    setup("--yes", "--command", "/opt/first/bin/agent")
+    before = all_of(root)
+    agent = AgentHere(tmp_path / "agent")
+    again = agent.run("setup", "--root", str(root), "--yes", "--format", "json").json
+    assert again["command"] == "/opt/first/bin/agent"
+    assert {file["action"] for file in again["files"]} == {"none"}
+    assert all_of(root) == before
+    setup("--yes", "--command", "/opt/second/bin/agent")
+    assert agent.run("setup", "--root", str(root), "--yes").stdout.endswith("nothing to do\n")
+    assert "\nExecStart=/opt/second/bin/agent\n" in (root / UNIT).read_text()
+    setup("--remove", "--yes")
+    assert agent.run("setup", "--root", str(root), "--format", "json").json["command"] == str(
+        shipped.installed_command()
+    )
+
+
+def test_a_manifest_without_the_command_can_be_read_and_gets_it(setup, root, tmp_path):
+    setup("--yes")
+    document = json.loads((root / MANIFEST).read_text())
+    assert document.pop("command") == COMMAND
+    (root / MANIFEST).write_text(json.dumps(document))
+    assert setup("--yes").stdout.endswith("nothing to do\n")
+    assert json.loads((root / MANIFEST).read_text()) == {**document, "command": COMMAND}
 
 
 def test_what_the_operator_changed_stays_and_is_told(setup, root):
@@ -291,6 +323,76 @@ def test_what_a_killed_run_left_unfinished_goes_too(setup, root):
     assert listing(root) == before
 
 
+CHANGES = {"os.mkdir", "os.chmod", "os.rename", "os.remove", "os.rmdir", "open"}
+"""Audit events of Python before what changes a file system; open: for writing."""
+
+
+def killed_before(change, call):
+    """Call in a fork that is killed before it changes a file system for the ``change``-th time.
+    Return whether it was killed.
+    """
+    child = os.fork()
+    if child == 0:
+        left = [change]
+
+        def count(event, arguments):
+            if event in CHANGES and (event != "open" or (arguments[2] or 0) & os.O_ACCMODE):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(count)
+            call()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_run_that_is_killed_at_any_time_can_be_repeated_and_taken_back(
+    setup, root, tmp_path, monkeypatch, bare
+):
+    few = tuple(file for file in SHIPPED_FILES if file.target in (UNIT, CONFIGURATION))
+    monkeypatch.setattr(shipped, "SHIPPED_FILES", few)
+    # slow, and of no effect on what a killed process leaves
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    if bare:
+        root = tmp_path / "bare"
+        root.mkdir()
+    there, before = ("--root", str(root), "--yes"), listing(root)
+    back = (*there, "--remove")
+    setup(*there)
+    complete = listing(root)
+    for first, killed in ((back, there), (there, back)):
+        for change in itertools.count(1):
+            setup(*first)
+            was_killed = killed_before(change, partial(setup, *killed))
+            if change % 2 == bare:
+                setup(*there)
+                assert listing(root) == complete, change
+            setup(*back)
+            assert listing(root) == before, change
+            if not was_killed:
+                break
+        assert change > 10
+
+
+def test_a_folder_with_another_mode_gets_its_own_again(setup, root):
+    setup("--yes")
+    (root / "etc/compute-node-agent/agent.conf.d").chmod(0o755)
+    (root / "usr/local/share/zsh").chmod(0o700)
+    setup()
+    assert mode(root / "etc/compute-node-agent/agent.conf.d") == 0o755
+    setup("--yes")
+    assert mode(root / "etc/compute-node-agent/agent.conf.d") == 0o750
+    # no folder of the service: as the operator wants it
+    assert mode(root / "usr/local/share/zsh") == 0o700
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -302,6 +404,14 @@ def test_what_a_killed_run_left_unfinished_goes_too(setup, root):
         '{"schema": "compute-node-agent/setup-manifest/1", "files": {"x": ["a"]}, "folders": []}',
         '{"schema": "compute-node-agent/setup-manifest/1", "files": {}, "folders": ["/"]}',
         '{"schema": "compute-node-agent/setup-manifest/1", "files": {"x": 1}, "folders": [2]}',
+        '{"schema": "compute-node-agent/setup-manifest/1", "files": {}, "folders": "etc"}',
+        '{"schema": "compute-node-agent/setup-manifest/1", "files": {"x\\u0000": []}, "folders": []}',
+        '{"schema": "compute-node-agent/setup-manifest/1", "files": {}, "folders": ["x\\ud800"]}',
+        '{"schema": "compute-node-agent/setup-manifest/1", "files": {}, "folders": [], '
+        '"command": "agent"}',
+        '{"schema": "compute-node-agent/setup-manifest/1", "files": {}, "folders": [], '
+        '"command": ["/bin/agent"]}',
+        "[" * 100_000,
     ],
 )
 def test_a_damaged_manifest_is_refused(setup, root, content):
@@ -313,11 +423,90 @@ def test_a_damaged_manifest_is_refused(setup, root, content):
     assert listing(root) == before
 
 
+def test_a_manifest_that_is_no_regular_file_is_refused(setup, root, tmp_path):
+    (root / MANIFEST).parent.mkdir()
+    os.mkfifo(root / MANIFEST)
+    before = listing(root)
+    for arguments in ((), ("--yes",), ("--remove", "--yes")):
+        assert "setup.json is no regular file" in setup(*arguments, code=1).stderr
+    assert listing(root) == before
+    (root / MANIFEST).unlink()
+    (tmp_path / "manifest").write_text("")
+    (root / MANIFEST).symlink_to(tmp_path / "manifest")
+    for arguments in ((), ("--yes",), ("--remove", "--yes")):
+        assert "setup.json is a link" in setup(*arguments, code=1).stderr
+
+
+@pytest.mark.parametrize("link", ["etc", "etc/compute-node-agent"])
+def test_a_removal_does_not_follow_a_link_out_of_the_root(setup, tmp_path, link):
+    other, bare = tmp_path / "other", tmp_path / "bare"
+    (other / CONFIGURATION).parent.mkdir(parents=True)
+    # the operator's, so that the manifest has no file beside itself
+    (other / CONFIGURATION).write_text("[DEFAULT]\n")
+    setup("--root", str(other), "--yes")
+    (bare / link).parent.mkdir(parents=True)
+    (bare / link).symlink_to(other / link)
+    before = listing(other)
+    for arguments in ((), ("--remove",), ("--remove", "--yes")):
+        told = setup("--root", str(bare), *arguments, code=1).stderr
+        assert f"{bare / link} is a link that leads out of {bare}" in told
+    assert listing(other) == before
+
+
+@pytest.mark.parametrize("kind", ["files", "folders"])
+def test_a_manifest_with_a_path_through_a_link_out_of_the_root_is_refused(
+    setup, root, tmp_path, kind
+):
+    (tmp_path / "other/x").mkdir(parents=True)
+    (root / "link").symlink_to(tmp_path / "other")
+    setup("--yes")
+    document = json.loads((root / MANIFEST).read_text())
+    if kind == "files":
+        (tmp_path / "other/x/y").write_text("")
+        document["files"]["link/x/y"] = [hashlib.sha256(b"").hexdigest()]
+    else:
+        document["folders"].append("link/x")
+    (root / MANIFEST).write_text(json.dumps(document))
+    before = listing(tmp_path)
+    for arguments in (("--remove",), ("--remove", "--yes")):
+        assert f"{root / 'link'} is a link that leads out of" in setup(*arguments, code=1).stderr
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("folder", ["etc", "usr", "etc/compute-node-agent"])
+def test_a_link_that_leads_to_itself_is_refused(setup, tmp_path, folder):
+    bare = tmp_path / "bare"
+    (bare / folder).parent.mkdir(parents=True)
+    (bare / folder).symlink_to(Path(folder).name)
+    before = listing(bare)
+    for arguments in ((), ("--yes",)):
+        told = setup("--root", str(bare), *arguments, code=1).stderr
+        assert f"{bare / folder} is a link that leads to no folder" in told
+    told = setup("--root", str(bare), "--remove", "--yes", code=int(folder != "usr"))
+    assert ("is a link" in told.stderr) == (folder != "usr")
+    assert listing(bare) == before
+
+
+def test_a_path_that_is_too_long_is_told(setup, root):
+    setup("--yes")
+    document = json.loads((root / MANIFEST).read_text())
+    document["folders"].append(f"{'x' * 300}/y")
+    (root / MANIFEST).write_text(json.dumps(document))
+    before = listing(root)
+    assert "File name too long" in setup("--remove", "--yes", code=1).stderr
+    assert listing(root) == before
+
+
 def test_arguments_that_cannot_be_used(setup, root, tmp_path):
     assert "there is no such folder" in setup("--root", str(tmp_path / "none"), code=1).stderr
     assert "'nowhere' is none of libvirt" in setup("--drop-in", "nowhere", code=64).stderr
     for command in ("agent", "/opt/a b/agent", "/opt/%h/agent", "/opt/"):
         assert "not the absolute path" in setup("--command", command, code=1).stderr
+    # the unit calls agent, and nova-compute's drop-in agent-nova-compute beside it
+    for command in ("/opt/x/my-agent", "/opt/agent/..", "/agent/bin/agent-nova-compute"):
+        told = setup("--command", command, code=1).stderr
+        assert f"--command {command}: not the absolute path of agent" in told
+        assert "it ends with /agent" in told
 
 
 def test_a_command_in_a_home_is_told(setup):

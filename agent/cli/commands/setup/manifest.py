@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent.cli.commands.setup.root_folder import RootFolder
-from agent.cli.commands.setup.shipped import CONFIGURATION_FOLDER
+from agent.cli.commands.setup.shipped import CONFIGURATION_FOLDER, FOLDERS, is_agent_command
 from agent.errors import ConfigError
 from agent.model.names import printable
 
@@ -30,6 +30,8 @@ class Manifest:
     """
     folders: tuple[str, ...] = ()
     """Folders that were created, parents first."""
+    command: str | None = None
+    """The value of ``--command``; None if none was given."""
 
     def wrote(self, target: str, content: bytes) -> bool:
         """Return whether ``content`` is what was written to ``target``."""
@@ -54,9 +56,11 @@ def read_manifest(root: RootFolder) -> Manifest:
         found = Manifest(
             {target: tuple(hashes) for target, hashes in document["files"].items()},
             tuple(document["folders"]),
+            document.get("command"),
         )
-        sound = document["schema"] == SCHEMA and _is_sound(found)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        lists_folders = isinstance(document["folders"], list)
+        sound = document["schema"] == SCHEMA and lists_folders and _is_sound(found)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         sound = False
     if not sound:
         raise ConfigError(
@@ -69,27 +73,39 @@ def read_manifest(root: RootFolder) -> Manifest:
 
 def _is_sound(manifest: Manifest) -> bool:
     hashes = [found for several in manifest.files.values() for found in several]
-    return all(map(_is_below, [*manifest.files, *manifest.folders])) and all(
-        isinstance(found, str) and _HASH.fullmatch(found) for found in hashes
+    return (
+        all(map(_is_below, [*manifest.files, *manifest.folders]))
+        and all(isinstance(found, str) and _HASH.fullmatch(found) for found in hashes)
+        and (manifest.command is None or is_agent_command(manifest.command))
     )
 
 
 def _is_below(target: Any) -> bool:
     path = PurePosixPath(target)
-    return not path.is_absolute() and ".." not in path.parts and bool(path.parts)
+    # A file system cannot have every character that JSON can, such as NUL and lone surrogates.
+    return (
+        not path.is_absolute()
+        and ".." not in path.parts
+        and bool(path.parts)
+        and printable(target) == target
+    )
 
 
 def write_manifest(root: RootFolder, manifest: Manifest) -> None:
-    """Write the manifest; an empty one removes the file.
+    """Write the manifest, and create the folders above it. One without files is removed, with those
+    of its folders above it that are empty then.
 
     :raises ConfigError: it cannot be written.
     """
     if not manifest.files:
-        root.remove(MANIFEST)
+        root.remove_with_folders(MANIFEST, manifest.folders)
         return
     document = {
         "schema": SCHEMA,
         "files": {target: list(hashes) for target, hashes in sorted(manifest.files.items())},
         "folders": list(manifest.folders),
     }
-    root.write(MANIFEST, f"{json.dumps(document, indent=1)}\n".encode(), 0o644)
+    if manifest.command is not None:
+        document["command"] = manifest.command
+    content = f"{json.dumps(document, indent=1)}\n".encode()
+    root.write_with_folders(MANIFEST, content, 0o644, FOLDERS)

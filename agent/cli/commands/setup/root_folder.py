@@ -4,7 +4,7 @@ checked, read, written whole and removed.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -43,24 +43,39 @@ class RootFolder:
         :raises ConfigError: something else is there, or a parent is no folder, leads out of the
             root folder or cannot be written.
         """
-        folder = self._path
-        for parent in reversed(PurePosixPath(target).parents[:-1]):
-            below = self.path(str(parent))
-            if below.is_symlink() and not below.resolve().is_relative_to(self._path):
-                raise ConfigError(
-                    f"{printable(str(below))} is a link that leads out of {self._path}",
-                    "give as --root the folder where the link is valid",
-                )
-            if not os.path.lexists(below):
-                break
-            if not below.is_dir():
-                raise ConfigError(f"{printable(str(below))} is no folder", "move it away")
-            folder = below
+        folder = self._check_parents(target)
         self._check_file(target)
         if not os.access(folder, os.W_OK):
             raise ConfigError(
                 f"the folder {printable(str(folder))} cannot be written", "run agent setup as root"
             )
+
+    def _check_parents(self, target: str) -> Path:
+        """Return the deepest parent of ``target`` that exists.
+
+        :raises ConfigError: a parent is no folder, or leads out of the root folder.
+        """
+        folder = self._path
+        for parent in reversed(PurePosixPath(target).parents[:-1]):
+            below = self.path(str(parent))
+            with self._reported(str(parent), "read"):
+                if not os.path.lexists(below):
+                    break
+                self._check_folder(below)
+            folder = below
+        return folder
+
+    def _check_folder(self, path: Path) -> None:
+        is_link, shown = path.is_symlink(), printable(str(path))
+        # Not Path.resolve(), which raises RuntimeError for a link that leads to itself.
+        if is_link and not Path(os.path.realpath(path)).is_relative_to(self._path):
+            raise ConfigError(
+                f"{shown} is a link that leads out of {printable(str(self._path))}",
+                "give as --root the folder where the link is valid",
+            )
+        if not path.is_dir():
+            what = "is a link that leads to no folder" if is_link else "is no folder"
+            raise ConfigError(f"{shown} {what}", "move it away")
 
     def _check_file(self, target: str) -> None:
         try:
@@ -72,6 +87,9 @@ class RootFolder:
             raise ConfigError(
                 f"{self._shown(target)} is a link", "remove it; a masked unit: systemctl unmask"
             )
+        self._check_regular(target, mode)
+
+    def _check_regular(self, target: str, mode: int) -> None:
         if not stat.S_ISREG(mode):
             raise ConfigError(f"{self._shown(target)} is no regular file", "move it away")
 
@@ -80,15 +98,22 @@ class RootFolder:
         return os.path.lexists(self.path(target))
 
     def read(self, target: str) -> bytes | None:
-        """Return the contents of a file, None if there is no such file.
+        """Return the contents of a regular file, None if there is no such file.
 
-        :raises ConfigError: it cannot be read.
+        :raises ConfigError: it cannot be read, or a parent leads out of the root folder.
         """
+        self._check_parents(target)
+        self._check_file(target)
+        # Without O_NONBLOCK the opening of a pipe that came meanwhile would wait for ever.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._reported(target, "read"):
             try:
-                return self.path(target).read_bytes()
+                descriptor = os.open(self.path(target), flags)
             except FileNotFoundError:
                 return None
+            with os.fdopen(descriptor, "rb") as opened:
+                self._check_regular(target, os.fstat(descriptor).st_mode)
+                return opened.read()
 
     def missing_folders(self, targets: Iterable[str]) -> list[str]:
         """Return the folders that have to be created for ``targets``, parents first."""
@@ -99,12 +124,25 @@ class RootFolder:
 
     def make_folder(self, target: str, mode: int = PLAIN_FOLDER) -> None:
         """Create a folder, with exactly this mode, whatever the umask. One that exists stays."""
+        self._check_parents(target)
+        path, unfinished = self.path(target), self.path(self.unfinished(target))
         with self._reported(target, "created"):
-            try:
-                self.path(target).mkdir()
-            except FileExistsError:
+            if os.path.lexists(path):
                 return
-            self.path(target).chmod(mode)
+            # A run that is killed leaves no folder with another mode.
+            self._remove_empty(unfinished)
+            unfinished.mkdir()
+            unfinished.chmod(mode)
+            unfinished.rename(path)
+
+    def correct_mode(self, target: str, mode: int) -> None:
+        """Give a folder this mode. Something else than a folder stays as it is."""
+        self._check_parents(target)
+        path = self.path(target)
+        with self._reported(target, "changed"):
+            if path.is_symlink() or not path.is_dir() or stat.S_IMODE(path.stat().st_mode) == mode:
+                return
+            path.chmod(mode)
 
     def write(self, target: str, content: bytes, mode: int) -> None:
         """Write a file with exactly this mode: a reader sees the former contents or all of the new
@@ -113,6 +151,7 @@ class RootFolder:
 
         :raises ConfigError: it cannot be written; what was there before stays.
         """
+        self._check_parents(target)
         path, unfinished = self.path(target), self.path(self.unfinished(target))
         with self._reported(target, "written"):
             try:
@@ -129,38 +168,94 @@ class RootFolder:
                 unfinished.unlink(missing_ok=True)
                 raise
 
+    def write_with_folders(
+        self, target: str, content: bytes, mode: int, folder_modes: Mapping[str, int]
+    ) -> None:
+        """Write a file as :meth:`write` does. It comes together with the folders above it that are
+        missing, so that a run that is killed leaves all of them or none.
+
+        :param folder_modes: modes of folders, by target; others get :data:`PLAIN_FOLDER`.
+        :raises ConfigError: it cannot be written.
+        """
+        self.remove_unfinished(target)
+        missing = self.missing_folders([target])
+        if not missing:
+            self.write(target, content, mode)
+            return
+        top, unfinished = missing[0], self.unfinished(missing[0])
+        for folder in missing:
+            self.make_folder(
+                unfinished + folder.removeprefix(top), folder_modes.get(folder, PLAIN_FOLDER)
+            )
+        self.write(unfinished + target.removeprefix(top), content, mode)
+        self._rename(unfinished, top)
+
     def remove(self, target: str) -> None:
         """Remove a file, and what an interrupted run left of it. It may be gone already.
 
         :raises ConfigError: it cannot be removed.
         """
+        self._check_parents(target)
         with self._reported(target, "removed"):
             for path in (self.path(target), self.path(self.unfinished(target))):
                 path.unlink(missing_ok=True)
 
+    def remove_with_folders(self, target: str, folders: Collection[str]) -> None:
+        """Remove a file as :meth:`remove` does. Of the folders above it those in ``folders`` go
+        together with it that have nothing else in them, so that a run that is killed leaves all of
+        them or none.
+
+        :raises ConfigError: it cannot be removed.
+        """
+        self.remove_unfinished(target)
+        top = target
+        for parent in map(str, PurePosixPath(target).parents):
+            if parent not in folders or self.entries(parent) != [top]:
+                break
+            top = parent
+        if top == target:
+            self.remove(target)
+        else:
+            self._rename(top, self.unfinished(top))
+            self.remove_unfinished(target)
+
+    def remove_unfinished(self, target: str) -> None:
+        """Remove what a killed run left of a file that comes and goes with the folders above it.
+
+        :raises ConfigError: it cannot be removed.
+        """
+        self._check_parents(target)
+        with self._reported(target, "removed"):
+            self.path(self.unfinished(target)).unlink(missing_ok=True)
+        for top in map(str, PurePosixPath(target).parents[:-1]):
+            unfinished = self.unfinished(top)
+            inside = PurePosixPath(unfinished + target.removeprefix(top))
+            self.remove(str(inside))
+            for folder in inside.parents:
+                if folder.is_relative_to(unfinished):
+                    self.remove_folder(str(folder))
+
     def remove_folder(self, target: str) -> bool:
-        """Remove a folder if it is empty. Return whether it is gone.
+        """Remove a folder if it is empty, and what an interrupted run left of it. Return whether it
+        is gone.
 
         :raises ConfigError: it is empty and cannot be removed.
         """
-        path = self.path(target)
-        if not path.is_dir() or path.is_symlink():
-            return True
+        self._check_parents(target)
         with self._reported(target, "removed"):
-            if any(path.iterdir()):
-                return False
-            path.rmdir()
-        return True
+            self._remove_empty(self.path(self.unfinished(target)))
+            return self._remove_empty(self.path(target))
 
     def entries(self, target: str) -> list[str]:
         """Return the targets of everything in a folder, sorted. A link has none.
 
-        :raises ConfigError: the folder cannot be read.
+        :raises ConfigError: the folder cannot be read, or a parent leads out of the root folder.
         """
+        self._check_parents(target)
         path = self.path(target)
-        if path.is_symlink() or not path.is_dir():
-            return []
         with self._reported(target, "read"):
+            if path.is_symlink() or not path.is_dir():
+                return []
             return sorted(f"{target}/{entry.name}" for entry in path.iterdir())
 
     def unfinished(self, target: str) -> str:
@@ -177,6 +272,20 @@ class RootFolder:
         owner, present = former.stat(), os.fstat(descriptor)
         if (owner.st_uid, owner.st_gid) != (present.st_uid, present.st_gid):
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+    @staticmethod
+    def _remove_empty(path: Path) -> bool:
+        if path.is_symlink() or not path.is_dir():
+            return True
+        if any(path.iterdir()):
+            return False
+        path.rmdir()
+        return True
+
+    def _rename(self, former: str, target: str) -> None:
+        with self._reported(former, "renamed"):
+            self.path(former).rename(self.path(target))
+            self._sync(self.path(target).parent)
 
     def _sync(self, folder: Path) -> None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,6 +1,5 @@
 """``agent setup``: shows which files it puts where, or takes away, and does it with ``--yes``."""
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from agent.cli.commands.setup.shipped import (
     UNIT,
     chosen_files,
     installed_command,
+    is_agent_command,
 )
 from agent.cli.commands.setup.steps import (
     SetupAction,
@@ -40,8 +40,6 @@ SIGNS: Mapping[SetupAction, str] = {
 }
 HIDDEN_FOLDERS = ("/home", "/root", "/run/user")
 """Folders that ``ProtectHome=`` hides from the service."""
-# Without what systemd would read as a specifier, a quote or the end of the command.
-_COMMAND = re.compile(r"/[A-Za-z0-9._+/-]*[A-Za-z0-9._+-]")
 
 
 def set_up_host(_conf: cfg.ConfigOpts, options: Options) -> int:
@@ -55,15 +53,18 @@ def set_up_host(_conf: cfg.ConfigOpts, options: Options) -> int:
     remove, carries_out = arguments["remove"], arguments["yes"] and not options.dry_run
     _check_command(arguments["command"])
     root = RootFolder(Path(arguments["root"] or "/"))
-    command = PurePosixPath(arguments["command"] or installed_command())
     manifest = read_manifest(root)
+    chosen = arguments["command"] or manifest.command
+    command = PurePosixPath(chosen or installed_command())
     if remove:
         steps = plan_setup_removal(root, manifest)
     else:
         files = chosen_files(arguments["drop_in"], list(manifest.files))
         steps = plan_setup(root, manifest, files, command)
-    if carries_out:
-        (carry_out_removal if remove else carry_out)(root, manifest, steps)
+    if carries_out and remove:
+        carry_out_removal(root, manifest, steps)
+    elif carries_out:
+        carry_out(root, manifest, steps, chosen)
     following = list(_next(root, steps, remove=remove)) if carries_out else []
     if options.as_document:
         document = {
@@ -86,10 +87,10 @@ def set_up_host(_conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _check_command(command: str | None) -> None:
-    if command is not None and not _COMMAND.fullmatch(command):
+    if command is not None and not is_agent_command(command):
         raise ConfigError(
-            f"--command {printable(command)}: not the absolute path of a command",
-            "give the path of agent on the host, without spaces and quotes",
+            f"--command {printable(command)}: not the absolute path of agent",
+            "give the path of agent on the host; it ends with /agent, without spaces and quotes",
         )
 
 

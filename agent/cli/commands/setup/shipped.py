@@ -2,6 +2,7 @@
 belongs on the host.
 """
 
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,9 @@ FOLDERS = {CONFIGURATION_FOLDER: 0o750, f"{CONFIGURATION_FOLDER}/agent.conf.d": 
 """Folders that a host gets, with their modes; those that only hold a file have 0755."""
 SHIPPED_COMMANDS = "/usr/bin"
 """The folder of the commands in the units as they are shipped."""
+# Without what systemd would read as a specifier, a quote or the end of the command. Its name
+# is agent, because the units call that name, and other commands in the same folder.
+_COMMAND = re.compile(r"/([A-Za-z0-9._+/-]*/)?agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,11 @@ def installed_command() -> PurePosixPath:
     """Return the path of the command ``agent`` that belongs to this Python."""
     here = Path(sysconfig.get_path("scripts")) / "agent"
     return PurePosixPath(here if here.is_file() else f"{SHIPPED_COMMANDS}/agent")
+
+
+def is_agent_command(text: str) -> bool:
+    """Return whether ``text`` can be the path of the command ``agent`` in a unit."""
+    return _COMMAND.fullmatch(text) is not None
 
 
 def chosen_files(drop_ins: Sequence[str], known: Sequence[str]) -> list[ShippedFile]:

@@ -3,7 +3,7 @@ whole and then carried out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -101,6 +101,9 @@ def plan_setup_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
         is enabled and would lose its unit.
     """
     errors: list[ConfigError] = []
+    if manifest.files:
+        with gathering(errors):
+            root.check(MANIFEST)
     steps = list(_removals(root, manifest.files, manifest, errors))
     if any(step.action == "remove" and step.target == UNIT for step in steps):
         errors += _enabled(root)
@@ -116,8 +119,8 @@ def _foreign_entries(
     """Return what others have put into the folders that ``agent setup`` created, and what keeps
     these folders from being removed.
     """
-    targets = [MANIFEST, *(step.target for step in steps)]
-    own = {*targets, *map(root.unfinished, targets), *manifest.folders}
+    targets = [MANIFEST, *(step.target for step in steps), *manifest.folders]
+    own = {*targets, *map(root.unfinished, targets)}
     return [
         SetupStep("keep", entry, FOREIGN)
         for folder in manifest.folders
@@ -149,35 +152,41 @@ def _removals(
                 yield SetupStep("keep", target, CHANGED)
 
 
-def carry_out(root: RootFolder, manifest: Manifest, steps: Sequence[SetupStep]) -> None:
+def carry_out(
+    root: RootFolder, manifest: Manifest, steps: Sequence[SetupStep], command: str | None
+) -> None:
     """Carry out the steps of a setup. A run that was interrupted can be repeated, or taken back.
 
+    :param command: the value of ``--command``, of this run or a former one.
     :raises ConfigError: a file cannot be written or removed.
     """
     written = [step for step in steps if step.writes]
     removed = [step.target for step in steps if step.action == "remove"]
+    for name in FOLDERS.keys() & set(manifest.folders):
+        root.correct_mode(name, FOLDERS[name])
     # An interrupted run may have left both hashes of a file that needs no step any more.
     settled = _settled(root, manifest, steps)
-    if not written and not removed and settled == manifest.files:
+    after = Manifest(settled, manifest.folders, command)
+    if not written and not removed and after == manifest:
+        root.remove_unfinished(MANIFEST)
         return
     targets = [MANIFEST, *(step.target for step in written), *(f"{name}/_" for name in FOLDERS)]
     missing = root.missing_folders(targets)
-    folders = (*manifest.folders, *(name for name in missing if name not in manifest.folders))
+    # Sorted, because parents are first then.
+    folders = tuple(sorted({*manifest.folders, *missing}))
     both = {
         step.target: (content_hash(step.content), *manifest.files.get(step.target, ()))
         for step in written
     }
-    for name in root.missing_folders([MANIFEST]):
-        root.make_folder(name, FOLDERS.get(name, PLAIN_FOLDER))
     # Before the files, so that nothing is written that a removal would not find.
-    write_manifest(root, Manifest({**manifest.files, **both}, folders))
+    write_manifest(root, Manifest({**manifest.files, **both}, folders, command))
     for name in missing:
         root.make_folder(name, FOLDERS.get(name, PLAIN_FOLDER))
     for step in written:
         root.write(step.target, step.content, step.mode)
     for target in removed:
         root.remove(target)
-    write_manifest(root, Manifest(settled, folders))
+    write_manifest(root, replace(after, folders=folders))
 
 
 def _settled(
@@ -222,7 +231,3 @@ def carry_out_removal(root: RootFolder, manifest: Manifest, steps: Sequence[Setu
         if name in above_manifest or not root.remove_folder(name)
     ]
     write_manifest(root, Manifest(kept, tuple(reversed(left))))
-    if not kept:
-        for name in left:
-            if name in above_manifest:
-                root.remove_folder(name)

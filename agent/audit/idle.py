@@ -18,6 +18,7 @@ from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
 from agent.placement.server import left_out_traits
 from agent.tracker.domains import guest_places
+from agent.tracker.node_state import NodeView
 from agent.tree.desired_tree import DriverReport
 from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import GuestPlaces
@@ -87,6 +88,10 @@ class IdleAttempt:
     def has_tree(self, desired: DesiredTree) -> bool:
         """Return whether the driver shaped the same tree as in this attempt."""
         return self.observed.driver_tree.desired.same_contents(desired)
+
+    def repeated(self, report: DriverReport, records: NodeView, view: PlacementView) -> Observed:
+        """Return what this attempt observed, for an attempt that comes to the same."""
+        return replace(self.observed, report=report, records=records, view=view, idle=True)
 
     @property
     def driver_tree(self) -> DriverTree:

@@ -187,15 +187,18 @@ class Observer:
         known = idle if idle is not None and idle.has_state(view, journal) else None
         uses = device_uses(records.state)
         places = guest_places(records.state, report.facts.domains or ())
-        same = known is not None and known.has_inputs(
-            report, uses, places, usages, state.capabilities, clock.now()
+        same = (
+            known
+            if known is not None
+            and known.has_inputs(report, uses, places, usages, state.capabilities, clock.now())
+            else None
         )
-        if known is not None and same and not report.edits_tree:
-            return replace(known.observed, report=report, records=records, view=view, idle=True)
+        if same is not None and not report.edits_tree:
+            return same.repeated(report, records, view)
         base = known.driver_tree.base if known is not None else self._base(report)
         driver_tree, move = self._driver_tree(run.client, base, report, places, reshapes=reshapes)
-        if known is not None and same and move is None and known.has_tree(driver_tree.desired):
-            return replace(known.observed, report=report, records=records, view=view, idle=True)
+        if same is not None and move is None and same.has_tree(driver_tree.desired):
+            return same.repeated(report, records, view)
         devices = self._devices(run, report, driver_tree, uses, start=start)
         desired = desired_node(
             view,

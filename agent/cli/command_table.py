@@ -205,7 +205,7 @@ COMMANDS = (
         "write a page that shows the nodes, for a browser",
         _write_report_page,
         frozenset({"offline", "nodes"}),
-        (Argument("file", "the file to write; a file that is there is replaced", "FILE.html"),),
+        (Argument("file", "the file to write; a page that is there is replaced", "FILE.html"),),
         ("agent report nodes.html", "agent report --node 'compute-1*' nodes.html"),
         document="report-file",
     ),

@@ -97,10 +97,25 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
     if arguments["query"]:
         return AskedRequest(words=arguments["query"])
     if arguments["claim"] is not None:
-        return _claim_in(arguments["claim"])
-    claim = _claim_of_flavor(arguments)
-    check_claim(claim)
-    return AskedRequest(claim)
+        asked = _claim_in(arguments["claim"])
+    else:
+        asked = AskedRequest(_claim_of_flavor(arguments))
+    assert asked.claim is not None
+    _refuse_ignored(asked.claim.instance)
+    check_claim(asked.claim)
+    return asked
+
+
+def _refuse_ignored(instance: Instance) -> None:
+    faults = [
+        *spec_faults(instance.flavor.extra_specs),
+        *property_faults(instance.image_properties),
+    ]
+    if faults:
+        raise ExplainRefused(
+            "; ".join(faults[:MOST_FAULTS]),
+            "correct or remove what the message names, because nova ignores it",
+        )
 
 
 def _claim_in(file: str) -> AskedRequest:
@@ -117,7 +132,6 @@ def _claim_in(file: str) -> AskedRequest:
             "write it as the local API takes a claim",
         )
     claim = instance_claim(given)
-    check_claim(claim)
     return AskedRequest(claim, node=ProviderUuid(named) if isinstance(named, str) else None)
 
 
@@ -145,12 +159,6 @@ def _claim_of_flavor(arguments: Mapping[str, Any]) -> InstanceClaim:
         root_gb=amounts.get("root_gb", flavor.root_gb),
         extra_specs={**flavor.extra_specs, **specs},
     )
-    ignored = [*spec_faults(flavor.extra_specs), *property_faults(properties)]
-    if ignored:
-        raise ExplainRefused(
-            "; ".join(ignored[:MOST_FAULTS]),
-            "correct or remove what the message names, because nova ignores it",
-        )
     if arguments["alias"]:
         named = filter(None, [flavor.extra_specs.get(EXTRA_SPEC), *arguments["alias"]])
         specs = {**flavor.extra_specs, EXTRA_SPEC: ",".join(named)}

@@ -29,6 +29,9 @@ HARDWARE = frozenset(
         "cpu_thread_policy",
         "cpu_threads",
         "emulator_threads_policy",
+        "ephemeral_encryption",
+        "ephemeral_encryption_format",
+        "firmware_stateless",
         "hide_hypervisor_id",
         "locked_memory",
         "maxphysaddr_bits",
@@ -70,7 +73,6 @@ OF_IMAGES = frozenset(
         "video_model",
         "video_ram",
         "vif_model",
-        "vif_multiqueue_enabled",
     ]
 )
 PREFIXES = ("resources", "trait")

@@ -192,20 +192,18 @@ class MirroredReportClient:
         given = getattr(self._given, "root", None)
         return given if given in nodes else nodes[0]
 
-    def _reshape_conflict(self, root: str, error: ReshapeConflict) -> Exception:
+    def _reshape_conflict(self, root: str, error: ReshapeConflict) -> Any:
         """Return nova's exception for a reshape that met another change. nova repeats it a few
         times. Where the outcome stays unknown, it is a failure, with which nova-compute does not
         start.
         """
-        failed: Exception
-        if error.data.get("outcome_unknown") and root in self._undecided:
-            self._undecided.discard(root)
-            failed = exception.ReshapeFailed(error=error.message)
-            return failed
-        if error.data.get("outcome_unknown"):
+        unknown, before = error.data.get("outcome_unknown", False), root in self._undecided
+        self._undecided.discard(root)
+        if unknown and before:
+            return exception.ReshapeFailed(error=error.message)
+        if unknown:
             self._undecided.add(root)
-        failed = exception.PlacementReshapeConflict(error=error.message)
-        return failed
+        return exception.PlacementReshapeConflict(error=error.message)
 
     # --- what the manager asks --------------------------------------------------------------------
 

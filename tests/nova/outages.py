@@ -24,7 +24,7 @@ from nova.scheduler.client import report
 from agent.nova.report_client import MirroredReportClient
 from agent.placement.server import NoStorage
 from tests.support import faults
-from tests.support.agent import new_uuid
+from tests.support.agent import new_uuid, total
 from tests.support.placement import PlacementServer
 
 CONNECTIONS = (faults.refused(), faults.reset(), faults.cut(), faults.unresolved())
@@ -56,17 +56,6 @@ class Site:
         self.client.update_from_provider_tree(self.context, tree)
 
 
-def inventory(total: int) -> dict[str, Any]:
-    return {
-        "total": total,
-        "reserved": 0,
-        "min_unit": 1,
-        "max_unit": total,
-        "step_size": 1,
-        "allocation_ratio": 1.0,
-    }
-
-
 def outcome(call: Callable[[], object]) -> str:
     try:
         call()
@@ -93,7 +82,7 @@ def reshaped(site: Site, action: Any) -> str:
     """The end of a reshape, repeated as nova's tracker does."""
 
     def flat(tree: Any) -> None:
-        tree.update_inventory("compute-1", {"VCPU": inventory(8), "MEMORY_MB": inventory(4096)})
+        tree.update_inventory("compute-1", {"VCPU": total(8), "MEMORY_MB": total(4096)})
 
     site.update("compute-1", site.root, flat)
     consumer, cell = new_uuid(), new_uuid()
@@ -107,8 +96,8 @@ def reshaped(site: Site, action: Any) -> str:
         held = site.client.get_allocations_for_provider_tree(site.context, "compute-1")
         if not tree.exists(cell):
             tree.new_child("compute-1_cell", site.root, uuid=cell)
-        tree.update_inventory("compute-1_cell", {"VCPU": inventory(8)})
-        tree.update_inventory("compute-1", {"MEMORY_MB": inventory(4096)})
+        tree.update_inventory("compute-1_cell", {"VCPU": total(8)})
+        tree.update_inventory("compute-1", {"MEMORY_MB": total(4096)})
         held[consumer]["allocations"] = {
             site.root: {"resources": {"MEMORY_MB": 512}},
             cell: {"resources": {"VCPU": 1}},
@@ -131,10 +120,10 @@ def shared(site: Site) -> str:
     other, aggregate = new_uuid(), new_uuid()
 
     def plain(tree: Any) -> None:
-        tree.update_inventory("node-a", {"CUSTOM_BAREMETAL": inventory(1)})
+        tree.update_inventory("node-a", {"CUSTOM_BAREMETAL": total(1)})
 
     def sharing(tree: Any) -> None:
-        tree.update_inventory("node-b", {"CUSTOM_BAREMETAL": inventory(1)})
+        tree.update_inventory("node-b", {"CUSTOM_BAREMETAL": total(1)})
         tree.update_traits("node-b", ["MISC_SHARES_VIA_AGGREGATE"])
 
     site.update("node-a", site.root, plain)

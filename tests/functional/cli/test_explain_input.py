@@ -241,6 +241,14 @@ def test_what_nova_would_ignore_is_told(host: AgentHere) -> None:
     assert "mem_page_size" not in message
 
 
+def test_what_nova_would_ignore_is_told_of_a_claim_too(host: AgentHere) -> None:
+    file = host.folder / "claim.json"
+    claim = valid_claim()
+    claim["instance"]["flavor"]["extra_specs"] = {"hw:cpu_polcy": "dedicated"}
+    file.write_text(json.dumps(claim))
+    assert "did you mean hw:cpu_policy?" in refused(host, "--claim", str(file))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

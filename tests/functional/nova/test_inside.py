@@ -81,8 +81,9 @@ service.serve = serve
 
 
 @pytest.mark.parametrize("disabled", ["", "0"], ids=["threads", "eventlet"])
+@pytest.mark.parametrize("file", ["nova.conf", ".nova/nova-compute.conf"])
 def test_the_command_starts_nova_compute_with_the_engine(
-    nova: str, disabled: str, tmp_path: Path, http_placement: HttpPlacement
+    nova: str, disabled: str, file: str, tmp_path: Path, http_placement: HttpPlacement
 ) -> None:
     options = (
         "[DEFAULT]",
@@ -94,8 +95,15 @@ def test_the_command_starts_nova_compute_with_the_engine(
         "auth_type = none",
         f"endpoint_override = {http_placement.url}",
     )
-    (tmp_path / "nova.conf").write_text("\n".join(options))
-    environment = {"PYTHONPATH": str(CHECKOUT), "OS_NOVA_DISABLE_EVENTLET_PATCHING": disabled}
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("\n".join(options))
+    # nova-compute finds the other one by itself.
+    given = ["--config-file", file] if file == "nova.conf" else []
+    environment = {
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(CHECKOUT),
+        "OS_NOVA_DISABLE_EVENTLET_PATCHING": disabled,
+    }
 
     def output(script: str, *arguments: str) -> str:
         ran = subprocess.run(
@@ -112,7 +120,7 @@ def test_the_command_starts_nova_compute_with_the_engine(
         return ran.stdout.splitlines()[-1]
 
     assert output(COMMAND, "--version") == "34.0.0"
-    engine = output(START + COMMAND, "--config-file", "nova.conf")
+    engine = output(START + COMMAND, *given)
     assert engine == "agent.nova.manager agent.nova.manager"
     assert (tmp_path / "compute-node-agent" / "compute-1" / "store.sqlite").exists()
 

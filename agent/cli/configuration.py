@@ -10,8 +10,6 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from keystoneauth1 import exceptions as ksa
-from keystoneauth1 import loading
 from oslo_config import cfg, types
 from oslo_log import log
 
@@ -27,9 +25,15 @@ WITH_KEYSTONEAUTH = tuple(service.GROUP for service in agent_options.SERVICES)
 OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 
 
-def catalogue() -> OptionsByGroup:
-    """Return the options that are known without a configuration, by group; None is [DEFAULT]."""
-    return [*log_options(), *agent_options.by_group(), *keystoneauth_options()]
+def catalogue(*, services: bool = True) -> OptionsByGroup:
+    """Return the options that are known without a configuration, by group; None is [DEFAULT].
+    Those of keystoneauth are among them with ``services``.
+    """
+    return [
+        *log_options(),
+        *agent_options.by_group(),
+        *(keystoneauth_options() if services else ()),
+    ]
 
 
 keystoneauth_options = cache(agent_options.keystoneauth_options)
@@ -49,6 +53,9 @@ def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
 
     Which of them apply is known only with ``auth_type``. Loading all plugins takes a while.
     """
+    # Imported here for the reason given in agent.conf.options.
+    from keystoneauth1 import loading
+
     seen = {option.dest for option in known}
     found: dict[str, cfg.Opt] = {}
     for name in loading.get_available_plugin_names():
@@ -219,25 +226,31 @@ class Configuration:
     """Whether every file is text."""
 
 
-def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.ConfigOpts:
+def load(
+    options: Options, environ: Mapping[str, str] = os.environ, *, services: bool = True
+) -> cfg.ConfigOpts:
     """Return the configuration. Each call reads everything again and returns a new object.
 
     The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later
     files over earlier ones. Unknown options are no error, so that a nova.conf can be given as it
-    is.
+    is. Without ``services``, keystoneauth's options in the sections of other services are unknown.
 
     :raises ConfigErrors: all errors of the configuration.
     """
-    found = read_configuration(options, environ)
+    found = read_configuration(options, environ, services=services)
     ConfigErrors.raise_if_any(found.errors)
     return found.conf
 
 
-def read_configuration(options: Options, environ: Mapping[str, str] = os.environ) -> Configuration:
-    """Return the configuration as far as it can be used, and all its errors."""
+def read_configuration(
+    options: Options, environ: Mapping[str, str] = os.environ, *, services: bool = True
+) -> Configuration:
+    """Return the configuration as far as it can be used, and all its errors. ``services``: see
+    :func:`load`.
+    """
     files, errors = read_all(sources_of(options.sources))
     whole = all(any(error.data.get("file") == str(file.path) for file in files) for error in errors)
-    conf, known = _parse_files(files), catalogue()
+    conf, known = _parse_files(files, services=services), catalogue(services=services)
     now = [
         override
         for override in options.overrides
@@ -249,11 +262,11 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
         with suppress(ValueError, cfg.Error):
             known += register(conf)
     unknown_plugins: list[ConfigError] = []
-    for service in WITH_KEYSTONEAUTH:
+    for service in WITH_KEYSTONEAUTH if services else ():
         with gathering(unknown_plugins):
             known += _plugin_options(conf, service, files, environ)
     errors += unknown_plugins
-    if not unknown_plugins:
+    if services and not unknown_plugins:
         # Options of the plugins can be set only now that they are registered.
         errors += override_problems(
             conf, known, [override for override in options.overrides if override not in now]
@@ -262,14 +275,14 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     return Configuration(conf, files, errors, whole)
 
 
-def _parse_files(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
+def _parse_files(files: Sequence[ConfigFile], *, services: bool) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
     log.register_options(conf)
     for group, options in log_options():
         # Registered again, for the reason given in agent.conf.options.
         conf.unregister_opts(options, group)
         conf.register_opts(options, group)
-    agent_options.register(conf)
+    agent_options.register(conf, services=services)
     with ExitStack() as stack:
         paths = [
             str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended))
@@ -313,6 +326,10 @@ def _plugin_options(
     :raises ConfigError: there is no such plugin; the section then counts as one without
         credentials.
     """
+    # Imported here for the reason given in agent.conf.options.
+    from keystoneauth1 import exceptions as ksa
+    from keystoneauth1 import loading
+
     # Registered again, because auth_section may name another section that has the credentials.
     loading.register_auth_conf_options(conf, service)
     section = conf[service].auth_section or service

@@ -76,7 +76,12 @@ class _Invocation:
         """Run the command. Return the exit code."""
         options = self.options
         command = find(options.command, options.once)
-        self.conf = conf = read_configuration(options).conf if command.lenient else load(options)
+        services = not command.local
+        self.conf = conf = (
+            read_configuration(options, services=services).conf
+            if command.lenient
+            else load(options, services=services)
+        )
         set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
         return command.run(conf, options)
 

@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from bench.growth import tree
@@ -81,6 +81,22 @@ def memory_of(pid: int) -> Memory:
         fields["Threads"],
         len(list((folder / "fd").iterdir())),
     )
+
+
+Answer = TypeVar("Answer")
+
+
+def repeat(ask: Callable[[], Answer]) -> Answer:
+    """Return an answer of the daemon. Where others keep it busy, it is asked again: what is done
+    already is not done twice.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except ApiProblem as problem:
+            if problem.status not in (503, 504) or time.monotonic() > end:
+                raise
 
 
 class Site:
@@ -148,7 +164,11 @@ class Site:
             "instance": instance_body(f"f{self._number}"),
             "flavor": flavor_body(F1),
         }
-        return str(self.client.create_claim(wanted)["id"])
+        return str(repeat(lambda: self.client.create_claim(wanted))["id"])
+
+    def release(self, claim: str) -> None:
+        """Release a claim."""
+        repeat(lambda: self.client.abort_claim(claim))
 
     def calm(self) -> None:
         """Wait until everything is published and the daemon has had nothing to do."""
@@ -215,7 +235,7 @@ def daemon_rows(site: Site, claims: int) -> Iterator[tuple[str, Memory]]:
         site.calm()
         yield "the claims published", memory_of(pid)
         for claim in made:
-            site.client.abort_claim(claim)
+            site.release(claim)
         site.calm()
         yield "the claims released", memory_of(pid)
 
@@ -253,11 +273,11 @@ def soak(site: Site, minutes: float) -> Iterator[tuple[float, int, Memory]]:
         while (passed := (time.monotonic() - begun) / 60) < minutes:
             batch = [site.claim() for _ in range(50)]
             made += len(batch)
-            list(site.client.nodes())
-            site.client.metrics()
+            repeat(lambda: list(site.client.nodes()))
+            repeat(site.client.metrics)
             time.sleep(1)
             for claim in batch:
-                site.client.abort_claim(claim)
+                site.release(claim)
             if passed - asked >= 1:
                 asked = passed
                 yield passed, made, memory_of(pid)

@@ -60,8 +60,8 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     ]
 
 
-def register(conf: cfg.ConfigOpts, *, services: bool = True) -> None:
-    """Register every option of the agent with ``conf``; with ``services``, those of keystoneauth in
+def register(conf: cfg.ConfigOpts, *, local: bool = False) -> None:
+    """Register every option of the agent with ``conf``; unless ``local``, those of keystoneauth in
     the sections of other services too.
 
     They are not registered as oslo.config's command line options, because oslo.config would exit at
@@ -73,7 +73,7 @@ def register(conf: cfg.ConfigOpts, *, services: bool = True) -> None:
     # Here, because these defaults follow from the user and the environment of the run.
     conf.set_default("path", store.default_path(), store.GROUP)
     conf.set_default("socket", api.default_socket(), api.GROUP)
-    if services:
+    if not local:
         # Imported here, because it takes 10 MiB and a third of the time of a command that asks the
         # daemon.
         from agent.conf import keystoneauth

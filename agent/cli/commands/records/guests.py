@@ -11,6 +11,7 @@ from rich.text import Text
 
 from agent.api.client import ApiClient
 from agent.cli.command import Options
+from agent.cli.configuration import load
 from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.output import write, write_document
 from agent.cli.record_lists import show_record
@@ -79,14 +80,15 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     if document is None:
         from agent.cli.commands.records.guests_here import forget_here
 
-        document = forget_here(options, instance)
+        document = forget_here(load(options), instance)
     return show_record(options, "instance", document, _forgotten_lines)
 
 
 def _guests_here(options: Options, *, imports: bool, dry_run: bool) -> Sequence[Document]:
     from agent.cli.commands.records.guests_here import guests_here
 
-    return guests_here(options, imports=imports, dry_run=dry_run)
+    # Loaded again, with the options of other services, which a driver may need.
+    return guests_here(load(options), options, imports=imports, dry_run=dry_run)
 
 
 def _forget_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:

@@ -11,7 +11,6 @@ from agent.api.documents.node import JsonObject, instance_document, node_guests,
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, open_tracker_services, start_driver
 from agent.cli.command import Options
-from agent.cli.configuration import load
 from agent.conf.default import only_observes
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors, ObservesOnly
@@ -23,15 +22,15 @@ from agent.tracker.domains import GuestImport
 from agent.tracker.node_state import NodeState, NodeView
 
 
-def guests_here(options: Options, *, imports: bool, dry_run: bool) -> list[JsonObject]:
+def guests_here(
+    conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool
+) -> list[JsonObject]:
     """Return the guests of all nodes, or of those that ``--node`` names. With ``imports``, guests
     are imported; with ``dry_run`` too, what would be imported is shown. Placement is not used.
 
     :raises AgentError: the configuration is wrong, another run holds the store, or the driver does
         not list its nodes.
     """
-    # Loaded again with the options of other services, which a driver may need.
-    conf = load(options)
     if imports and not dry_run:
         _check_manages(conf)
     cancelled = Event()
@@ -67,14 +66,13 @@ def guests_here(options: Options, *, imports: bool, dry_run: bool) -> list[JsonO
     return [{**node, "uuid": None} for node in nodes] if provisional else nodes
 
 
-def forget_here(options: Options, instance: ConsumerUuid) -> JsonObject:
+def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
     """End the record of a guest that is gone, after the hypervisor was read. Return the ended
     instance. Placement is not used.
 
     :raises AgentError: there is no such guest, it is on another host, the hypervisor shows it, or
         the hypervisor does not answer.
     """
-    conf = load(options)
     _check_manages(conf)
     parts = build_components(conf, cancelled := Event(), daemon=False)
     driver = (parts.driver, parts.worker, parts.driver_name)

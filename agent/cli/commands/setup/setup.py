@@ -128,8 +128,7 @@ def _next(root: RootFolder, steps: Sequence[SetupStep], *, remove: bool) -> Iter
         return
     if remove:
         yield "systemctl daemon-reload"
-        folders = f"/var/cache/{DISTRIBUTION} /var/lib/{DISTRIBUTION}"
-        yield f"userdel {DISTRIBUTION}; rm -rf {folders}  # the user, its bytecode and its store"
+        yield f"userdel {DISTRIBUTION}; rm -r /var/lib/{DISTRIBUTION}  # the user, and its store"
         return
     yield "systemd-sysusers && systemd-tmpfiles --create"
     if any(step.action == "write" and step.target == UNIT for step in steps):

@@ -27,6 +27,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.rival_writers import RivalWriters
+from agent.placement.transport import MirrorInsufficient
 from agent.tracker.consumer_records import ConsumerRecords
 
 LOG = logging.getLogger(__name__)
@@ -196,6 +197,8 @@ class Attempts:
         try:
             planned = plan(rows)
             run.plan(planned)
+            if run.options.on_mirror and (planned.plan.operations or planned.withheld):
+                raise MirrorInsufficient("there is something to do")
             if run.options.dry_run:
                 self._flush.foresee(run, planned)
                 return True

@@ -173,6 +173,8 @@ class Fleet:
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
         rows = self._rows(client, options, found, chosen)
+        if rows is not None:
+            options = replace(options, on_mirror=False)
         deleted = {} if names or context.observes else self._deleted.find(found, rows or {}, errors)
         if not options.dry_run:
             self.leases.keep(found)
@@ -234,7 +236,9 @@ class Fleet:
         self._unchanged.keep(chosen)
         for uuid in self._audits.keys() - chosen.keys():
             del self._audits[uuid]
-        if rows is None or options.reread or options.with_usages or options.adopt:
+        if rows is None and not options.on_mirror:
+            return {}
+        if options.reread or options.with_usages or options.adopt:
             return {}
         found, waiting = {}, self.context.records.usage_step.unpublished_nodes()
         for uuid, name in chosen.items():
@@ -243,7 +247,9 @@ class Fleet:
                 if uuid not in waiting
                 else None
             )
-            if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
+            if report is not None and (
+                rows is None or self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid)))
+            ):
                 found[uuid] = report
         return found
 
@@ -266,8 +272,9 @@ class Fleet:
         found: Mapping[str, str],
         chosen: Mapping[str, str],
     ) -> Mapping[ProviderUuid, Row] | None:
-        """Return the roots that one request lists for many nodes. If Placement is unavailable, the
-        nodes are still counted.
+        """Return the roots that one request lists for many nodes; None where the node's own tree
+        says as much, or the mirror is to suffice. If Placement is unavailable, the nodes are still
+        counted.
 
         :raises PlacementError: Placement is unavailable; found out here, so that it costs one
             request and is reported once.
@@ -279,6 +286,11 @@ class Fleet:
             usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
         try:
             self.context.server.connect(client, ask=options.reread)
+            if options.on_mirror and all(
+                self._audit_of(uuid, name).placement_state.mirrored
+                for uuid, name in chosen.items()
+            ):
+                return None
             return self._listed(client, found, chosen)
         except PlacementError:
             for uuid, name in chosen.items():

@@ -39,6 +39,7 @@ from agent.placement.merge import ADOPT, Usages, foreign_share
 from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
 from agent.placement.server import added_names, learn_traits
+from agent.placement.transport import MirrorInsufficient
 from agent.placement.tombstones import without_reappeared
 from agent.provider_config.applying import Key
 from agent.tracker.domains import guest_places
@@ -72,14 +73,15 @@ class Observer:
     # --- the mirror -------------------------------------------------------------------------------
 
     def read_mirror(self, run: AuditRun, rows: Sequence[Row] | None) -> Usages:
-        """Bring the mirror up to date; return the usages of everything that is held until it is
-        free.
+        """Bring the mirror up to date, unless it is to suffice; return the usages of everything
+        that is held until it is free.
 
         ``rows``: the node's structure in Placement, if it was read already.
 
         :raises ProviderIdentityConflict: the root has another name.
         :raises ProviderNameConflict: in a dry run, another provider has the node's name.
         :raises NodeHeldElsewhere: the root carries another agent's mark.
+        :raises MirrorInsufficient: the mirror is to suffice, and does not.
         """
         first, placement_state, server = (
             run.attempts == 1,
@@ -87,6 +89,10 @@ class Observer:
             self.context.server,
         )
         server.connect(run.client)
+        if run.options.on_mirror:
+            if not placement_state.mirrored:
+                raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
+            return placement_state.held_usages(run.client)
         freshness = replace(self.context.freshness, everything=run.options.reread and first)
         try:
             placement_state.refresh(run.client, freshness, rows)
@@ -193,7 +199,7 @@ class Observer:
             and known.has_inputs(report, uses, places, usages, state.capabilities, clock.now())
             else None
         )
-        if same is not None and not report.edits_tree:
+        if same is not None and not report.shape_all:
             return same.repeated(report, records, view)
         base = known.driver_tree.base if known is not None else self._base(report)
         driver_tree, move = self._driver_tree(run.client, base, report, places, reshapes=reshapes)

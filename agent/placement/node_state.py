@@ -103,6 +103,11 @@ class NodePlacementState:
         """Return a copy of the node's tree alone; empty if Placement does not have it."""
         return self.view.subtree(self._root)
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether the view shows the node, and no write of unknown outcome makes it doubtful."""
+        return self.view.tree.exists(self._root) and not self._suspects
+
     # --- reading ----------------------------------------------------------------------------------
 
     def refresh(

@@ -49,6 +49,9 @@ class Passes:
         self._problem_log = ProblemLog()
         # Whether a pass over all nodes has ended, and whether the next one trusts no saved mirror.
         self._begun = self._reread = False
+        # When the last pass over all nodes that asked Placement and succeeded had begun, in seconds
+        # of the monotonic clock; None before there was one.
+        self._asked_at: float | None = None
         # As last reported by a pass over all nodes that had any.
         self._nodes: Sequence[NodeReport] = ()
 
@@ -124,9 +127,13 @@ class Passes:
         """Audit every node, and report the result."""
         # A change from here on may be too late for this pass.
         self._dirty_nodes.take()
+        begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, asked=bool(requests))
         try:
             report = self._background.run(
-                "an audit", lambda: self._run_fleet(runtime, store, asked=bool(requests))
+                "an audit",
+                lambda: self._run_fleet(
+                    runtime, store, asked=bool(requests), on_mirror=on_mirror
+                ),
             )
         except AgentError as error:
             # A driver may need a service that starts later than the agent, and a bug may not come
@@ -139,24 +146,55 @@ class Passes:
         if not self._begun:
             check_start(report)
         self._begun, self._nodes = True, report.nodes or self._nodes
-        self._schedule_next(report)
+        if self._schedule_next(report) and not on_mirror:
+            self._asked_at = begun
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
-        self._status.report(summary(report.errors, report.nodes, runtime.hanging))
+        text = summary(report.errors, report.nodes, runtime.hanging)
+        self._status.report(f"{text}{self._note_of_mirror(report)}")
         self._answer(report, requests)
 
-    def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool) -> Report:
+    def _is_on_mirror(self, runtime: Runtime, *, asked: bool) -> bool:
+        """Return whether Placement need not be asked in the pass that begins now, as long as the
+        mirror suffices.
+        """
+        if asked or self._reread:
+            return False
+        if not self._begun:
+            # Many agents may start together. Each asks in its second pass, at its own offset within
+            # the interval.
+            return self._schedule.repeats
+        # A pass is not made up for a second that an earlier one was late.
+        left = runtime.conf.placement.interval - self._schedule.interval / 2
+        return self._asked_at is not None and time.monotonic() - self._asked_at < left
+
+    def _note_of_mirror(self, report: Report) -> str:
+        """Return when Placement is asked for the first time, for the status line; empty if it was
+        asked.
+        """
+        counts = [report.requests, *(node.requests for node in report.nodes)]
+        if report.errors or self._asked_at is not None or any(any(each.values()) for each in counts):
+            return ""
+        return f"; Placement is asked in {max(self._schedule.due - time.monotonic(), 0):.0f} s"
+
+    def _run_fleet(
+        self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool
+    ) -> Report:
         """Poll the monitors and audit every node."""
         self._service.set_readings(runtime.monitors.poll())
         fleet = runtime.start(store)
         self._service.set_context(fleet.context, audited=False)
         report = fleet.run(
-            _audit_options(fleet, reread=self._reread, asked=asked), progress=self._progress
+            replace(
+                _audit_options(fleet, reread=self._reread, asked=asked), on_mirror=on_mirror
+            ),
+            progress=self._progress,
         )
         self._service.set_context(fleet.context, audited=True)
         return with_store_state(report, store, self._nodes)
 
-    def _schedule_next(self, report: Report) -> None:
+    def _schedule_next(self, report: Report) -> bool:
+        """Schedule the next pass; return whether this one succeeded."""
         nodes = report.nodes
         unreachable = any(
             problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors
@@ -164,9 +202,10 @@ class Passes:
         all_failed = nodes and all(node.state == "failed" for node in nodes)
         if report.errors or unreachable or all_failed:
             self._schedule.plan_after_failure()
-        else:
-            self._schedule.plan_after_success()
-            self._reread = False
+            return False
+        self._schedule.plan_after_success()
+        self._reread = False
+        return True
 
     # --- some nodes -------------------------------------------------------------------------------
 

@@ -257,6 +257,8 @@ class Fleet:
         """Report providers that the operator's files name and no node has. Nothing is reported
         until every node was seen, because an unseen node may have them.
         """
+        if not self.context.provider_config.entries:
+            return
         sighted = [self._audit_of(uuid, name).observer.sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):

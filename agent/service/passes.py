@@ -21,7 +21,7 @@ from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi
 from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
-from agent.service.status import Status, summary
+from agent.service.status import Status, agent_state, summary
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Passes:
         """Audit every node, and report the result."""
         # A change from here on may be too late for this pass.
         self._dirty_nodes.take()
-        begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, asked=bool(requests))
+        begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, requested=bool(requests))
         try:
             report = self._background.run(
                 "an audit",
@@ -146,36 +146,30 @@ class Passes:
         if not self._begun:
             check_start(report)
         self._begun, self._nodes = True, report.nodes or self._nodes
-        if self._schedule_next(report) and not on_mirror:
+        if self._schedule_next(report) and _asked_placement(report):
             self._asked_at = begun
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
         text = summary(report.errors, report.nodes, runtime.hanging)
-        self._status.report(f"{text}{self._note_of_mirror(report)}")
+        if self._asked_at is None and agent_state(text) == "ready":
+            seconds = max(self._schedule.due - time.monotonic(), 0)
+            text += f"; Placement is asked in {seconds:.0f} s"
+        self._status.report(text)
         self._answer(report, requests)
 
-    def _is_on_mirror(self, runtime: Runtime, *, asked: bool) -> bool:
+    def _is_on_mirror(self, runtime: Runtime, *, requested: bool) -> bool:
         """Return whether Placement need not be asked in the pass that begins now, as long as the
         mirror suffices.
         """
-        if asked or self._reread:
+        if requested or self._reread:
             return False
         if not self._begun:
             # Many agents may start together. Each asks in its second pass, at its own offset within
             # the interval.
             return self._schedule.repeats
-        # A pass is not made up for a second that an earlier one was late.
-        left = runtime.conf.placement.interval - self._schedule.interval / 2
-        return self._asked_at is not None and time.monotonic() - self._asked_at < left
-
-    def _note_of_mirror(self, report: Report) -> str:
-        """Return when Placement is asked for the first time, for the status line; empty if it was
-        asked.
-        """
-        counts = [report.requests, *(node.requests for node in report.nodes)]
-        if report.errors or self._asked_at is not None or any(any(each.values()) for each in counts):
-            return ""
-        return f"; Placement is asked in {max(self._schedule.due - time.monotonic(), 0):.0f} s"
+        # The pass that is nearest to the time asks.
+        pause = runtime.conf.placement.interval - self._schedule.interval / 2
+        return self._asked_at is not None and time.monotonic() - self._asked_at < pause
 
     def _run_fleet(
         self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool
@@ -281,6 +275,13 @@ def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -
     observes = fleet.context.observes
     return AuditOptions(
         dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
+    )
+
+
+def _asked_placement(report: Report) -> bool:
+    """Return whether Placement was asked about every node of the report."""
+    return any(report.requests.values()) or all(
+        any(node.requests.values()) for node in report.nodes
     )
 
 

@@ -289,8 +289,7 @@ class Fleet:
         try:
             self.context.server.connect(client, ask=options.reread)
             if options.on_mirror and all(
-                self._audit_of(uuid, name).placement_state.mirrored
-                for uuid, name in chosen.items()
+                self._audit_of(uuid, name).placement_state.mirrored for uuid, name in chosen.items()
             ):
                 return None
             return self._listed(client, found, chosen)

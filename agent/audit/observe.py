@@ -39,8 +39,8 @@ from agent.placement.merge import ADOPT, Usages, foreign_share
 from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
 from agent.placement.server import added_names, learn_traits
-from agent.placement.transport import MirrorInsufficient
 from agent.placement.tombstones import without_reappeared
+from agent.placement.transport import MirrorInsufficient
 from agent.provider_config.applying import Key
 from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere

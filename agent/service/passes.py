@@ -131,9 +131,7 @@ class Passes:
         try:
             report = self._background.run(
                 "an audit",
-                lambda: self._run_fleet(
-                    runtime, store, asked=bool(requests), on_mirror=on_mirror
-                ),
+                lambda: self._run_fleet(runtime, store, asked=bool(requests), on_mirror=on_mirror),
             )
         except AgentError as error:
             # A driver may need a service that starts later than the agent, and a bug may not come
@@ -171,17 +169,13 @@ class Passes:
         pause = runtime.conf.placement.interval - self._schedule.interval / 2
         return self._asked_at is not None and time.monotonic() - self._asked_at < pause
 
-    def _run_fleet(
-        self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool
-    ) -> Report:
+    def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool) -> Report:
         """Poll the monitors and audit every node."""
         self._service.set_readings(runtime.monitors.poll())
         fleet = runtime.start(store)
         self._service.set_context(fleet.context, audited=False)
         report = fleet.run(
-            replace(
-                _audit_options(fleet, reread=self._reread, asked=asked), on_mirror=on_mirror
-            ),
+            replace(_audit_options(fleet, reread=self._reread, asked=asked), on_mirror=on_mirror),
             progress=self._progress,
         )
         self._service.set_context(fleet.context, audited=True)

@@ -10,9 +10,7 @@ from agent.placement.mirror import Freshness
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, shaped, total
 from tests.support.consumer_book import Book
 
-TREE = shaped(
-    {"VCPU": total(8), "MEMORY_MB": total(1024)}, {"N0": (NAME, {"PCPU": total(4)})}
-)
+TREE = shaped({"VCPU": total(8), "MEMORY_MB": total(1024)}, {"N0": (NAME, {"PCPU": total(4)})})
 GROWN = shaped({"VCPU": total(9), "MEMORY_MB": total(1024)}, {"N0": (NAME, {"PCPU": total(4)})})
 
 
@@ -91,9 +89,7 @@ def test_a_start_on_the_mirror_leaves_the_reshape_of_a_start_to_the_pass_that_as
     assert audit._moved
 
 
-def test_holders_whose_turn_it_is_wait_for_the_next_pass_that_asks(
-    agent, placement, monkeypatch
-):
+def test_holders_whose_turn_it_is_wait_for_the_next_pass_that_asks(agent, placement, monkeypatch):
     agent.freshness = Freshness(sharing=1e9)
     Book(agent.folder, ROOT).instance(new_uuid())
     agent.cycle(start=True)

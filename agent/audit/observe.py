@@ -89,13 +89,12 @@ class Observer:
             self.context.server,
         )
         server.connect(run.client)
-        if run.options.on_mirror:
-            if not placement_state.mirrored:
-                raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
-            return placement_state.held_usages(run.client)
         freshness = replace(self.context.freshness, everything=run.options.reread and first)
         try:
-            placement_state.refresh(run.client, freshness, rows)
+            if not run.options.on_mirror:
+                placement_state.refresh(run.client, freshness, rows)
+            elif not placement_state.mirrored:
+                raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
         except PlacementRefused as error:
             if error.status in (404, 406):
                 # A missing provider would give an empty list, so the call or its microversion is

@@ -7,6 +7,8 @@ import pytest
 from agent.model.names import child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
+from agent.tracker.errors import NodeHeldElsewhere
+from agent.tree.desired_tree import agent_trait
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, shaped, total
 from tests.support.consumer_book import Book
 
@@ -87,6 +89,16 @@ def test_a_start_on_the_mirror_leaves_the_reshape_of_a_start_to_the_pass_that_as
     assert not audit._moved
     assert agent.cycle(start=True).state == "in-sync"
     assert audit._moved
+
+
+def test_what_the_mirror_makes_impossible_is_tried_with_what_placement_has(agent, placement):
+    agent.cycle(start=True)
+    own = placement.other.traits(ROOT)
+    placement.other.set_traits(ROOT, [*own, agent_trait("another")])
+    assert [error.code for error in agent.cycle().errors] == [NodeHeldElsewhere.code]
+    placement.other.set_traits(ROOT, own)
+
+    assert agent.cycle(on_mirror=True).state == "in-sync"
 
 
 def test_holders_whose_turn_it_is_wait_for_the_next_pass_that_asks(agent, placement, monkeypatch):

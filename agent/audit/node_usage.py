@@ -119,7 +119,6 @@ class DriverReader:
             capabilities,
             partial(self._shape, facts),
             shape_all=self._shapes_all is not None,
-            edits_tree=self.edits_tree,
         )
 
     def _shape(self, facts: HostFacts, tree: ProviderTree, allocations: Allocations | None) -> None:

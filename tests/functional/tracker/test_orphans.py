@@ -87,12 +87,25 @@ def test_a_guest_whose_record_says_that_it_is_gone_is_told_with_that(ha: Host) -
         ha.claim(name, F1)
     ha.update("i1", vm_state="deleted", deleted=True)
     ha.update("i2", vm_state="shelved_offloaded")
+    ha.time.pass_by(1)
     told = ha.audit(domains=(domain("i1", 2048), domain("i2", 2048)))
     assert [
         "but its instance is deleted" in told.drift[0].detail,
         "on no host (shelved_offloaded)" in told.drift[1].detail,
     ] == [True, True]
     assert ha.usage == EMPTY
+
+
+def test_a_guest_that_went_after_the_facts_were_taken_is_no_orphan(world: World, ha: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    facts = replace(ha.facts, taken_at=world.time(), domains=(domain("i1", 2048),))
+    world.time.pass_by(1)
+    ha.update("i1", deleted=True)
+    assert ha.usage_step.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    (drift,) = ha.audit(domains=(domain("i1", 2048),)).drift
+    assert "but its instance is deleted" in drift.detail
+    assert ha.audit(domains=()).drift == ()
 
 
 def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_loss(

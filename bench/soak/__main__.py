@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -173,7 +172,9 @@ class Soak:
                 "cores": _cores(),
             },
             "commit": _commit(),
-            "clock": "set ahead and back" if self._site.clock_can_be_set else "not set, because there is no C compiler",
+            "clock": "set ahead and back"
+            if self._site.clock_can_be_set
+            else "not set, because there is no C compiler",
             "verdicts": verdicts,
             "trends": {name: found.document() for name, found in trends.items() if found},
             "faults": {
@@ -195,7 +196,11 @@ def _cores() -> int:
 
 def _commit() -> str:
     found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=CHECKOUT
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=CHECKOUT,
     )
     return found.stdout.strip()
 
@@ -204,7 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("."), help="a folder for the results")
+    parser.add_argument("--out", type=Path, default=Path(), help="a folder for the results")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="agent-soak-") as folder, site_in(Path(folder)) as site:
         soak = Soak(site, asked.seed)

@@ -1,11 +1,13 @@
 """The faults of a soak: how each begins and ends, and what it may have the daemon log."""
 
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.soak.site import CARD, IDS, Site
+from tests.support.libvirt_host import Operator
 
 HOUR = 3600
 Step = Callable[[Site], object]
@@ -52,8 +54,17 @@ def _plug(site: Site) -> None:
 
 def _pull_out(site: Site) -> None:
     link = site.sysfs.root / "bus/pci/devices" / CARD
-    folder = str(link.resolve().relative_to(site.sysfs.root.resolve()))
+    there = link.resolve()
+    folder = str(there.relative_to(site.sysfs.root.resolve()))
+    shutil.rmtree(there)
+    link.unlink()
     _uevent(site, "remove", folder)
+
+
+def _libvirtd_comes_back(site: Site) -> None:
+    site.libvirtd.start()
+    site.operator.close()
+    site.operator = Operator(site.libvirtd.uri)
 
 
 def _stranger_comes(site: Site) -> None:
@@ -117,7 +128,7 @@ FAULTS = (
         "libvirtd killed",
         lambda site: site.libvirtd.kill(),
         5,
-        lambda site: site.libvirtd.start(),
+        _libvirtd_comes_back,
         NO_LIBVIRT,
     ),
     Fault("the clock two hours behind", _clock(-2 * HOUR), 20, _clock_back, NO_RECORD, STRANGER),

@@ -54,7 +54,7 @@ class Site:
         self.root = str(self.daemon.node["uuid"])
         self._others_come()
         self.operator = Operator(self.libvirtd.uri)
-        stack.callback(self.operator.close)
+        stack.callback(lambda: self.operator.close())
         until(lambda: self.trouble == "", lambda: self.trouble, START_SECONDS)
         self.providers = self._providers()
         self.placement.save(self.copy)

@@ -54,10 +54,14 @@ class Site:
         self.root = str(self.daemon.node["uuid"])
         self._others_come()
         self.operator = Operator(self.libvirtd.uri)
-        stack.callback(lambda: self.operator.close())
+        stack.callback(self._operator_goes)
         until(lambda: self.trouble == "", lambda: self.trouble, START_SECONDS)
         self.providers = self._providers()
         self.placement.save(self.copy)
+
+    def _operator_goes(self) -> None:
+        # Whichever there is then: the one of the beginning does not outlive libvirtd.
+        self.operator.close()
 
     def set_clock(self, seconds: int) -> None:
         """Set the daemon's wall clock so many seconds ahead of the machine's."""

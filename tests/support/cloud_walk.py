@@ -915,6 +915,11 @@ class CloudWalk:
         twin.kill()
         wanted = self._tree(self.reference.dump(), host)
         found = self._tree(dump, host)
+        # An empty one below which somebody else has a provider cannot go.
+        for uuid in {dump["providers"][child]["parent"] for child in self.children}:
+            name = dump["providers"][uuid]["name"]
+            if name not in wanted and name in found:
+                assert found.pop(name)[1:] == ({}, [], []), name
         assert found == wanted, f"{host.name} has the tree\n{found}\ninstead of\n{wanted}"
 
     def _tree(self, dump: Mapping[str, Any], host: WalkedHost) -> dict[str, Any]:

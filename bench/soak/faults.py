@@ -13,7 +13,7 @@ HOUR = 3600
 Step = Callable[[Site], object]
 
 NO_PLACEMENT = r"placement unreachable|cannot connect to http|placement .*did not answer"
-NO_LIBVIRT = r"facts of .* is not complete: .*(libvirt|did not answer within|calls hang)|cannot connect to qemu"
+NO_LIBVIRT = r"the connection to qemu.* is lost|facts of .* is not complete: .*(libvirt|did not answer within|calls hang)|cannot connect to qemu"
 
 
 def _nothing(_site: Site) -> None:

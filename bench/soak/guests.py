@@ -74,6 +74,8 @@ class Guests:
 
     def _delete(self, name: str) -> None:
         self.built.remove(name)
+        # As nova does, first, so that nobody misses its domain.
+        self._update(guest_uuid(name), task_state="deleting")
         domain = self._site.operator.connection.lookupByName(name)
         domain.destroy()
         domain.undefine()

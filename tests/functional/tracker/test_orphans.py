@@ -1,8 +1,11 @@
 """Guests that the hypervisor shows and no record knows."""
 
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 from agent.model.provider_tree import ProviderTree
+from agent.tracker.allocations import AllocationShare, judge_allocations
 from agent.tracker.reconcile import ReconcileRules
 from tests.support.journey import Journey
 from tests.support.tracking import F1, Host, World, domain, guest
@@ -121,3 +124,19 @@ def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_lo
 def test_a_name_of_a_guest_is_escaped(ha: Host) -> None:
     (drift,) = ha.audit(domains=(replace(domain("stray", 1), name="x\nERROR all is lost"),)).drift
     assert "\n" not in drift.detail
+
+
+def test_a_claim_that_is_on_record_and_not_in_memory_yet_is_a_claim(ha: Host) -> None:
+    beside = copy(ha)
+    beside.restart()
+    beside.audit(start=True)
+    view = ha.audit()
+    # As in this process, between the end of the transaction and the change of the state in memory.
+    beside.claim("i1", F1)
+    held: Mapping[str, int] = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+    share = AllocationShare(ha.node, {ha.node: {guest("i1"): held, guest("i2"): held}})
+    records = ha.consumer_records.read(view, share.by_consumer())
+    found = judge_allocations(share, records, {}, ha.time())
+    assert [drift.consumer for drift in found.drift] == [guest("i2")]
+    beside.abort("i1")
+    assert ha.consumer_records.read(view, share.by_consumer()).claims == ()

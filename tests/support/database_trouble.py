@@ -29,17 +29,21 @@ class DatabaseTrouble:
         """Be the trouble of an open store, which keeps it until it is closed."""
         engine = store._engine
         self._sqlite = engine.dialect.name == "sqlite"
-        event.listen(engine, "begin", self._begins)
+        if self._sqlite:
+            event.listen(engine, "checkout", self._taken)
+        else:
+            event.listen(engine, "begin", self._begins)
         for name in ("do_execute", "do_executemany", "do_execute_no_params"):
             event.listen(engine, name, self._executes)
 
+    def _taken(self, raw: Any, *_more: object) -> None:
+        # SQLite itself makes it as many pages as there are at least.
+        raw.execute(f"PRAGMA max_page_count = {1 if self.kind == 'full' else NO_LIMIT}")
+        raw.execute(f"PRAGMA query_only = {'ON' if self.kind == 'read-only' else 'OFF'}")
+
     def _begins(self, connection: Connection) -> None:
-        raw: Any = connection.connection.dbapi_connection
-        if self._sqlite:
-            # SQLite itself makes it as many pages as there are at least.
-            raw.execute(f"PRAGMA max_page_count = {1 if self.kind == 'full' else NO_LIMIT}")
-            raw.execute(f"PRAGMA query_only = {'ON' if self.kind == 'read-only' else 'OFF'}")
-        elif self.kind == "read-only":
+        if self.kind == "read-only":
+            raw: Any = connection.connection.dbapi_connection
             raw.execute("SET TRANSACTION READ ONLY")
 
     def _executes(self, _cursor: object, statement: str, *_more: object) -> None:

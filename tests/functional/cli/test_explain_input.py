@@ -13,6 +13,7 @@ import pytest
 from drivers.fake.catalogue import MultiNodeDriver
 from tests.functional.cli.setups import on
 from tests.support import faults
+from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.placement import Placement
 from tests.support.proxy import FaultProxy
@@ -242,11 +243,20 @@ def test_what_nova_would_ignore_is_told(host: AgentHere) -> None:
 
 
 def test_what_nova_would_ignore_is_told_of_a_claim_too(host: AgentHere) -> None:
-    file = host.folder / "claim.json"
-    claim = valid_claim()
-    claim["instance"]["flavor"]["extra_specs"] = {"hw:cpu_polcy": "dedicated"}
-    file.write_text(json.dumps(claim))
-    assert "did you mean hw:cpu_policy?" in refused(host, "--claim", str(file))
+    claim = {
+        "instance": {"uuid": new_uuid(), "project_id": new_uuid(), "user_id": new_uuid()},
+        "flavor": {
+            "id": "1",
+            "name": "small",
+            "vcpus": 1,
+            "memory_mb": 512,
+            "root_gb": 1,
+            "ephemeral_gb": 0,
+            "swap_mb": 0,
+            "extra_specs": {"hw:cpu_polcy": "dedicated"},
+        },
+    }
+    assert "did you mean hw:cpu_policy?" in refused(host, "--claim", written(host, claim))
 
 
 @pytest.mark.parametrize(

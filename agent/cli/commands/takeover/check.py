@@ -61,7 +61,7 @@ def _daemon_checks(conf: cfg.ConfigOpts) -> Iterator[Check]:
     name = "rival-writer"
     try:
         nodes = from_daemon(
-            conf, lambda daemon: [daemon.node(one["uuid"]) for one in daemon.nodes()]
+            conf, lambda daemon: [daemon.node(node["uuid"]) for node in daemon.nodes()]
         )
     except (ApiProblem, ApiUnreachable) as error:
         yield Check(name, "warning", f"not known: {error.message}", error.remedy)

@@ -488,7 +488,7 @@ class Exits(SoundDriver):
 @breaks("process-end")
 class KillsItself(SoundDriver):
     def is_node_deleted(self, name: str) -> bool:
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), signal.SIGKILL)
         return False
 
 

@@ -54,7 +54,7 @@ def test_a_sound_driver_keeps_every_promise(check):
     ("driver", "text"),
     [
         ("Exits", "the process ended with exit code 3 in facts() of node node-1"),
-        ("KillsItself", "the process was ended by SIGSEGV in is_node_deleted() of node node-1"),
+        ("KillsItself", "the process was ended by SIGKILL in is_node_deleted() of node node-1"),
         ("EndsFromAThreadOfItsOwn", "the process ended with exit code 5 in stop()"),
         (
             "ComesBackTwice",

@@ -22,7 +22,8 @@ from agent.driver.conformance.check import Breach, CheckedPromise, Conformance
 from agent.driver.conformance.life import CONSTRUCTOR, PROCESS_END
 from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
 from agent.driver.conformance.trial import CONSTRUCTED, Progress, TrialSettings, describe_exception
-from agent.errors import AgentBug, AgentError, ConfigError, ConfigErrors
+from agent.errors import AgentBug, AgentError, ConfigError, ConfigErrors, DriverError
+from agent.model.names import printable
 
 EXAMINATION = 60.0
 """Seconds in which the suite examines an answer."""
@@ -48,16 +49,23 @@ def check_apart(settings: TrialSettings) -> Conformance:
     ``process-end`` and ``process-state``; what was not checked before the process ended is
     ``unchecked``.
 
-    :raises AgentError: the driver says that it cannot be started.
+    :raises AgentError: the driver says that it cannot be started, or no process could be started.
     :raises ConfigError: a chosen node does not exist.
     """
     for stream in (sys.stdout, sys.stderr):
         # What they hold would be written by both processes.
         with suppress(OSError, ValueError):
             stream.flush()
-    reading, writing = os.pipe()
     parent = os.getpid()
-    child = os.fork()
+    try:
+        reading, writing = os.pipe()
+        child = os.fork()
+    except OSError as error:
+        raise DriverError(
+            f"driver {printable(settings.called)}: no process could be started for it: "
+            f"{error.strerror}",
+            "raise the number of processes and of open files that the user may have",
+        ) from error
     if child == 0:
         _run(settings, writing, parent)
     os.close(writing)

@@ -3,6 +3,7 @@ the rest is unchecked, and the process that asked goes on.
 """
 
 import ctypes
+import errno
 import os
 import signal
 import time
@@ -18,7 +19,7 @@ from agent.driver.conformance.apart import check_apart
 from agent.driver.conformance.check import Conformance
 from agent.driver.conformance.trial import CallDeadlines, TrialSettings
 from agent.driver.interface import HostContext
-from agent.errors import AgentError, NotReady
+from agent.errors import AgentError, DriverError, NotReady
 from agent.model.facts import HostFacts
 from tests.support.sound_driver import SoundDriver
 from tests.unit.driver import broken_drivers
@@ -225,6 +226,15 @@ def test_what_cannot_be_started_is_an_error_of_the_same_code(check):
         "the backend is away",
         "start it",
     )
+
+
+def test_a_process_that_cannot_be_started_is_an_error(check, monkeypatch):
+    def fails() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fails)
+    with pytest.raises(DriverError, match="no process could be started for it: Resource"):
+        check(SoundDriver)
 
 
 def test_nothing_is_left_of_the_programs_that_the_driver_started(check, tmp_path):

@@ -72,7 +72,7 @@ class Suggester:
                 self.state.host.aliases,
                 devices_in_placement=self.devices_in_placement,
             )
-            found = self.queries.ask(asked.query)
+            found = self.queries.ask_further(asked.query)
         except (InvalidTrackerRequest, BadRequest, CandidatesFailed):
             return False
         except BudgetSpent:

@@ -17,7 +17,7 @@ from agent.store.reading import RecordReader
 from agent.store.records import Records
 from agent.store.versioned import RecordBatch
 from agent.tracker.errors import UnknownClaim, UnknownInstance
-from agent.tracker.stored_state import is_departure
+from agent.tracker.stored_state import PlannedChange, is_departure
 
 PAGE = 1000
 
@@ -151,6 +151,15 @@ class RecordViews:
 
     def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
         return [node.uuid for node in reading.nodes(self._host).records]
+
+
+def made_claim_document(planned: PlannedChange, node_name: str | None) -> JsonObject | None:
+    """Return the document of the claim that an operation made, without reading the store again;
+    None if it made none or its node's name is not known.
+    """
+    if node_name is None or (made := planned.made) is None:
+        return None
+    return claim_document(*made, printable(node_name))
 
 
 def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:

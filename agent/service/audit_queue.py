@@ -150,8 +150,12 @@ class AuditRequests:
         del self._all[done]
 
 
-# Seconds that the first change waits for others, so that a burst of claims becomes one audit.
+# In seconds. A change waits so long for others, then until none came for ``QUIET``, and no longer
+# than ``LONGEST`` in all: an audit beside a burst of claims would hold the node's lock and the
+# interpreter while they wait.
 GATHERING = 1.0
+QUIET = 0.25
+LONGEST = 10.0
 
 
 class DirtyNodes:
@@ -164,15 +168,19 @@ class DirtyNodes:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake, self._lock = wake, Lock()
         self._nodes: set[str] = set()
+        # When the first of the changes came.
+        self._first = 0.0
         self.due = math.inf
 
     def add(self, node: str) -> None:
         """Add a node: something was claimed or released on it, or its host has changed."""
+        now = time.monotonic()
         with self._lock:
             first = not self._nodes
             self._nodes.add(node)
             if first:
-                self.due = time.monotonic() + GATHERING
+                self._first = now
+            self.due = max(self._first + GATHERING, min(now + QUIET, self._first + LONGEST))
         if first:
             self._wake()
 

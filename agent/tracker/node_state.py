@@ -1,6 +1,6 @@
 """State of one node: its records, their sums, and the records that cannot be counted. Frozen."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Self, TypeVar
@@ -17,6 +17,9 @@ from agent.numa.host_cells import count_guests
 from agent.tracker.node_record import HostCapacity
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
+Consumer = TypeVar("Consumer", Instance, Migration)
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value", DeviceRecord, UnitRecord)
 UnitKey = tuple[ProviderUuid, str, str]
 """Provider, resource class and identifier of a unit."""
 
@@ -103,50 +106,34 @@ class NodeState:
             if uuid in changes.touched
             else self.node
         )
+        claims = [claim for claim in changes.claims if claim.node == uuid]
         changed = replace(
             self,
             node=next(
                 (_with_next_version(node) for node in changes.nodes if node.uuid == uuid), touched
             ),
-            devices={
-                **{
-                    address: device
-                    for address, device in self.devices.items()
-                    if device not in changes.dropped_devices
-                },
-                **{
-                    device.address: _with_next_version(device)
-                    for device in changes.devices
-                    if device.node == uuid
-                },
-            },
-            units={
-                **{
-                    key: unit
-                    for key, unit in self.units.items()
-                    if unit not in changes.dropped_units
-                },
-                **{
-                    unit_key(unit): _with_next_version(unit)
-                    for unit in changes.units
-                    if unit.node == uuid
-                },
-            },
-        )._with_claims([claim for claim in changes.claims if claim.node == uuid])
-        return changed._with_consumers(
-            {
-                **self.instances,
-                **({subject.uuid: subject} if subject else {}),
-                **{instance.uuid: _with_next_version(instance) for instance in changes.instances},
-            },
-            {
-                **self.migrations,
-                **{
-                    migration.uuid: _with_next_version(migration)
-                    for migration in changes.migrations
-                },
-            },
-        )
+            devices=_changed(
+                self.devices,
+                {device.address: device for device in changes.devices if device.node == uuid},
+                (device.address for device in changes.dropped_devices if device.node == uuid),
+            ),
+            units=_changed(
+                self.units,
+                {unit_key(unit): unit for unit in changes.units if unit.node == uuid},
+                (unit_key(unit) for unit in changes.dropped_units if unit.node == uuid),
+            ),
+        )._with_claims(claims)
+        known = {
+            **({subject.uuid: subject} if subject else {}),
+            **{instance.uuid: _with_next_version(instance) for instance in changes.instances},
+        }
+        moves = {migration.uuid: _with_next_version(migration) for migration in changes.migrations}
+        # The claims as they were and as they are.
+        before = [self.claims[claim.id] for claim in claims if claim.id in self.claims]
+        concerned = {
+            name for claim in (*claims, *before) for name in (claim.instance, claim.migration)
+        }
+        return changed._with_consumers(known, moves, concerned)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -182,25 +169,29 @@ class NodeState:
         self,
         instances: Mapping[ConsumerUuid, Instance],
         migrations: Mapping[ConsumerUuid, Migration],
+        concerned: Collection[ConsumerUuid | None],
     ) -> Self:
         """Return the state with those of ``instances`` and ``migrations`` that belong to the node,
-        by the rule of :class:`~agent.model.node_records.NodeRecords`.
+        by the rule of :class:`~agent.model.node_records.NodeRecords`. ``concerned``: the consumers
+        whose claims changed; all others belong to the node as before, and are not looked at, so
+        that a claim costs the same however many instances there are.
         """
         node, claims = self.node.uuid, self.claims.values()
-        claimed, moved = {claim.instance for claim in claims}, {claim.migration for claim in claims}
+
+        def has_instance(instance: Instance) -> bool:
+            return (instance.node == node and not instance.deleted) or any(
+                claim.instance == instance.uuid for claim in claims
+            )
+
+        def has_migration(migration: Migration) -> bool:
+            return (
+                not migration.ended and node in (migration.source_node, migration.dest_node)
+            ) or any(claim.migration == migration.uuid for claim in claims)
+
         return replace(
             self,
-            instances={
-                key: instance
-                for key, instance in instances.items()
-                if key in claimed or (instance.node == node and not instance.deleted)
-            },
-            migrations={
-                key: migration
-                for key, migration in migrations.items()
-                if key in moved
-                or (not migration.ended and node in (migration.source_node, migration.dest_node))
-            },
+            instances=_judged_again(self.instances, instances, concerned, has_instance),
+            migrations=_judged_again(self.migrations, migrations, concerned, has_migration),
         )
 
     def _with_claims(self, changed: Iterable[Claim]) -> Self:
@@ -228,6 +219,40 @@ class NodeState:
                 self, host=host, claims=claims, used=used, cells=all_cells, uncounted=uncounted
             )
         return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
+
+
+def _changed(
+    records: Mapping[Key, Value], changes: Mapping[Key, Value], dropped: Iterable[Key]
+) -> Mapping[Key, Value]:
+    """Return the records after ``changes``, each with its next version, without the dropped ones;
+    the same mapping if nothing changed.
+    """
+    gone = frozenset(dropped)
+    if not (changes or gone):
+        return records
+    left = {key: record for key, record in records.items() if key not in gone}
+    return {**left, **{key: _with_next_version(record) for key, record in changes.items()}}
+
+
+def _judged_again(
+    consumers: Mapping[ConsumerUuid, Consumer],
+    known: Mapping[ConsumerUuid, Consumer],
+    concerned: Collection[ConsumerUuid | None],
+    belongs: Callable[[Consumer], bool],
+) -> Mapping[ConsumerUuid, Consumer]:
+    """Return the consumers with those that are ``known`` now, after those and the ``concerned``
+    ones were judged anew.
+    """
+    judged = {uuid: consumers[uuid] for uuid in concerned if uuid in consumers} | {**known}
+    if not judged:
+        return consumers
+    found = {**consumers}
+    for uuid, consumer in judged.items():
+        if belongs(consumer):
+            found[uuid] = consumer
+        else:
+            found.pop(uuid, None)
+    return found
 
 
 def unit_key(unit: UnitRecord) -> UnitKey:

@@ -19,6 +19,7 @@ from agent.tracker.reserving import (
     choose_devices,
     guest_topology,
     reserve,
+    reserve_for,
 )
 
 Answer = TypeVar("Answer")
@@ -83,16 +84,10 @@ class LocklessPlanner(ClaimPlanner):
 
         :raises NotPlannedYet: the search was not made yet.
         """
-        floats = (
-            not wanted.devices
-            and EXTRA_SPEC not in wanted.flavor.extra_specs
-            and guest_topology(wanted.flavor, wanted.image_properties) is None
-        )
-        return (
-            reserve(state, wanted)
-            if floats
-            else self._known(state, wanted, lambda: reserve(state, wanted))
-        )
+        guest = guest_topology(wanted.flavor, wanted.image_properties)
+        if guest is None and not wanted.devices and EXTRA_SPEC not in wanted.flavor.extra_specs:
+            return reserve_for(guest, state, wanted)
+        return self._known(state, wanted, lambda: reserve_for(guest, state, wanted))
 
     def choose_devices(
         self,

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from agent.model.claim import Migration, MigrationType
@@ -114,14 +115,21 @@ def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        said = (
-            (field, getattr(value, field.name))
-            for field in fields(value)
-            if field.name not in NOT_ASKED
-        )
-        return {
-            field.name: found
-            for field, found in said
-            if not (field.metadata.get("newer") and found == field.default)
-        }
+        said = ((name, getattr(value, name), left_out) for name, left_out in _said(type(value)))
+        return {name: found for name, found, left_out in said if found != left_out}
     return sorted(value) if isinstance(value, frozenset) else dict(value)
+
+
+@cache
+def _said(kind: Any) -> Sequence[tuple[str, Any]]:
+    """Return the fields of a request of that kind that the digest has, each with the value with
+    which it has not.
+    """
+    return [
+        (field.name, field.default if field.metadata.get("newer") else _NEVER)
+        for field in fields(kind)
+        if field.name not in NOT_ASKED
+    ]
+
+
+_NEVER = object()

@@ -50,7 +50,8 @@ def choose_units(
     A provider and class without units here belongs to another node, or its class is not assigned as
     single units.
     """
-    rows, chosen, reasons = sorted(units, key=attrgetter("identifier")), [], []
+    rows = sorted((unit for unit in units if unit.provider in wanted), key=attrgetter("identifier"))
+    chosen, reasons = [], []
     for provider, resources in sorted(wanted.items()):
         for name, amount in sorted(resources.items()):
             known = [row for row in rows if row.provider == provider and row.resource_class == name]
@@ -70,12 +71,16 @@ def choose_mdevs(
     """Return the shares of the mediated devices' parents that the scheduler allocated, and the
     reasons why one has less than that. ``promised``: the shares of other claims.
     """
-    sources, promised, chosen, reasons = list(sources), list(promised), [], []
+    offered = [source for source in sources if source.provider in wanted]
+    if not offered:
+        # The claims are not looked at, because there may be thousands.
+        return [], []
+    promised, chosen, reasons = list(promised), [], []
     for provider, resources in sorted(wanted.items()):
         for name, amount in sorted(resources.items()):
             of_it = [
                 source
-                for source in sources
+                for source in offered
                 if source.provider == provider and source.resource_class == name
             ]
             if not of_it:
@@ -153,7 +158,12 @@ class Reservation:
 
 
 def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
-    """Return the resources that the guest gets on the node.
+    """Return the resources that the guest gets on the node. See :func:`reserve_for`."""
+    return reserve_for(guest_topology(wanted.flavor, wanted.image_properties), state, wanted)
+
+
+def reserve_for(guest: Guest | None, state: NodeState, wanted: GuestRequest) -> Reservation:
+    """Return the resources that the guest of this topology gets on the node.
 
     :raises InvalidTrackerRequest: flavor and image contradict each other or ask for something
         impossible.
@@ -161,13 +171,12 @@ def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
     :raises ResourcesUndecided: the search was given up.
     """
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
-    guest = guest_topology(wanted.flavor, wanted.image_properties)
     with _search_errors():
         placed, chosen = _fit_cells_and_devices(state, guest, wanted, reasons)
     units, short = choose_units(state.units.values(), wanted.allocations)
     mdevs, few = choose_mdevs(
         state.host.mdevs,
-        [share for claim in state.claims.values() for share in claim.mdevs],
+        (share for claim in state.claims.values() for share in claim.mdevs),
         wanted.allocations,
     )
     if why := [*reasons, *short, *few]:
@@ -263,6 +272,13 @@ def _fit_cells_and_devices(
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
     requests = _device_requests(state, wanted, policy)
+    placed: tuple[PlacedCell, ...] = ()
+    allocated = _allocated_of_cells(state, wanted.allocations)
+    if guest is None and (misfit := _misfit_of_floating(state, allocated)) is not None:
+        reasons.append(misfit)
+        return (), []
+    if guest is None and not requests:
+        return (), []
     devices = FreeDevices(
         free_devices(state.devices),
         requests,
@@ -270,8 +286,6 @@ def _fit_cells_and_devices(
         _nearness(cells),
         state.host.device_providers,
     )
-    placed: tuple[PlacedCell, ...] = ()
-    allocated = _allocated_of_cells(state, wanted.allocations)
     if guest is not None:
         if not cells:
             reasons.append("NUMA: the host shows no cells")
@@ -289,18 +303,21 @@ def _fit_cells_and_devices(
         except NoFit as error:
             reasons += [_misfit_text(error), *_to_be_cleaned(state, requests)]
             return (), []
-    elif state.host.strict:
-        reasons.append("NUMA: [compute] numa_mode is strict here, and the guest has no topology")
-        return (), []
-    elif allocated:
-        named = cells_named([cell for cell, amounts in sorted(allocated.items()) if amounts])
-        reasons.append(f"NUMA: the scheduler allocated of {named}, and the guest has no topology")
-        return (), []
     chosen = devices.chosen(frozenset(cell.host_cell for cell in placed) if placed else None)
     if isinstance(chosen, Shortage):
         reasons += [chosen.reason, *_to_be_cleaned(state, requests)]
         return placed, []
     return placed, chosen
+
+
+def _misfit_of_floating(state: NodeState, allocated: Mapping[int, Allocated]) -> str | None:
+    """Return why a guest without a topology cannot be on the node, None if it can."""
+    if state.host.strict:
+        return "NUMA: [compute] numa_mode is strict here, and the guest has no topology"
+    if allocated:
+        named = cells_named([cell for cell, amounts in sorted(allocated.items()) if amounts])
+        return f"NUMA: the scheduler allocated of {named}, and the guest has no topology"
+    return None
 
 
 def _nearness(cells: Sequence[HostCell]) -> Nearness:

@@ -4,7 +4,8 @@ the store has on the target of an operation, read in the operation's transaction
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 from agent.model.claim import Claim, Migration
@@ -185,6 +186,29 @@ class PlannedChange:
     def repeated(self) -> bool:
         """Whether the operation was carried out before, so that nothing is written."""
         return not self.changes
+
+    @property
+    def made(self) -> tuple[Claim, Sequence[DeviceRecord], Sequence[UnitRecord]] | None:
+        """The claim that the operation made, with the devices and units that it holds, as the store
+        has them now; None if the operation changed a claim that was there, or nothing.
+        """
+        if self.claim.version or self.claim not in self.changes.claims:
+            return None
+        devices = [
+            replace(device, version=device.version + 1)
+            for device in self.changes.devices
+            if device.holder == self.claim.id
+        ]
+        units = [
+            replace(unit, version=unit.version + 1)
+            for unit in self.changes.units
+            if unit.holder == self.claim.id
+        ]
+        return (
+            replace(self.claim, version=1),
+            sorted(devices, key=attrgetter("node", "address")),
+            sorted(units, key=attrgetter("node", "provider", "resource_class", "identifier")),
+        )
 
 
 def is_departure(claim: Claim, migration: Migration) -> bool:

@@ -375,6 +375,12 @@ class Tracker:
                     raise self._runner.absence(node, reading)
         return node
 
+    def name_in_memory(self, node: ProviderUuid) -> str | None:
+        """Return the name of the node; None if it is not in memory now."""
+        entry = self._entries.get(node)
+        state = entry.state if entry is not None else None
+        return None if state is None else state.node.name
+
     def states_in_memory(self) -> list[NodeState]:
         """Return the states in memory, without waiting; recent changes by other processes may be
         missing.

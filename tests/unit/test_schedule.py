@@ -5,7 +5,7 @@ import math
 import pytest
 
 from agent.service import audit_queue
-from agent.service.audit_queue import Schedule
+from agent.service.audit_queue import DirtyNodes, Schedule
 
 
 @pytest.fixture
@@ -92,3 +92,34 @@ def test_zero_is_the_default_and_minus_one_never(clock):
     assert never.due == math.inf
     never.at_once()
     assert never.due == clock.now
+
+
+# --- nodes that have changed ----------------------------------------------------------------------
+
+
+def test_a_change_is_published_within_a_second(clock):
+    nodes = DirtyNodes(lambda: None)
+    nodes.add("a")
+    assert nodes.due == 1001.0
+    clock.now = 1000.5
+    nodes.add("b")
+    assert nodes.due == 1001.0
+    assert nodes.take() == {"a", "b"}
+    assert nodes.due == math.inf
+
+
+def test_a_burst_of_changes_is_published_once_it_is_over(clock):
+    nodes = DirtyNodes(lambda: None)
+    for _ in range(300):
+        nodes.add("a")
+        assert nodes.due > clock.now
+        clock.now += 0.01
+    assert nodes.due == pytest.approx(clock.now - 0.01 + audit_queue.QUIET)
+
+
+def test_changes_without_end_do_not_put_the_audit_off_for_ever(clock):
+    nodes = DirtyNodes(lambda: None)
+    while clock.now < 1000.0 + audit_queue.LONGEST:
+        nodes.add("a")
+        clock.now += 0.01
+    assert nodes.due == 1000.0 + audit_queue.LONGEST

@@ -6,6 +6,7 @@ from falcon import Request, Response
 from agent.api.documents.requests import device_claim
 from agent.api.metrics import TimedTracker
 from agent.api.resources.guests import chosen_nodes
+from agent.api.resources.instances import claim_answer
 from agent.api.service import Service
 from agent.model.names import ConsumerUuid, printable
 from agent.tracker.errors import UnknownDevice
@@ -70,7 +71,7 @@ class DeviceClaimsResource:
             "claim-devices", lambda tracker: tracker.claim_devices(wanted)
         )
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
-        response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
+        response.media = claim_answer(self._service, planned)
 
     def on_delete(self, request: Request, response: Response) -> None:
         """Release the devices that an instance has in one state."""

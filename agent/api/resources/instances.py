@@ -10,6 +10,7 @@ from falcon import Request, Response
 from agent.api.documents.node import JsonObject, instance_document
 from agent.api.documents.requests import instance_claim, instance_update, move_claim
 from agent.api.metrics import TimedTracker, TrackerOperation
+from agent.api.record_views import made_claim_document
 from agent.api.service import Service
 from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -34,7 +35,16 @@ class ClaimsResource:
         wanted = instance_claim(request.context.body)
         planned = self._timed_tracker.run("claim", lambda tracker: tracker.claim(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
-        response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
+        response.media = claim_answer(self._service, planned)
+
+
+def claim_answer(service: Service, planned: PlannedChange) -> JsonObject:
+    """Return the answer to a request for a claim. It is read from the store only if it was made
+    before.
+    """
+    name = service.tracker().name_in_memory(planned.claim.node)
+    document = made_claim_document(planned, name) or service.records().claim(planned.claim.id)
+    return {**document, "repeated": planned.repeated}
 
 
 class ClaimResource:

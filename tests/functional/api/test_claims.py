@@ -20,6 +20,7 @@ from tests.support.site import (
     flavor_body,
     instance_body,
 )
+from tests.support.statements import counted
 from tests.support.tracking import F1, F3, FN, Host, domain, guest, instance, uuid_of
 from tests.support.unsound_records import UnsoundRecords
 
@@ -73,6 +74,23 @@ def test_a_claim_on_cells_shows_its_pins(site):
         }
     ]
     assert hn.pinned(0) == {4, 5}
+
+
+def test_the_answer_to_a_claim_is_the_record_which_is_not_read_again(site, ha):
+    body = claim_body(
+        ha, "i1", allocations=allocated(ha, VCPU=1, MEMORY_MB=2048, **PMEM_UNIT), devices=gpu(2)
+    )
+    with counted() as sent:
+        claimed = site.call("POST", "/v1/claims", body).json
+    # After the last row only the mark of the transaction is written.
+    last = max(place for place, text in enumerate(sent) if text.startswith(("INSERT", "UPDATE")))
+    assert [text for text in sent[last:] if text.startswith("SELECT")] == []
+    assert claimed.pop("repeated") is False
+    assert claimed == site.call("GET", claim_of("i1")).json
+    hn = site.serve(site.world.numa())
+    claimed = site.call("POST", "/v1/claims", claim_body(hn, "n1", FN)).json
+    assert claimed.pop("repeated") is False
+    assert claimed == site.call("GET", claim_of("n1")).json
 
 
 def test_the_same_claim_again_is_the_same_and_another_of_its_id_is_refused(site, ha):

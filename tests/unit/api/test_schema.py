@@ -1,8 +1,13 @@
 """Schemas name every fault, where it is, in few words."""
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import pytest
 
-from agent.api.description import RequestSchema, build_registry, pointer
+from agent.api.description import RequestSchema, build_registry, load, pointer
+from tests.support.site import flavor_body, instance_body
+from tests.support.tracking import F1, uuid_of
 
 DOCUMENT = {
     "components": {
@@ -55,3 +60,95 @@ def test_a_long_value_is_cut_and_a_control_character_escaped():
 
 def test_true_is_no_integer():
     assert faults({"type": "integer"}, True) != []
+
+
+# --- the generated code beside the validator ------------------------------------------------------
+
+BODIES: Mapping[tuple[str, str], Any] = {
+    ("/v1/claims", "POST"): {
+        "id": uuid_of("claim"),
+        "node": uuid_of("node"),
+        "instance": instance_body("i1", image_properties={"hw_a": "b"}, volume_backed=True),
+        "flavor": flavor_body(F1),
+        "limits": {
+            "memory_mb": 4096,
+            "numa": {"cpu_allocation_ratio": 1, "ram_allocation_ratio": 2},
+        },
+        "allocations": {uuid_of("node"): {"resources": {"VCPU": 1}}},
+        "devices": [{"id": uuid_of("gpu"), "count": 1, "spec": {"kind": "gpu"}}],
+        "networks": {"physnets": ["a", "b"], "tunneled": True},
+    },
+    ("/v1/moves", "POST"): {
+        "id": uuid_of("move"),
+        "node": uuid_of("node"),
+        "type": "resize",
+        "instance": instance_body("i1"),
+        "flavor": flavor_body(F1),
+        "migration": {"uuid": uuid_of("migration")},
+    },
+    ("/v1/devices/claims", "POST"): {
+        "id": uuid_of("claim"),
+        "node": uuid_of("node"),
+        "instance": uuid_of("i1"),
+        "devices": [{"id": uuid_of("gpu"), "count": 1, "spec": {"kind": "gpu"}}],
+    },
+    ("/v1/instances/{uuid}", "PATCH"): {"vm_state": "active", "task_state": None},
+    ("/v1/audits", "POST"): {"nodes": ["a"], "dry_run": True},
+}
+ODD = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**40,
+    "",
+    "x",
+    "x" * 5000,
+    "a\n",
+    uuid_of("node"),
+    [],
+    {},
+    ["x", "x"],
+)
+
+
+def altered(value: Any) -> Iterator[Any]:
+    """The document with one of its values replaced, removed or added, in every way and place."""
+    yield from ODD
+    if isinstance(value, dict):
+        yield {**value, "unknown": 1}
+        for name, inner in value.items():
+            yield {key: part for key, part in value.items() if key != name}
+            for one in altered(inner):
+                yield {**value, name: one}
+    if isinstance(value, list):
+        yield [*value, *value]
+        for one in altered(value[0]):
+            yield [one, *value[1:]]
+
+
+def test_for_every_operation_there_is_code() -> None:
+    for operation in load().operations.values():
+        parts = (operation.path.schema, operation.query.schema, operation.header.schema)
+        for schema in (*parts, *([operation.body] if operation.body is not None else [])):
+            assert schema._check is not None, operation.id
+
+
+@pytest.mark.parametrize("operation", BODIES, ids=" ".join)
+def test_the_code_accepts_what_the_validator_finds_valid(operation: tuple[str, str]) -> None:
+    schema = load().operations[operation].body
+    assert schema is not None
+    assert schema.accepts(BODIES[operation])
+    refused = 0
+    for document in altered(BODIES[operation]):
+        valid = schema._validator.is_valid(document)
+        assert schema.accepts(document) == valid, document
+        refused += not valid
+    assert refused > len(ODD)
+
+
+def test_a_keyword_that_the_code_does_not_know_leaves_the_schema_to_the_validator() -> None:
+    schema = {"properties": {"a": {}}, "unevaluatedProperties": False}
+    assert faults(schema, {"a": 1}) == []
+    assert len(faults(schema, {"b": 1})) == 1

@@ -20,7 +20,16 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.stored_state import StoredState
 from agent.tracker.verdicts import release_claims
 from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
-from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
+from tests.unit.tracker.samples import (
+    ELSEWHERE,
+    HERE,
+    HOST,
+    RESERVED,
+    gpus,
+    guest_here,
+    pinned,
+    state,
+)
 
 Step = Callable[[st.DrawFn, NodeState], RecordChanges]
 
@@ -333,3 +342,35 @@ def test_the_guest_that_an_operation_is_about_is_known_with_its_claim() -> None:
     incoming = RecordChanges(claims=(claim(coming, HERE, half="new"),))
     assert state().after(incoming, coming).instances == {coming.uuid: coming}
     assert state().after(RecordChanges(), coming).instances == {}
+
+
+def test_a_claim_looks_at_no_other_guest_of_the_node() -> None:
+    """Else it would cost more, the more guests there are."""
+
+    class Unread(dict[Any, Any]):
+        """Records that can be copied and looked up, and not gone through one by one."""
+
+        def values(self) -> Any:
+            raise AssertionError("all records are looked at")
+
+        items = __iter__ = values
+
+        def keys(self) -> Any:
+            return dict.keys(self)
+
+    others = [guest_here() for _ in range(3)]
+    found = state(
+        instances=others,
+        claims=[claim(one, HERE, cells=(pinned(0, cpu),)) for cpu, one in enumerate(others)],
+        devices=gpus(2),
+    )
+    unread = replace(
+        found,
+        **{
+            name: Unread(getattr(found, name))
+            for name in ("claims", "instances", "migrations", "devices", "units")
+        },
+    )
+    coming = instance(host="HA", node=HERE.uuid)
+    changes = RecordChanges(instances=(coming,), claims=(claim(coming, HERE),))
+    assert unread.after(changes) == found.after(changes)

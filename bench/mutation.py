@@ -1,7 +1,7 @@
 """Mutation testing of the modules that decide: which changes of their code the tests notice.
 
 ``python -m bench.mutation [MODULE ...]`` changes one function at a time and runs the tests that
-call it, the quickest first, until one fails. mutmut makes the mutants. They are run here and not
+call it until one fails. mutmut makes the mutants. They are run here and not
 by mutmut, each in a process that is forked after all tests are collected, because a start of
 pytest takes longer than most of these tests. See README.md beside this file.
 """
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -34,21 +35,29 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 from mutmut.utils.format_utils import is_mutated_method_name, mangled_name_from_mutant_name
 
-PLACEMENT = tuple(
-    f"tests/unit/placement/test_{name}.py"
-    for name in ("plan", "ownership", "reshaping", "flush", "mirror", "known_consumers")
+TREES = tuple(f"tests/unit/placement/test_{name}.py" for name in ("plan", "ownership", "reshaping"))
+SERVER = tuple(
+    f"tests/unit/placement/test_{name}.py" for name in ("flush", "mirror", "known_consumers")
 )
 FIT = ("tests/unit/numa", "tests/regressions/test_numa_fit_memo.py")
 TRACKER = tuple(
     f"tests/unit/tracker/test_{name}.py"
-    for name in ("claims", "moves", "move_claims", "verdicts", "releasing", "reconcile", "allocations")
+    for name in (
+        "claims",
+        "moves",
+        "move_claims",
+        "verdicts",
+        "releasing",
+        "reconcile",
+        "allocations",
+    )
 )
 # The modules that decide, with the tests that are to notice a change of each.
 MODULES: Mapping[str, Sequence[str]] = {
-    "agent.placement.plan": PLACEMENT,
-    "agent.placement.flush": PLACEMENT,
-    "agent.placement.merge": PLACEMENT,
-    "agent.placement.mirror": PLACEMENT,
+    "agent.placement.plan": TREES,
+    "agent.placement.flush": SERVER,
+    "agent.placement.merge": TREES,
+    "agent.placement.mirror": SERVER,
     "agent.numa.fit": FIT,
     "agent.numa.sets": FIT,
     "agent.numa.matching": FIT,
@@ -131,7 +140,9 @@ def mutants_of(module: str, code: str) -> list[Mutant]:
             # The same line may stand in a function several times.
             seen[mutant.key] += 1
             if seen[mutant.key] > 1:
-                mutant = Mutant(mutant.name, mutant.function, before, f"{after} # {seen[mutant.key]}")
+                mutant = Mutant(
+                    mutant.name, mutant.function, before, f"{after} # {seen[mutant.key]}"
+                )
             found.append(mutant)
     return found
 
@@ -172,6 +183,8 @@ class Run:
         self.loaders, self.sample, self.seed, self.again = loaders, sample, seed, again
         self.seconds: list[float] = []
         self.callers: dict[str, list[int]] = defaultdict(list)
+        self.results: dict[str, dict[str, Any]] = {}
+        self.failed: dict[str, Counter[int]] = defaultdict(Counter)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
@@ -187,11 +200,34 @@ class Run:
         settings.load_profile("mutation")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run everything; the results are in files."""
+        """Run everything, the modules in turn; the results are in files."""
         self._observe(session.items)
-        for loader in self.loaders:
-            self._test(loader, session.items)
+        samples = [self._sample(loader.name, loader.code) for loader in self.loaders]
+        for mutants in zip_longest(*samples):
+            for loader, mutant in zip(self.loaders, mutants, strict=True):
+                if mutant is not None:
+                    self._test(loader.name, mutant, session.items)
         return True
+
+    def _sample(self, module: str, code: str) -> list[Mutant]:
+        """Return the mutants to test, and begin the module's results: those that are known."""
+        mutants = mutants_of(module, code)
+        chosen = random.Random(self.seed).sample(mutants, min(self.sample, len(mutants)))
+        place = RESULTS / f"{module}.json"
+        before = json.loads(place.read_text())["status"] if self.again and place.exists() else {}
+        known = {mutant.key: before.get(mutant.key) for mutant in chosen}
+        self.results[module] = {
+            "mutants": len(mutants),
+            "status": {key: status for key, status in known.items() if status in NOTICED},
+        }
+        return [mutant for mutant in chosen if known[mutant.key] not in NOTICED]
+
+    def _test(self, module: str, mutant: Mutant, items: Sequence[pytest.Item]) -> None:
+        status = self._status(items, mutant)
+        if status not in NOTICED:
+            print(f"{status}: {mutant.key}", flush=True)
+        self.results[module]["status"][mutant.key] = status
+        (RESULTS / f"{module}.json").write_text(json.dumps(self.results[module], indent=1))
 
     def _observe(self, items: Sequence[pytest.Item]) -> None:
         """Run each test once, and note which functions it calls and how long it computes."""
@@ -212,38 +248,49 @@ class Run:
         set_mutant_under_test("")
         print(f"{len(items)} tests take {sum(self.seconds):.1f} s of CPU time", flush=True)
 
-    def _test(self, loader: Mutated, items: Sequence[pytest.Item]) -> None:
-        place = RESULTS / f"{loader.name}.json"
-        known = json.loads(place.read_text())["status"] if self.again and place.exists() else {}
-        mutants = mutants_of(loader.name, loader.code)
-        chosen = random.Random(self.seed).sample(mutants, min(self.sample, len(mutants)))
-        status: dict[str, str] = {}
-        for mutant in chosen:
-            key = mutant.key
-            status[key] = known[key] if known.get(key) in NOTICED else self._status(items, mutant)
-            if status[key] not in NOTICED:
-                print(f"{status[key]}: {key}", flush=True)
-            place.write_text(json.dumps({"mutants": len(mutants), "status": status}, indent=1))
-
     def _status(self, items: Sequence[pytest.Item], mutant: Mutant) -> str:
         """Return how the tests of the mutant's function ended."""
-        tests = sorted(self.callers[mutant.function], key=self.seconds.__getitem__)
+        tests = self._in_order(items, mutant.function)
         if not tests:
             return "no test"
+        reading, writing = os.pipe()
         child = os.fork()
         if not child:
-            os._exit(self._fails([items[at] for at in tests], mutant))
+            os._exit(self._fails(items, tests, mutant, writing))
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            failed = answer.read()
         _, ended = os.waitpid(child, 0)
         if os.WIFSIGNALED(ended):
-            return "timeout"
+            # On a busy machine a mutant may wait for the others, and not for something of its own.
+            return "undecided" if os.WTERMSIG(ended) == signal.SIGALRM else "timeout"
+        if failed:
+            self.failed[mutant.function][int(failed)] += 1
         return "killed" if os.WEXITSTATUS(ended) else "survived"
 
-    def _fails(self, items: Sequence[pytest.Item], mutant: Mutant) -> int:
-        """Run tests in a process that ends afterwards, until one fails; return whether one does."""
+    def _in_order(self, items: Sequence[pytest.Item], function: str) -> list[int]:
+        """Return the tests that call a function: first those that have noticed other changes of
+        it, then of each test in turn its quickest case that is left.
+        """
+        cases: Counter[str] = Counter()
+        turns = {}
+        for at in sorted(self.callers[function], key=self.seconds.__getitem__):
+            name = items[at].nodeid.partition("[")[0]
+            turns[at] = cases[name]
+            cases[name] += 1
+        noticed = self.failed[function]
+        return sorted(turns, key=lambda at: (-noticed[at], turns[at], self.seconds[at]))
+
+    def _fails(
+        self, items: Sequence[pytest.Item], tests: Sequence[int], mutant: Mutant, answer: int
+    ) -> int:
+        """Run tests in a process that ends afterwards, until one fails; return whether one does,
+        and write which one into ``answer``.
+        """
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
             os.dup2(silence, stream)
-        limit = 5 + int(5 * sum(self.seconds[at] for at in self.callers[mutant.function]))
+        limit = 5 + int(5 * sum(self.seconds[at] for at in tests))
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -251,10 +298,14 @@ class Run:
         signal.alarm(LONGEST_WAIT + 20 * limit)
         set_mutant_under_test(mutant.name)
         try:
-            for at, item in enumerate(items):
-                following = items[at + 1] if at + 1 < len(items) else None
-                reports = runtestprotocol(item, log=False, nextitem=following)
+            for at, following in zip(tests, [*tests[1:], None], strict=True):
+                reports = runtestprotocol(
+                    items[at],
+                    log=False,
+                    nextitem=None if following is None else items[following],
+                )
                 if any(report.failed for report in reports):
+                    os.write(answer, str(at).encode())
                     return 1
         except BaseException:  # noqa: BLE001 - whatever a mutant raises, it is noticed
             return 1
@@ -315,7 +366,9 @@ def main() -> None:
     run = Run(loaders, options.sample, options.seed, again=options.again)
     tests = dict.fromkeys(test for module in modules for test in MODULES[module])
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    plugins = ("-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p", "no:cacheprovider")
+    needless = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler")
+    plugins = ["-p_hypothesis_pytestplugin", "-ppytest_timeout"]
+    plugins += [f"-pno:{plugin}" for plugin in needless]
     quietly = ("-q", "-s", "-W", "ignore", "-m", "not soak and not long")
     pytest.main([*plugins, *quietly, *tests], plugins=[run])
     print(table())

@@ -29,6 +29,7 @@ from tests.unit.placement.nodes import KNOWLEDGE, NAME, OTHER_UUID, ROOT, total
 
 NAMES = [f"N{number}" for number in range(6)]
 ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
+NOTHING_BEFORE = FlushContext()
 
 
 @pytest.fixture(params=[1, 4])
@@ -246,7 +247,7 @@ def predicted(placement, client):
     checks that nothing was written.
     """
 
-    def predict(edit, before=FlushContext(), capabilities=ALONE):
+    def predict(edit, before=NOTHING_BEFORE, capabilities=ALONE):
         view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)

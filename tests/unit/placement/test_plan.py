@@ -322,9 +322,7 @@ def rename(uuid: str) -> RenameProvider:
 def contents(uuid: str, *names: str) -> list[SetInventory | SetTraits | SetAggregates]:
     """The writes of a provider's inventory, traits and aggregates."""
     return [
-        SetInventory(
-            provider=ref(uuid), old={}, new={name: total(1) for name in names}, reason=""
-        ),
+        SetInventory(provider=ref(uuid), old={}, new={name: total(1) for name in names}, reason=""),
         SetTraits(provider=ref(uuid), old=frozenset(), new=frozenset(names), reason=""),
         SetAggregates(provider=ref(uuid), old=frozenset(), new=frozenset(names), reason=""),
     ]
@@ -338,7 +336,7 @@ def reshape(*emptied: str, to: str = ROOT, names: tuple[str, ...] = ()) -> Resha
     """A reshape with the inventories of ``emptied``, that moves an allocation to ``to``."""
     inventories = {uuid: {name: total(1) for name in names} for uuid in emptied}
     return Reshape(
-        old_inventories=dict.fromkeys(emptied, {}),
+        old_inventories={uuid: {} for uuid in emptied},
         inventories=inventories,
         old_allocations={},
         allocations={CONSUMER: Allocation(CONSUMER, {to: {"VCPU": 1}}, "p", "u", 1)},

@@ -512,9 +512,7 @@ def test_the_allocation_of_a_move_goes_with_its_end_unless_its_guest_may_need_it
         [migration(MOVE, GUEST, status=status, **fields)],
     )
     shown = None if running is None else frozenset(running)
-    over = Removal(
-        MOVE, f"the migration of instance {GUEST} is over ({status})", "tree-and-shared"
-    )
+    over = Removal(MOVE, f"the migration of instance {GUEST} is over ({status})", "tree-and-shared")
     assert judged(MOVE, known, running=shown) == (over if goes else None)
 
 

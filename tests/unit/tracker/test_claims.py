@@ -48,9 +48,7 @@ def wanted(of: Instance = I1, **fields: Any) -> InstanceClaim:
 
 
 def port(*devices: DeviceRequest) -> DeviceClaim:
-    return DeviceClaim(
-        id="port", node=HERE.uuid, instance=I1.uuid, devices=devices or (GPU,)
-    )
+    return DeviceClaim(id="port", node=HERE.uuid, instance=I1.uuid, devices=devices or (GPU,))
 
 
 # --- new guests -----------------------------------------------------------------------------------
@@ -62,9 +60,7 @@ def test_a_new_guest_is_a_held_claim_and_belongs_to_the_node() -> None:
     units = unit(HERE, "ns0"), unit(HERE, "ns1")
     request = wanted(guest, devices=asked, allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})
     (gpu,) = gpus(1)
-    planned = claims.claim_instance(
-        state(devices=[gpu], units=units), StoredState(), request, NOW
-    )
+    planned = claims.claim_instance(state(devices=[gpu], units=units), StoredState(), request, NOW)
     made = Claim(
         id="room",
         purpose="instance",
@@ -303,9 +299,7 @@ def test_a_guest_that_was_built_here_keeps_its_claim(
 def test_a_guest_that_the_hypervisor_runs_keeps_its_claim(
     what: Claim, shown: list[tuple[str, Any]], *, goes: bool
 ) -> None:
-    guests = [
-        Domain(instance(name, F1).uuid, name, 2048, state=running) for name, running in shown
-    ]
+    guests = [Domain(instance(name, F1).uuid, name, 2048, state=running) for name, running in shown]
     stored = StoredState(I1_HERE, claim=what, claims=(what,))
     if goes:
         assert claims.abort_claim(stored, NOW, guests).claim.state == "released"
@@ -450,9 +444,7 @@ def test_devices_of_a_guest_are_freed_by_the_state_of_all_of_a_claim(
         device(ELSEWHERE, "0000:98:00.0", holder="port-there", state="claimed"),
         device(HERE, "0000:97:00.0"),
     )
-    stored = StoredState(
-        I1_HERE, claims=(ROOM, PORT, PORT_THERE), devices=(*held, *others)
-    )
+    stored = StoredState(I1_HERE, claims=(ROOM, PORT, PORT_THERE), devices=(*held, *others))
     changes = claims.free_devices_of(state(), stored, only, NOW)
     assert [found.id for found in changes.claims] == (["port"] if goes else [])
     assert [found.address for found in changes.devices] == (

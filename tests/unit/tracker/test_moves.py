@@ -461,9 +461,7 @@ def test_a_revert_writes_the_guest_both_claims_and_the_move() -> None:
     back = replace(I1, task_state="resize_reverting", updated_at=NOW)
     assert moves.revert(finished(task_state="resize_reverting"), NOW) == PlannedChange(
         gone,
-        RecordChanges(
-            instances=(back,), migrations=(at("reverted"),), claims=(gone, SOURCE_AGAIN)
-        ),
+        RecordChanges(instances=(back,), migrations=(at("reverted"),), claims=(gone, SOURCE_AGAIN)),
     )
 
 
@@ -703,9 +701,7 @@ def test_devices_that_are_put_to_use_are_those_of_claims_at_the_destination() ->
     in_use = device(HERE, "0000:02:00.0", holder=MOVE.uuid, state="allocated")
     there = device(ELSEWHERE, "0000:03:00.0", holder="port-n2", state="claimed")
     used = replace(PORT_HERE, state="consumed")
-    known = replace(
-        under_way(), claims=(OLD, NEW, PORT_THERE, used), devices=(mine, in_use, there)
-    )
+    known = replace(under_way(), claims=(OLD, NEW, PORT_THERE, used), devices=(mine, in_use, there))
     changes = moves.finish(known, NOW).changes
     assert changes.devices == (replace(mine, state="allocated"),)
     assert [found.id for found in changes.claims] == [MOVE.uuid]

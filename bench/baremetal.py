@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.growth import running
-from bench.processes import Pass
+from bench.growth import Pass, running
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.recorded_ironic import RecordedIronic, node_uuid

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.claim_figures import SQLITE, Claims
+from bench.claims import THREADS
 from bench.matrix import Case, Row
 from bench.numa_fit import FitRow
 from bench.process_figures import ProcessFigures
-from bench.results import Claims, Results
+from bench.results import Results
 from bench.tree_driver import CELLS, Tree
 
 # The agent marks its roots with a trait of its own.
@@ -37,9 +39,12 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     agent = [row for row in results.matrix if row.peer == "agent"]
     yield from request_verdicts(agent)
     yield from _growth(agent)
-    yield from _claims(results.claims)
+    yield _in_flight(agent)
     yield from _fits(results.fits)
-    yield from _processes(results.processes)
+    if results.claims is not None:
+        yield from _claims(results.claims)
+    if results.processes is not None:
+        yield from _processes(results.processes)
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -49,6 +54,7 @@ def _hosts() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
     """Return for each case of a host with P providers its budget, in words and as a function."""
     return {
         "first": ("P + T + 5 + K", lambda row: _first(_tree(row))),
+        "first, one in flight": ("P + T + 5 + K", lambda row: _first(_tree(row))),
         "steady": ("1", lambda _: 1),
         "inventory": ("2", lambda _: 2),
         "conflict": (
@@ -135,12 +141,31 @@ def _growth(rows: Sequence[Row]) -> Iterator[Verdict]:
     )
 
 
+def _in_flight(rows: Sequence[Row]) -> Verdict:
+    """Return whether several requests at once make the first pass shorter, on the largest host."""
+    seconds = {
+        (row.providers, row.consumers, row.case): row.figures.seconds
+        for row in rows
+        if row.backend == "postgresql"
+    }
+    one_by_one = [key for key in seconds if key[-1] == "first, one in flight"]
+    budget, limit = (
+        "first pass with several requests in flight, PostgreSQL",
+        "shorter than with one",
+    )
+    if not one_by_one:
+        return Verdict(budget, "–", limit, None)
+    providers, consumers, case = max(one_by_one)
+    ratio = seconds[providers, consumers, "first"] / seconds[providers, consumers, case]
+    return Verdict(budget, f"{ratio:.2f} of its time, P={providers}", limit, ratio < 1)
+
+
 # --- claims and fits ------------------------------------------------------------------------------
 
 
 def _claims(claims: Claims) -> Iterator[Verdict]:
-    rates = {(row.store, row.threads, row.nodes): row.rate.a_second for row in claims.rows}
-    one, eight = rates["SQLite", 1, 1], rates["SQLite", 8, 1]
+    rates = {(row.store, row.threads, row.nodes): row.a_second for row in claims.rows}
+    one, eight = rates[SQLITE, 1, 1], rates[SQLITE, THREADS, 1]
     yield Verdict("claims a second, one thread, SQLite", f"{one:.0f}", "≥ 300", one >= 300)
     yield Verdict(
         "claims from eight threads, together",

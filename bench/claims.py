@@ -7,28 +7,22 @@ instances costs.
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
-from agent.model.devices import DeviceRequest
 from agent.store.store import open_store
 from tests.support.postgresql import BINARIES, PostgreSQL
-from tests.support.tracking import F1, Host, World, device, race
+from tests.support.tracking import F1, Host, World
 
 THREADS = 8
 WARM, CLAIMS, RUNS = 80, 800, 3
 INSTANCES, AUDITS = 1000, 5
 SYNCS = 100
-BUDGET = 300
-"""Claims a second of one thread in SQLite."""
-AUDIT_BUDGET = 500
-"""CPU milliseconds."""
 
 Connection = str | None
 """``[store] connection``, None for SQLite."""
@@ -93,77 +87,47 @@ def rate(world: World, threads: int, nodes: int) -> Rate:
     return Rate(CLAIMS / seconds, cpu / CLAIMS, sorted(one for some in waits for one in some))
 
 
-def fastest(
-    connection: Callable[[], Connection], threads: int, nodes: int, runs: int = RUNS
-) -> Rate:
+def fastest(connection: Callable[[], Connection], threads: int, nodes: int) -> Rate:
     """The best of some runs, because the machine may be busy."""
     found = []
-    for _ in range(runs):
+    for _ in range(RUNS):
         with world(connection()) as empty:
             found.append(rate(empty, threads, nodes))
     return max(found, key=attrgetter("a_second"))
 
 
-@dataclass(frozen=True)
-class ClaimRow:
-    """The claims of so many threads on so many nodes."""
-
-    store: str
-    threads: int
-    nodes: int
-    rate: Rate
-
-    @property
-    def milliseconds(self) -> tuple[float, float]:
-        """The median and the 99th percentile of the waits."""
-        waits = self.rate.waits
-        return 1000 * median(waits), 1000 * waits[len(waits) * 99 // 100]
-
-
-def claim_rows(runs: int = RUNS) -> Iterator[ClaimRow]:
-    """Yield the rows of SQLite, and of PostgreSQL if there is one."""
-    yield from _rows("SQLite", lambda: None, runs)
-    if not any(BINARIES.glob("*/bin/postgres")):
-        return
-    server = PostgreSQL(durable=True)
-    try:
-        yield from _rows("PostgreSQL", lambda: server.url(server.create()), runs)
-    finally:
-        server.remove()
-
-
-def _rows(store: str, connection: Callable[[], Connection], runs: int) -> Iterator[ClaimRow]:
+def rates(name: str, connection: Callable[[], Connection], budget: str) -> None:
+    """Print a store's rows of the table of claims."""
     for threads, nodes in ((1, 1), (THREADS, 1), (THREADS, THREADS)):
-        yield ClaimRow(store, threads, nodes, fastest(connection, threads, nodes, runs))
+        found = fastest(connection, threads, nodes)
+        waits = (
+            f"{1000 * median(found.waits):.1f} | "
+            f"{1000 * found.waits[len(found.waits) * 99 // 100]:.1f}"
+        )
+        print(
+            (
+                f"| {name} | {threads} | {nodes} | {found.a_second:.0f} | {budget} | "
+                f"{1000 * found.cpu:.2f} | {waits} |"
+            ),
+            flush=True,
+        )
 
 
-def show_claims() -> None:
+def claims() -> None:
     """Print the table of claims."""
     print(
         "| store | threads | nodes | claims a second | budget | CPU ms | ms: median | 99 % "
         "|\n|---|---:|---:|---:|---:|---:|---:|---:|"
     )
-    for row in claim_rows():
-        budget = BUDGET if (row.store, row.threads) == ("SQLite", 1) else "–"
-        cells = [row.store, row.threads, row.nodes, f"{row.rate.a_second:.0f}", budget]
-        waits = [f"{1000 * row.rate.cpu:.2f}", *(f"{found:.1f}" for found in row.milliseconds)]
-        print("| " + " | ".join(map(str, [*cells, *waits])) + " |", flush=True)
-
-
-def winners_of_the_last_device() -> int:
-    """Return how many of eight threads that claim the same device at once get it."""
-    with world(None) as empty:
-        host = empty.plain("host")
-        host.devices = (device(host, "0000:80:00.0"),)
-        host.audit()
-        wanted = (DeviceRequest("device", 1, {"product_id": "1563"}),)
-        outcomes = race(
-            *(
-                partial(host.claim, f"guest-{number}", F1, devices=wanted)
-                for number in range(THREADS)
-            )
-        )
-    return sum(not isinstance(outcome, Exception) for outcome in outcomes)
+    rates("SQLite", lambda: None, "300")
+    if not any(BINARIES.glob("*/bin/postgres")):
+        print(f"(no PostgreSQL in {BINARIES})")
+        return
+    server = PostgreSQL(durable=True)
+    try:
+        rates("PostgreSQL", lambda: server.url(server.create()), "–")
+    finally:
+        server.remove()
 
 
 def best(action: Callable[[], object]) -> float:
@@ -177,30 +141,26 @@ def best(action: Callable[[], object]) -> float:
     return 1000 * min(once() for _ in range(AUDITS))
 
 
-def audit_milliseconds() -> Mapping[str, float]:
-    """Return the CPU milliseconds of the audits of a node with a thousand instances."""
+def audits() -> None:
+    """Print the table of audits."""
     with world(None) as empty:
         host = empty.plain("host")
         claim(host, [f"guest-{number}" for number in range(INSTANCES)])
-        return {
+        figures = {
             "every audit": best(host.audit),
             "the first after a restart": best(lambda: (host.restart(), host.audit(start=True))),
         }
-
-
-def show_audits() -> None:
-    """Print the table of audits."""
     print(f"\n| audit of {INSTANCES} instances | CPU ms | budget |\n|---|---:|---:|")
-    for name, milliseconds in audit_milliseconds().items():
-        print(f"| {name} | {milliseconds:.0f} | {AUDIT_BUDGET} |")
+    for name, milliseconds in figures.items():
+        print(f"| {name} | {milliseconds:.0f} | 500 |")
 
 
 def main() -> None:
     """Print the tables."""
     with tempfile.TemporaryDirectory(prefix="agent-bench-") as folder:
         print(f"4 KiB are on the disk after {synced(Path(folder)):.2f} ms.\n")
-    show_claims()
-    show_audits()
+    claims()
+    audits()
 
 
 if __name__ == "__main__":

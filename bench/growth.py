@@ -7,14 +7,15 @@ number of nodes (N).
 import argparse
 import contextlib
 import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench import processes
-from bench.processes import Pass
+from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config, write_config
 
@@ -36,42 +37,64 @@ HEAD = (
 )
 
 
-class Process(processes.Process):
+@dataclass(frozen=True)
+class Pass:
+    """One pass: the requests as Placement counted them, what the agent's process says of itself."""
+
+    requests: int
+    seconds: float
+    cpu: float
+    resident: float
+    peak: float
+
+
+class Process:
     """A running agent."""
+
+    def __init__(self, config: Path, placement: HttpPlacement) -> None:
+        self._placement = placement
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.cycles", str(config)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=CHECKOUT,
+        )
 
     def cycle(self, *expected: str) -> Pass:
         """Have it make a pass, after which the nodes must be in these states, each of
         them in some.
         """
-        figures, said = self.ask({})
-        if said.get("states") != sorted(expected) or said["errors"]:
-            raise SystemExit(f"the pass is worth nothing: {expected} was expected, got {said}")
-        return figures
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._placement.clear()
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        figures: Mapping[str, Any] = json.loads(
+            self._process.stdout.readline() or '{"states": [], "errors": ["the agent ended"]}'
+        )
+        if figures["states"] != sorted(expected) or figures["errors"]:
+            raise SystemExit(f"the pass is worth nothing: {expected} was expected, got {figures}")
+        return Pass(
+            len(self._placement.requests),
+            figures["seconds"],
+            figures["cpu"],
+            figures["resident"],
+            figures["peak"],
+        )
+
+    def end(self) -> None:
+        """Close its input, which ends it."""
+        self._process.communicate(timeout=60)
 
 
 @contextlib.contextmanager
 def running(config: Path, placement: HttpPlacement) -> Iterator[Process]:
     """An agent, ended at the end."""
-    process = Process([sys.executable, "-m", "bench.cycles", str(config)], Counted(placement))
+    process = Process(config, placement)
     try:
         yield process
     finally:
         process.end()
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The Placement of the tests, which counts requests, but not what they take."""
-
-    placement: HttpPlacement
-
-    def clear(self) -> None:
-        """Begin to count anew."""
-        self.placement.clear()
-
-    def counted(self) -> tuple[int, float]:
-        """Return the requests since then."""
-        return len(self.placement.requests), 0.0
 
 
 def measure(placement: HttpPlacement, folder: Path, host: Config) -> tuple[Pass, Pass, Pass]:

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench import processes
-from bench.growth import Counted
 from bench.processes import Pass, ended
 from bench.tree_driver import HELD, Tree
 from bench.tree_driver import ROOT as NODE
@@ -24,6 +23,21 @@ PROVIDERS, QUICK_PROVIDERS = (1, 9, 73, 513), (1, 9)
 CONSUMERS, QUICK_CONSUMERS = (0, 100), (0, 5)
 CASES = ("first", "steady", "one change", "restart", "reshape")
 ROOT = NODE.format(1)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The Placement of the tests, which counts requests, but not what they take."""
+
+    placement: HttpPlacement
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.placement.clear()
+
+    def counted(self) -> tuple[int, float]:
+        """Return the requests since then."""
+        return len(self.placement.requests), 0.0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from bench.tree_driver import HELD, ROOT, Tree
 
 Case = Literal[
     "first",
+    "first, one in flight",
     "steady",
     "inventory",
     "conflict",
@@ -29,9 +30,10 @@ Case = Literal[
 ]
 MEANINGS: dict[Case, str] = {
     "first": "Placement is empty",
+    "first, one in flight": "the same, with one request under way at a time where several may be",
     "steady": "nothing changed",
     "inventory": "one inventory is larger",
-    "conflict": "one inventory is smaller, and somebody else writes to its provider just before",
+    "conflict": "one inventory is larger, and somebody else writes to its provider just before",
     "trait": "one provider has a trait less",
     "outage": "Placement is away",
     "recovery": "the first pass after Placement came back, nothing changed",
@@ -42,8 +44,15 @@ MEANINGS: dict[Case, str] = {
     "reshape": "a new process; the VCPUs of the root and of all guests move to two new children",
 }
 PEERS: tuple[Peer, ...] = ("nova", "agent")
-# Passes that read what a change left, and are not counted.
-SETTLED = 2
+NOVA_CLAIMS = 73
+"""On more providers nova is not asked to claim, which costs it another steady pass."""
+MANY_NODES, MANY_PROVIDERS = 100, 1000
+"""On more than these only the first, the steady and the restarted pass are measured."""
+
+
+def size_words(providers: int, consumers: int, nodes: int) -> str:
+    """Return a size in words."""
+    return f"N={nodes}" if nodes > 1 else f"P={providers} C={consumers}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Row:
     @property
     def size(self) -> str:
         """The size in words."""
-        return f"N={self.nodes}" if self.nodes > 1 else f"P={self.providers} C={self.consumers}"
+        return size_words(self.providers, self.consumers, self.nodes)
 
     @property
     def key(self) -> str:
@@ -76,6 +85,9 @@ class Size:
     tree: Tree
     consumers: int = 0
     peers: tuple[Peer, ...] = PEERS
+
+    def __str__(self) -> str:
+        return size_words(self.tree.providers, self.consumers, self.tree.nodes)
 
 
 def measure_turns(
@@ -93,34 +105,44 @@ def measure_turns(
     for number in range(rounds):
         for peer in size.peers[:: -1 if number % 2 else 1]:
             place = folder / f"{backend}-{number}-{peer}"
-            subject = Subject(peer, placement, nova_python, place)
-            for case, found in _measure(subject, size):
+            for case, found in _measure(Subject(peer, placement, nova_python, place), size):
                 known = best.get((case, peer))
                 if known is None or found.cpu < known.cpu:
                     best[case, peer] = found
             shutil.rmtree(place)
-    for (case, peer), found in best.items():
-        tree = size.tree
-        yield Row(backend, tree.providers, size.consumers, tree.nodes, case, peer, found)
+    tree = size.tree
+    for case in MEANINGS:
+        for peer in size.peers:
+            if (case, peer) in best:
+                sized = (tree.providers, size.consumers, tree.nodes)
+                yield Row(backend, *sized, case, peer, best[case, peer])
 
 
 def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     """Yield each case of one peer, on a Placement that is empty at first."""
-    subject.placement.reset()
-    tree = size.tree
+    tree, placement = size.tree, subject.placement
+    all_cases = tree.nodes <= MANY_NODES and tree.providers <= MANY_PROVIDERS
+    if subject.peer == "agent" and placement.in_flight > 1 and tree.nodes == 1:
+        placement.reset()
+        with replace(subject, in_flight=1).running() as process:
+            yield "first, one in flight", _well("first", process.cycle(tree))
+        shutil.rmtree(subject.folder)
+    placement.reset()
     with subject.running() as process:
         yield "first", _well("first", process.cycle(tree))
-        guests = _claim_allocations(subject.placement, size)
+        guests = _claim_allocations(placement, size)
         process.keep(guests)
-        yield from _changes(subject.placement, process, tree, guests)
+        process.settle(tree, guests)
     with subject.running() as process:
+        # So both know what the guests have moved, and nova meets no conflict with them below.
         yield "restart", _well("restart", process.cycle(tree, guests))
-        if tree.nodes == 1:
-            process.cycle(tree, guests)
-            yield "claim", _well("claim", process.claim(str(uuid.UUID(int=1 << 64))))
-    if tree.nodes > 1:
+        process.settle(tree, guests)
+        yield "steady", _well("steady", process.cycle(tree, guests))
+        if all_cases:
+            yield from _changes(subject, process, tree, guests)
+    if tree.nodes > 1 or not all_cases:
         return
-    if not guests:
+    if not guests and subject.peer == "agent":
         shutil.rmtree(subject.folder)
         with subject.running() as process:
             case: Case = "restart, no mirror"
@@ -128,40 +150,45 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     with subject.running() as process:
         yield "reshape", _well("reshape", process.cycle(replace(tree, split=True), guests))
     for guest in guests:
-        held = subject.placement.other.allocations(guest)["allocations"]
+        held = placement.other.allocations(guest)["allocations"]
         assert "VCPU" not in held[ROOT.format(1)]["resources"], f"{guest} was not moved"
 
 
 def _changes(
-    placement: BenchPlacement, process: Running, tree: Tree, guests: Sequence[str]
+    subject: Subject, process: Running, tree: Tree, guests: Sequence[str]
 ) -> Iterator[tuple[Case, Pass]]:
-    """Yield the cases of a process that goes on; at the end the tree is as before."""
-    _settle(process, tree, guests)
-    yield "steady", _well("steady", process.cycle(tree, guests))
+    """Yield the cases of a process that goes on. Each change is made on top of the one before."""
     grown = replace(tree, grown=True)
     yield "inventory", _well("inventory", process.cycle(grown, guests))
-    _settle(process, grown, guests)
+    process.settle(grown, guests)
+    changed = replace(grown, fewer_traits=True)
+    yield "trait", _well("trait", process.cycle(changed, guests))
+    process.settle(changed, guests)
+    if tree.nodes == 1 and (subject.peer == "agent" or tree.providers <= NOVA_CLAIMS):
+        yield "claim", _well("claim", process.claim(str(uuid.UUID(int=1 << 64))))
+    with subject.placement.outage():
+        yield "outage", process.cycle(changed, guests)
+    if subject.peer == "agent":
+        yield from _changes_of_agent(subject.placement, process, tree, guests)
+
+
+def _changes_of_agent(
+    placement: BenchPlacement, process: Running, tree: Tree, guests: Sequence[str]
+) -> Iterator[tuple[Case, Pass]]:
+    """Yield the cases that have a budget, and that cost nova one or several of its passes."""
+    changed = replace(tree, grown=True, fewer_traits=True)
+    yield "recovery", _well("recovery", process.cycle(changed, guests))
+    process.settle(tree, guests)
     placement.meddle()
-    # nova gives the conflict back, and meets the new generation in its next period.
-    yield "conflict", process.cycle(tree, guests)
-    _settle(process, tree, guests)
-    yield "trait", _well("trait", process.cycle(replace(tree, fewer_traits=True), guests))
-    _settle(process, tree, guests)
-    placement.stop()
-    yield "outage", process.cycle(tree, guests)
-    placement.start()
-    yield "recovery", _well("recovery", process.cycle(tree, guests))
-    _settle(process, tree, guests)
+    grown = replace(tree, grown=True)
+    yield "conflict", _well("conflict", process.cycle(grown, guests))
+    process.settle(tree, guests)
     if guests and tree.devices:
         dropped = replace(tree, dropped=True)
-        _settle(process, dropped, guests)
+        process.settle(dropped, guests)
+        # A problem is reported, because the device is in use.
         yield "held", process.cycle(dropped, guests)
-        _settle(process, tree, guests)
-
-
-def _settle(process: Running, tree: Tree, guests: Sequence[str]) -> None:
-    for _ in range(SETTLED):
-        process.cycle(tree, guests)
+        process.settle(tree, guests)
 
 
 def _well(case: Case, found: Pass) -> Pass:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.budgets import Verdict
-from bench.matrix import MEANINGS, Case, Row
-from bench.placement_site import WORKERS, Backend
+from bench.claim_figures import Claims
+from bench.matrix import MEANINGS, Case, Row, size_words
+from bench.numa_fit import FitRow
+from bench.placement_site import IN_FLIGHT, WORKERS, Backend
+from bench.process_figures import ProcessFigures
 from bench.processes import Pass
-from bench.results import Results
+from bench.results import Machine, Results
 
 VERDICTS = {True: "holds", False: "**missed**", None: "not measured"}
 BACKENDS: Mapping[Backend, str] = {
@@ -25,6 +28,7 @@ nothing else uses that Placement. Of {rounds} the one with the least CPU time co
   Times are noisy, and depend on the machine: compare the two columns of one row, and their ratio, and not rows of different runs.
 - nova's database is left out: what nova would read from it or write to it costs nothing here. The agent's store is a file.
 - A period of nova's tracker also asks for each node who holds something of its root. That is one request of nova's steady pass for each node.
+- `held`, `conflict`, `recovery` and `restart, no mirror` have a budget of the agent, and are not measured of nova.
 - The agent has one request under way at a time on SQLite, and {in_flight} on PostgreSQL; nova always has one.
 """
 
@@ -37,7 +41,7 @@ def page(results: Results, verdicts: Sequence[Verdict], plots: Mapping[str, str]
         *_introduction(results),
         *(f"![{title}]({file})\n" for file, title in plots.items()),
         "## Budgets\n",
-        _table(
+        table(
             ("budget", "found", "limit", "verdict"),
             "llll",
             [
@@ -46,34 +50,44 @@ def page(results: Results, verdicts: Sequence[Verdict], plots: Mapping[str, str]
             ],
         ),
         *_matrix(results.matrix),
+        *_left_out(results),
+        *_growth(results.matrix),
         *_others(results),
     ]
     return "\n".join(blocks)
 
 
 def _introduction(results: Results) -> Iterator[str]:
-    machine = results.machine
     if results.quick:
         yield (
             "These figures are of a quick run, of the sizes that take seconds: they show that the "
-            "counts are right. The times are of a machine that did other work too.\n"
+            "counts are right.\n"
         )
     rounds = "one round" if results.rounds == 1 else f"{results.rounds} rounds"
-    yield READING.format(rounds=rounds, in_flight=4)
-    yield "Run it again with `tox -e bench`; `bench/README.md` tells how.\n"
+    yield READING.format(rounds=rounds, in_flight=IN_FLIGHT)
+    yield (
+        "Run it again with `tox -e bench`; `bench/README.md` tells how. [](fleet.md) has many "
+        "agents on one Placement.\n"
+    )
     yield "## Machine and versions\n"
-    rows = [
+    yield table(("what", "value"), "ll", machine_rows(results.machine))
+
+
+def machine_rows(machine: Machine) -> Sequence[tuple[str, str]]:
+    """Return the rows of the machine and the versions."""
+    return [
         ("processor", f"{machine.processors} × {machine.processor}"),
         ("memory", f"{machine.memory:.0f} GiB"),
         ("kernel", machine.kernel),
         ("started", f"{machine.started}, for {machine.seconds / 60:.0f} minutes"),
-        ("load before and at the end", f"{machine.load_before:.1f}, {machine.load_after:.1f}"),
+        (
+            "load before and at the end",
+            f"{machine.load_before:.1f}, {machine.load_after:.1f} (with the run's own)",
+        ),
         ("nice", str(machine.nice)),
-        ("4 KiB are on the disk after", f"{results.claims.synced:.2f} ms"),
         ("counts instructions", "yes" if machine.counts_instructions else "no"),
         *machine.versions.items(),
     ]
-    yield _table(("what", "value"), "ll", rows)
 
 
 # --- the matrix -----------------------------------------------------------------------------------
@@ -81,12 +95,41 @@ def _introduction(results: Results) -> Iterator[str]:
 
 def _matrix(rows: Sequence[Row]) -> Iterator[str]:
     yield "## Passes\n"
-    yield _table(("case", "what it is"), "ll", list(MEANINGS.items()))
+    yield table(("case", "what it is"), "ll", list(MEANINGS.items()))
     for backend, title in BACKENDS.items():
         found = [row for row in rows if row.backend == backend]
         if found:
             yield f"### {title}\n"
             yield _passes(found)
+
+
+def _left_out(results: Results) -> Iterator[str]:
+    """Yield what has no figures."""
+    if results.left_out:
+        yield f"Left out: {'; '.join(results.left_out)}.\n"
+    if results.failed:
+        yield f"**Failed**: {'; '.join(results.failed)}.\n"
+
+
+def _growth(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how the steady pass of the agent grows, on SQLite."""
+    steady = {
+        (row.nodes, row.providers, row.consumers): row.figures
+        for row in rows
+        if (row.peer, row.case, row.backend) == ("agent", "steady", "sqlite")
+    }
+    yield "## Growth of the agent's steady pass\n"
+    body = [
+        (
+            size_words(providers, consumers, nodes),
+            _requests(found),
+            f"{1000 * found.cpu:.1f}",
+            f"{found.resident:.0f}",
+            f"{found.peak:.0f}",
+        )
+        for (nodes, providers, consumers), found in sorted(steady.items())
+    ]
+    yield table(("size", "requests", "CPU ms", "MiB", "peak MiB"), "lrrrr", body)
 
 
 def _passes(rows: Sequence[Row]) -> str:
@@ -100,7 +143,7 @@ def _passes(rows: Sequence[Row]) -> str:
         (size, case, *_cells(both.get("nova"), both.get("agent")))
         for (size, case), both in peers.items()
     ]
-    return _table((*head, "CPU, agent / nova"), "ll" + "r" * 9, body)
+    return table((*head, "CPU, agent / nova"), "ll" + "r" * 9, body)
 
 
 def _cells(nova: Pass | None, agent: Pass | None) -> Iterator[str]:
@@ -131,6 +174,15 @@ def _placement(found: Pass) -> str:
 
 
 def _others(results: Results) -> Iterator[str]:
+    if results.fits:
+        yield from _fits(results.fits)
+    if results.claims is not None:
+        yield from _claims(results.claims)
+    if results.processes is not None:
+        yield from _processes(results.processes, results.matrix)
+
+
+def _fits(fits: Sequence[FitRow]) -> Iterator[str]:
     yield "## Fits\n"
     yield (
         "Guests of dedicated CPUs on the cells of a host, with real devices, CPU time; `nova` is "
@@ -144,34 +196,31 @@ def _others(results: Results) -> Iterator[str]:
             "–" if row.nova is None else f"{row.nova:.1f}",
             "–" if row.nova is None else f"{row.agent / row.nova:.1f}",
         )
-        for row in results.fits
+        for row in fits
     ]
-    yield _table(("guest cells on host cells", "outcome", "ms", "nova", "ratio"), "llrrr", rows)
-    yield from _claims(results)
-    yield from _processes(results)
+    yield table(("guest cells on host cells", "outcome", "ms", "nova", "ratio"), "llrrr", rows)
 
 
-def _claims(results: Results) -> Iterator[str]:
+def _claims(claims: Claims) -> Iterator[str]:
     yield "## Claims\n"
     yield (
-        "In one process, each on the disk before the next one of its thread begins. `syncs` is how "
-        "many times as long a claim takes as the disk takes for 4 KiB. nova's `instance_claim` is "
+        "In one process, each on the disk before the next one of its thread begins. 4 KiB are on "
+        f"the disk after {claims.synced:.2f} ms; `syncs` is how many times as long a claim takes. nova's `instance_claim` is "
         "the case `claim` [above](#passes): without its database, with its requests to Placement.\n"
     )
     rows = []
-    for row in results.claims.rows:
-        middle, late = row.milliseconds
-        syncs = 1000 / row.rate.a_second / results.claims.synced
-        cells = [f"{row.rate.a_second:.0f}", f"{1000 * row.rate.cpu:.2f}"]
-        cells += [f"{middle:.1f}", f"{late:.1f}", f"{syncs:.1f}"]
+    for row in claims.rows:
+        syncs = 1000 / row.a_second / claims.synced
+        cells = [f"{row.a_second:.0f}", f"{row.cpu_milliseconds:.2f}"]
+        cells += [f"{row.milliseconds_median:.1f}", f"{row.milliseconds_99:.1f}", f"{syncs:.1f}"]
         rows.append((row.store, str(row.threads), str(row.nodes), *cells))
     head = ("store", "threads", "nodes", "claims a second", "CPU ms", "ms: median", "99 %", "syncs")
-    yield _table(head, "l" + "r" * 7, rows)
+    yield table(head, "l" + "r" * 7, rows)
 
 
-def _processes(results: Results) -> Iterator[str]:
+def _processes(found: ProcessFigures, matrix: Sequence[Row]) -> Iterator[str]:
     yield "## Processes\n"
-    daemon = results.processes.daemon
+    daemon = found.daemon
     rows = [
         ("daemon with API, P=73, after the first pass", f"{daemon.resident:.1f} MiB"),
         ("its threads", str(daemon.threads)),
@@ -179,14 +228,11 @@ def _processes(results: Results) -> Iterator[str]:
         ("claims a second over the socket, one client", f"{daemon.claims_a_second:.0f}"),
         ("a claim, median", f"{daemon.claim_milliseconds:.1f} ms"),
         ("the same while Placement is away", f"{daemon.claim_milliseconds_away:.1f} ms"),
-        *(
-            (f"agent {command}", f"{seconds:.2f} s")
-            for command, seconds in results.processes.commands.items()
-        ),
+        *((f"agent {command}", f"{seconds:.2f} s") for command, seconds in found.commands.items()),
     ]
     # Of the largest host that both were measured on, after its first pass.
-    firsts = [row for row in results.matrix if row.case == "first" and row.nodes == 1]
-    most = max(row.providers for row in firsts if row.peer == "nova")
+    firsts = [row for row in matrix if row.case == "first" and row.nodes == 1]
+    most = max((row.providers for row in firsts if row.peer == "nova"), default=0)
     shown = {row.peer: row.figures for row in firsts if row.providers == most}
     for peer, figures in shown.items():
         what = "nova's tracker alone" if peer == "nova" else "the agent's passes alone"
@@ -196,10 +242,10 @@ def _processes(results: Results) -> Iterator[str]:
                 f"{figures.resident:.1f} MiB, {figures.threads} threads",
             )
         )
-    yield _table(("what", "value"), "lr", rows)
+    yield table(("what", "value"), "lr", rows)
 
 
-def _table(head: Sequence[str], alignment: str, rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], alignment: str, rows: Sequence[Sequence[str]]) -> str:
     """Return a table; ``alignment`` has l or r for each column."""
     marks = {"l": "---", "r": "---:"}
     lines = [head, [marks[one] for one in alignment], *rows]

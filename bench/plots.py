@@ -31,6 +31,9 @@ def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Ma
             lambda found: 1000 * found.placement_cpu,
             "CPU of Placement, ms",
         ),
+        "memory.svg": _growth(
+            folder / "memory.svg", rows, lambda found: found.resident, "resident memory, MiB"
+        ),
         "fits.svg": _fits(folder / "fits.svg", fits),
     }
 

@@ -118,9 +118,8 @@ def _daemon_figures(placement: BenchPlacement, folder: Path) -> DaemonFigures:
         first = status(file)
         (node,) = client.nodes()
         there = _claim_seconds(client, str(node["uuid"]))
-        placement.stop()
-        away = _claim_seconds(client, str(node["uuid"]))
-        placement.start()
+        with placement.outage():
+            away = _claim_seconds(client, str(node["uuid"]))
         there += _claim_seconds(client, str(node["uuid"]))
         after = status(file)
     return DaemonFigures(

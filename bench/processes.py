@@ -19,6 +19,8 @@ from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
 
 Peer = Literal["nova", "agent"]
+SETTLED = 2
+"""Passes after which the agent has read again what was changed."""
 END = 60
 """Seconds that a process may take to end."""
 
@@ -112,12 +114,16 @@ def ended(process: Process) -> Iterator[Process]:
 
 @dataclass(frozen=True)
 class Subject:
-    """One of the two that are compared, on a Placement, with a folder for what it keeps."""
+    """One of the two that are compared, on a Placement, with a folder for what it keeps.
+
+    ``in_flight``: how many requests the agent may have under way; None: what the Placement takes.
+    """
 
     peer: Peer
     placement: BenchPlacement
     nova_python: str
     folder: Path
+    in_flight: int | None = None
 
     @contextmanager
     def running(self) -> Iterator["Running"]:
@@ -145,11 +151,11 @@ class Subject:
             "store": {"path": self.folder / "store"},
             "placement": {
                 **self.placement.credentials(),
-                "max_in_flight": self.placement.in_flight,
+                "max_in_flight": self.in_flight or self.placement.in_flight,
             },
         }
         config = write_config(self.folder / "agent.conf", options)
-        command = [sys.executable, "-m", "bench.cycles", str(config)]
+        command = [sys.executable, "-m", "bench.agent_process", str(config)]
         return Process(command, self.placement, install(self.folder.parent / "driver"))
 
 
@@ -162,6 +168,13 @@ class Running:
     def cycle(self, tree: Tree, consumers: Sequence[str] = ()) -> Pass:
         """Have it make one pass over this tree."""
         return self._process.ask({"tree": asdict(tree), "consumers": list(consumers)})[0]
+
+    def settle(self, tree: Tree, consumers: Sequence[str]) -> None:
+        """Have the agent make the passes that read again what was changed. nova makes none: it
+        trusts what it wrote.
+        """
+        for _ in range(SETTLED if self._peer == "agent" else 0):
+            self.cycle(tree, consumers)
 
     def keep(self, guests: Sequence[str]) -> None:
         """Have the agent record guests, as the orchestrator that built them does. nova's tracker

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.claims import ClaimRow
+from bench.claim_figures import Claims
 from bench.instructions import InstructionCount
 from bench.matrix import Row
 from bench.numa_fit import FitRow
@@ -20,19 +20,6 @@ from bench.process_figures import ProcessFigures
 from tests.support.postgresql import BINARIES
 
 COUNTED_PACKAGES = ("compute-node-agent", "openstack-placement", "SQLAlchemy", "keystoneauth1")
-
-
-@dataclass(frozen=True)
-class Claims:
-    """What was measured of claims in one process, and of the disk below their store."""
-
-    rows: Sequence[ClaimRow]
-    winners: int
-    """How many of eight threads got the last device."""
-    audits: Mapping[str, float]
-    """CPU milliseconds of audits of a node with a thousand instances."""
-    synced: float
-    """Milliseconds until 4 KiB are on the disk."""
 
 
 @dataclass(frozen=True)
@@ -51,43 +38,32 @@ class Machine:
     seconds: float
     """How long the run took."""
     load_before: float
-    """Processes that wanted a processor in the minute before the run."""
+    """Processes that wanted a processor in the five minutes before the run."""
     load_after: float
-    """The same in its last minute, with the run's own."""
+    """The same in its last fifteen minutes, with the run's own."""
     nice: int
     """How much the run left others the precedence: 0 is not at all, 19 most."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """One run. ``quick``: only the sizes that take seconds."""
+    """One run. ``quick``: only passes, of the sizes that take seconds."""
 
     quick: bool
     rounds: int
     machine: Machine
     matrix: Sequence[Row]
-    fits: Sequence[FitRow]
-    claims: Claims
-    processes: ProcessFigures
+    left_out: Sequence[str]
+    """Sizes of the matrix that were not measured, and why."""
+    failed: Sequence[str]
+    """Sizes on which a pass had an error."""
+    fits: Sequence[FitRow] = ()
+    claims: Claims | None = None
+    processes: ProcessFigures | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return everything as JSON has it; of the waits of claims only median and 99th
-        percentile.
-        """
-        found = asdict(self)
-        found["claims"]["rows"] = [
-            {
-                "store": row.store,
-                "threads": row.threads,
-                "nodes": row.nodes,
-                "a_second": row.rate.a_second,
-                "cpu_seconds": row.rate.cpu,
-                "milliseconds_median": row.milliseconds[0],
-                "milliseconds_99": row.milliseconds[1],
-            }
-            for row in self.claims.rows
-        ]
-        return found
+        """Return everything as JSON has it."""
+        return asdict(self)
 
 
 def rounded(value: Any) -> Any:
@@ -105,8 +81,10 @@ def write_json(file: Path, document: Any) -> None:
     file.write_text(json.dumps(rounded(document), indent=1, ensure_ascii=False) + "\n")
 
 
-def machine(nova_python: str, began: datetime.datetime, load_before: float) -> Machine:
-    """Describe this machine, at the end of a run."""
+def machine(
+    nova_python: str | None, began: datetime.datetime, load_before: tuple[float, float, float]
+) -> Machine:
+    """Describe this machine, at the end of a run; ``load_before`` as ``os.getloadavg`` gave it."""
     return Machine(
         processor=_processor(),
         processors=os.cpu_count() or 0,
@@ -116,8 +94,8 @@ def machine(nova_python: str, began: datetime.datetime, load_before: float) -> M
         versions=_versions(nova_python),
         started=began.strftime("%Y-%m-%d %H:%M UTC"),
         seconds=(now() - began).total_seconds(),
-        load_before=load_before,
-        load_after=os.getloadavg()[0],
+        load_before=load_before[1],
+        load_after=os.getloadavg()[2],
         nice=os.nice(0),
     )
 
@@ -132,15 +110,19 @@ def _processor() -> str:
     return next((value.strip() for name, _, value in rows if name.strip() == "model name"), "?")
 
 
-def _versions(nova_python: str) -> Mapping[str, str]:
-    asked = "import importlib.metadata as m, platform as p; print(m.version('nova'), p.python_version())"
-    ran = subprocess.run([nova_python, "-c", asked], capture_output=True, text=True, check=True)
-    nova, its_python = ran.stdout.split()
+def _versions(nova_python: str | None) -> Mapping[str, str]:
     servers = sorted(BINARIES.glob("*/bin/postgres"))
     return {
         "Python": platform.python_version(),
         **{package: version(package) for package in COUNTED_PACKAGES},
-        "nova": f"{nova} on Python {its_python}",
+        **({} if nova_python is None else {"nova": _version_of_nova(nova_python)}),
         "SQLite": sqlite3.sqlite_version,
         "PostgreSQL": servers[-1].parts[-3] if servers else "–",
     }
+
+
+def _version_of_nova(python: str) -> str:
+    asked = "import importlib.metadata as m, platform as p; print(m.version('nova'), p.python_version())"
+    ran = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+    nova, its_python = ran.stdout.split()
+    return f"{nova} on Python {its_python}"

@@ -31,6 +31,8 @@ ROLES = "admin,service"
 PATIENCE = 10.0
 """Seconds to wait for the port."""
 INVENTORIES = "/inventories"
+OUTAGE, RECOVERY = signal.SIGUSR1, signal.SIGUSR2
+SIGNALS = (OUTAGE, RECOVERY, signal.SIGTERM)
 
 WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
@@ -38,8 +40,9 @@ WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
 class Counter:
     """WSGI middleware: appends a line for each request to ``log``, and once disturbs a write.
 
-    A line has the method, the path, the status, and the seconds of the processor that Placement's
-    own code took in this thread. While there is the file ``meddle``, the next write of an inventory
+    A line has the method, the path, the status, the seconds of the processor that Placement's own
+    code took in this thread, when it began (epoch), how many seconds it took, and how many bytes
+    the answer has. While there is the file ``meddle``, the next write of an inventory
     meets a provider that has just been written by somebody else.
     """
 
@@ -62,9 +65,10 @@ class Counter:
             answered.append(int(status.split(maxsplit=1)[0]))
             return start_response(status, *rest)
 
-        begun = time.thread_time()
+        at, begun, cpu = time.time(), time.perf_counter(), time.thread_time()
         body = list(self._app(environ, start))
-        line = [method, path, answered[0], time.thread_time() - begun]
+        spent = time.thread_time() - cpu, at, time.perf_counter() - begun
+        line = [method, path, answered[0], *spent, sum(map(len, body))]
         os.write(self._log, json.dumps(line).encode() + b"\n")
         return body
 
@@ -107,25 +111,56 @@ def _listen(port: int) -> socket.socket:
         return listening
 
 
-def _work(app: WSGIApp, listening: socket.socket, threads: int) -> None:
-    waitress.create_server(app, sockets=[listening], threads=threads, ident="").run()
+class Workers:
+    """The worker processes on one port. They can be ended and started again, as in an outage."""
+
+    def __init__(self, app: WSGIApp, number: int, threads: int) -> None:
+        self._app, self._number, self._threads = app, number, threads
+        self._running: list[int] = []
+
+    def start(self, port: int) -> int:
+        """Serve; return the port, a free one if ``port`` is 0."""
+        with _listen(port) as listening:
+            parent = os.getpid()
+            self._running = [self._fork(listening, parent) for _ in range(self._number)]
+            return int(listening.getsockname()[1])
+
+    def _fork(self, listening: socket.socket, parent: int) -> int:
+        child = os.fork()
+        if child == 0:
+            _end_with(parent)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            sockets, threads = [listening], self._threads
+            waitress.create_server(self._app, sockets=sockets, threads=threads, ident="").run()
+            os._exit(0)
+        return child
+
+    def stop(self) -> None:
+        """End them all at once."""
+        for worker in self._running:
+            os.kill(worker, signal.SIGKILL)
+            os.waitpid(worker, 0)
+        self._running = []
 
 
 def main() -> None:
-    """Options: config_file, log, meddle, port, threads, workers."""
+    """Options: config_file, log, meddle, threads, workers. A signal begins an outage, another one
+    ends it.
+    """
+    # First, because a thread that would take them is killed by them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     options = options_from_parent()
     app = _application(Path(options["config_file"]))
     counter = Counter(app, Path(options["log"]), Path(options["meddle"]))
-    listening = _listen(options["port"])
-    port = listening.getsockname()[1]
-    parent = os.getpid()
-    for _ in range(options["workers"] - 1):
-        if os.fork() == 0:
-            _end_with(parent)
-            _work(counter, listening, options["threads"])
-            os._exit(0)
+    workers = Workers(counter, options["workers"], options["threads"])
+    port = workers.start(0)
     print(f"{READY}{port}", flush=True)
-    _work(counter, listening, options["threads"])
+    while (received := signal.sigwait(SIGNALS)) != signal.SIGTERM:
+        if received == OUTAGE:
+            workers.stop()
+        else:
+            workers.start(port)
+    workers.stop()
 
 
 def _end_with(parent: int) -> None:

@@ -31,7 +31,7 @@ DAEMON_PROVIDERS, SMALL_PROVIDERS, LARGE_PROVIDERS = 73, 9, 513
 START = 120.0
 """Seconds in which a daemon has to be well."""
 CLAIMS = 100
-RUNS = 5
+RUNS = 3
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,12 @@ class Process:
         return figures, said
 
     def end(self) -> None:
-        """Close its input, which ends it."""
-        self._process.communicate(timeout=END)
+        """Close its input, which ends it after its present work; if that takes long, kill it."""
+        try:
+            self._process.communicate(timeout=END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 @contextmanager

@@ -233,10 +233,10 @@ def summarize(name: str, passes: Sequence[Mapping[str, Any]], requests: Sequence
     return Phase(
         name,
         len(passes),
-        Counter(error for made in passes for error in made["errors"]),
+        dict(Counter(error for made in passes for error in made["errors"])),
         ended - began,
         len(requests),
-        Counter(str(request.status) for request in requests),
+        dict(Counter(str(request.status) for request in requests)),
         max(starts.values()),
         percentile(seconds, 50),
         percentile(seconds, 99),

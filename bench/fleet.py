@@ -24,7 +24,7 @@ from bench.placement_site import BenchPlacement, Request, placement_on
 from bench.processes import Process
 from bench.results import Machine, machine, now, write_json
 from tests.support.child import CHECKOUT
-from tests.support.ini import write_config
+from tests.support.ini import Config, write_config
 
 PAGES = CHECKOUT / "docs" / "benchmarks"
 AGENTS, IN_PROCESS = 200, 20
@@ -130,9 +130,9 @@ def _prepare(placement: BenchPlacement, folder: Path, hosts: Sequence[str]) -> N
     for host in hosts:
         place = folder / host
         described = tree(place, PROVIDERS)
-        described["DEFAULT"] = {**described["DEFAULT"], "host": host, "state_path": place}
-        options = {
+        options: Config = {
             **described,
+            "DEFAULT": {**described["DEFAULT"], "host": host, "state_path": place},
             "store": {"path": place / "store"},
             "placement": {**placement.credentials(), "max_in_flight": placement.in_flight},
         }
@@ -217,7 +217,7 @@ class RunningFleet:
     def _phase(self, name: str, message: Mapping[str, Any]) -> Phase:
         said = self.ask(message)
         passes = [made for answer in said for made in answer["passes"]]
-        return summarize(name, passes, self._placement.requests())
+        return summarize(name, passes, self._placement.answered())
 
 
 # --- figures --------------------------------------------------------------------------------------

@@ -127,16 +127,16 @@ class BenchPlacement(Placement):
         """Forget the log."""
         self._log.write_bytes(b"")
 
-    def requests(self) -> Sequence[Request]:
-        """Return what was answered since then."""
+    def answered(self) -> Sequence[Request]:
+        """Return the requests that were answered since then."""
         return [Request(*json.loads(line)) for line in self._log.read_text().splitlines()]
 
     def counted(self) -> tuple[int, float]:
         """Return how many requests were answered, and the seconds of the processor that Placement
         took for them.
         """
-        answered = self.requests()
-        return len(answered), sum(request.cpu for request in answered)
+        requests = self.answered()
+        return len(requests), sum(request.cpu for request in requests)
 
     # --- the database -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from statistics import median
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.placement.merge import Target
 from agent.placement.plan import make_plan
 from bench.figures import status
@@ -182,8 +182,10 @@ def _tree_seconds() -> tuple[float, float]:
     """Return the seconds of a copy of a large tree, and of a plan that has nothing to do."""
     present, desired = _large_tree(), _large_tree()
     journal = Journal({provider.uuid: Ownership() for provider in desired.providers()}, True)
-    view = PlacementView(present.freeze(), {provider.uuid: 1.0 for provider in present.providers()})
-    target = Target(desired.freeze(), journal, (), ())
+    view = PlacementView(
+        PresentTree(present.freeze()), {provider.uuid: 1.0 for provider in present.providers()}
+    )
+    target = Target(TargetTree(desired.freeze()), journal, (), ())
     known = ServerCapabilities("http://placement", "1.39", traits=frozenset({CUSTOM_TRAIT}))
     root = ProviderUuid(ROOT.format(1))
     assert make_plan(view, target, known, root).operations == ()

@@ -22,6 +22,8 @@ processes and of Placement's workers on {processors} processors, and not of {age
 
 - **pass** is from its begin to its report, in the agent. **request** is from the begin in a worker of Placement to its answer.
 - **busiest second** is how many requests began in it; beside it, how many would if they were spread evenly.
+- **CPU of a request** is what Placement's own code takes of the processor.
+- The load of the machine, with the run's own, is [below](#machine-and-versions).
 - In the steady phase each agent makes its passes when the daemon's schedule has them: at an offset of its own, drawn at its start.
 """
 
@@ -40,13 +42,14 @@ def fleet_page(results: "FleetResults") -> str:
         processors=results.machine.processors,
     )
     head = ("phase", "passes", "errors", "requests", "a second", "busiest second (even)")
-    times = ("pass: median", "99 %", "request: median", "99 %", "CPU of Placement")
+    times = ("pass: median", "99 %", "request: median", "99 %")
+    costs = ("CPU of a request", "bytes of an answer")
     blocks = [
         "# A fleet\n",
         "<!-- written by python -m bench.fleet; do not edit -->\n",
         reading,
         "Run it again with `python -m bench.fleet` in the environment of `tox -e bench`.\n",
-        table((*head, *times), "l" + "r" * 10, [_row(phase) for phase in results.phases]),
+        table((*head, *times, *costs), "l" + "r" * 11, [_row(phase) for phase in results.phases]),
         *(_errors(phase) for phase in results.phases if phase.errors),
         "## Ten thousand hosts, on paper\n",
         _paper(results),
@@ -70,6 +73,7 @@ def _row(phase: "Phase") -> Sequence[str]:
         f"{1000 * phase.request_50:.0f} ms",
         f"{1000 * phase.request_99:.0f} ms",
         f"{1000 * phase.placement_cpu:.1f} ms",
+        f"{phase.answer_bytes:.0f}",
     )
 
 
@@ -86,8 +90,8 @@ def _paper(results: "FleetResults") -> str:
     rows = [row for providers, guests in PAPER for row in _paper_rows(providers, guests, cost)]
     words = (
         f"{HOSTS} hosts, a pass each {PERIOD} seconds. The requests of one host are exact "
-        "([measured](index.md#passes)): nova sends P + C in a steady pass and 4P + 1 + C after a "
-        "restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
+        "([measured](index.md#passes)): nova's tracker sends P + C + 1 in a steady "
+        "period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
         f"{1000 * cost:.1f} ms of the processor, for both; so `processors` are those that Placement "
         "is busy with, without its database. `start` is how long the requests of a start of all "
         "hosts at once keep a Placement of 100 such processors busy.\n"
@@ -98,7 +102,7 @@ def _paper(results: "FleetResults") -> str:
 
 def _paper_rows(providers: int, guests: int, cost: float) -> Sequence[Sequence[str]]:
     sent: Mapping[str, tuple[int, int]] = {
-        "nova": (providers + guests, 4 * providers + 1 + guests),
+        "nova": (providers + guests + 1, 4 * providers + guests + 2),
         "this agent": (1, 1),
     }
     rows = []

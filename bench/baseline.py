@@ -11,7 +11,7 @@ from bench.matrix import Row
 FILE = Path(__file__).with_name("baseline.json")
 CPU_FACTOR, INSTRUCTIONS_FACTOR = 2.0, 1.15
 """How much more is noise."""
-CPU_GRAIN = 0.05
+CPU_GRAIN = 0.03
 """Seconds of the processor within which no two passes can be told apart on a busy machine."""
 UNSTEADY = ("outage",)
 """Cases whose cost is the number of attempts that fall into a span of time."""

@@ -11,7 +11,7 @@ from bench.process_figures import ProcessFigures
 from bench.processes import Pass
 from bench.results import Machine, Results
 
-VERDICTS = {True: "holds", False: "**missed**", None: "not measured"}
+VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
 BACKENDS: Mapping[Backend, str] = {
     "sqlite": "Placement on SQLite, one process",
     "postgresql": f"Placement on PostgreSQL, {WORKERS} processes",
@@ -32,6 +32,11 @@ nothing else uses that Placement. Of {rounds} the one with the least CPU time co
 - The agent has one request under way at a time on SQLite, and {in_flight} on PostgreSQL; nova always has one.
 """
 
+BUDGETS = """\
+Counts and CPU times decide on every machine. A time on the clock that is over its limit decides nothing if the machine had other work before the run
+(more processes that wanted a processor than it has): then it is `not decided`, as is what this run left out.
+"""
+
 
 def page(results: Results, verdicts: Sequence[Verdict], plots: Mapping[str, str]) -> str:
     """Return the page. ``plots``: file to what it shows."""
@@ -41,6 +46,7 @@ def page(results: Results, verdicts: Sequence[Verdict], plots: Mapping[str, str]
         *_introduction(results),
         *(f"![{title}]({file})\n" for file, title in plots.items()),
         "## Budgets\n",
+        BUDGETS,
         table(
             ("budget", "found", "limit", "verdict"),
             "llll",

@@ -2,6 +2,7 @@
 with and without Placement, commands, and a tree of 513 providers.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -51,12 +53,20 @@ class DaemonFigures:
 
 
 @dataclass(frozen=True)
+class CommandFigures:
+    """The fastest of some runs of a command, in seconds."""
+
+    seconds: float
+    cpu: float
+    """Of the processor."""
+
+
+@dataclass(frozen=True)
 class ProcessFigures:
-    """What processes and steps take, in seconds."""
+    """What processes and steps take; those of the tree are seconds of the processor."""
 
     daemon: DaemonFigures
-    commands: Mapping[str, float]
-    """Command to the seconds of its fastest run."""
+    commands: Mapping[str, CommandFigures]
     copy: float
     """Of a tree of 513 providers."""
     plan: float
@@ -152,7 +162,7 @@ def _claim_seconds(client: ApiClient, node: str) -> list[float]:
 # --- commands -------------------------------------------------------------------------------------
 
 
-def _commands(placement: BenchPlacement, folder: Path) -> Iterator[tuple[str, float]]:
+def _commands(placement: BenchPlacement, folder: Path) -> Iterator[tuple[str, CommandFigures]]:
     """Yield commands with the seconds of their fastest run, after one that is not measured."""
     yield "--version", _fastest(["--version"])
     config = write_config(folder / "agent.conf", _options(placement, folder, SMALL_PROVIDERS))
@@ -162,17 +172,22 @@ def _commands(placement: BenchPlacement, folder: Path) -> Iterator[tuple[str, fl
     yield "--once, embedded", _fastest([*store, *embedded, "--once"])
 
 
-def _fastest(arguments: Sequence[str]) -> float:
-    def run() -> float:
-        begun = time.perf_counter()
+def _fastest(arguments: Sequence[str]) -> CommandFigures:
+    def run() -> CommandFigures:
+        begun, cpu = time.perf_counter(), _cpu_of_children()
         command = [sys.executable, "-m", "agent", *arguments]
         done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"agent {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return time.perf_counter() - begun
+        return CommandFigures(time.perf_counter() - begun, _cpu_of_children() - cpu)
 
     run()
-    return min(run() for _ in range(RUNS))
+    return min((run() for _ in range(RUNS)), key=attrgetter("seconds"))
+
+
+def _cpu_of_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 # --- a tree ---------------------------------------------------------------------------------------

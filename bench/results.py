@@ -44,6 +44,11 @@ class Machine:
     nice: int
     """How much the run left others the precedence: 0 is not at all, 19 most."""
 
+    @property
+    def calm(self) -> bool:
+        """Whether it had no other work, so that times on the clock mean something."""
+        return self.load_before < self.processors
+
 
 @dataclass(frozen=True)
 class Results:

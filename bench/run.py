@@ -185,7 +185,7 @@ def _conclude(results: Results, options: argparse.Namespace) -> int:
     missed = [
         verdict
         for verdict in found
-        if verdict.holds is False and (verdict.counted or not results.quick)
+        if verdict.holds is False and (verdict.kind == "count" or not results.quick)
     ]
     for line in results.failed:
         print(f"failed       {line}")

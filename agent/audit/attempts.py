@@ -12,6 +12,7 @@ from agent.audit.plan_step import PlannedAudit
 from agent.audit.run import AuditRun, shrunk_below_usage
 from agent.errors import (
     AgentError,
+    DriverError,
     GenerationConflict,
     PlacementError,
     RecordConflict,
@@ -27,6 +28,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.rival_writers import RivalWriters
+from agent.placement.transport import MirrorInsufficient
 from agent.tracker.consumer_records import ConsumerRecords
 
 LOG = logging.getLogger(__name__)
@@ -149,6 +151,25 @@ def flush_clearing(
     return flushed
 
 
+def _planned_on_mirror(
+    plan: Callable[[Sequence[Row] | None], PlannedAudit],
+) -> PlannedAudit:
+    """Return the plan of an attempt on the mirror. A plan that fails, but not by the driver, may
+    succeed with what Placement has by now.
+
+    :raises MirrorInsufficient: Placement has to be asked.
+    """
+    try:
+        planned = plan(None)
+    except DriverError:
+        raise
+    except AgentError as error:
+        raise MirrorInsufficient(error.message) from error
+    if planned.plan.operations or planned.withheld:
+        raise MirrorInsufficient("there is something to do")
+    return planned
+
+
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
 
 
@@ -194,7 +215,7 @@ class Attempts:
         was the last one needed.
         """
         try:
-            planned = plan(rows)
+            planned = _planned_on_mirror(plan) if run.options.on_mirror else plan(rows)
             run.plan(planned)
             if run.options.dry_run:
                 self._flush.foresee(run, planned)

@@ -2,9 +2,11 @@
 and at most :data:`MOST_QUERIES` in all; and the reading of the node's tree with its usages.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from agent.errors import PlacementUnreachable
 from agent.explain.correction_sets import BudgetSpent
 from agent.explain.tree_view import ProviderRoom, TreeView
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid
@@ -19,6 +21,10 @@ from agent.placement.client import PlacementClient
 from agent.placement.mirror import read_providers
 
 MOST_QUERIES = 40
+LONGEST_SEARCH = 120.0
+"""Seconds after which no further query is sent."""
+TOO_SLOW = ("slow", "timeout")
+"""The failures of a query that takes too long, and whose variants would too."""
 
 
 class CandidateQueries:
@@ -28,6 +34,7 @@ class CandidateQueries:
         """``root``: the node's root provider; None for all nodes."""
         self._client, self._root = client, root
         self.asked = 0
+        self._until = time.monotonic() + LONGEST_SEARCH
         self._shared: frozenset[str] = frozenset()
         self._marks: frozenset[str] = frozenset()
 
@@ -68,6 +75,24 @@ class CandidateQueries:
         mine = [request for request in found.requests if here & request.resources.keys()]
         return replace(found, requests=mine)
 
+    def ask_further(self, query: CandidateQuery) -> Candidates:
+        """Return the candidates of a variant of the query, as :meth:`ask` does. One that takes too
+        long ends the search, because each further one would.
+
+        :raises BudgetSpent: no more queries may be sent.
+        :raises BadRequest: the query is invalid.
+        :raises CandidatesFailed: Placement refuses the query.
+        """
+        if time.monotonic() >= self._until:
+            raise BudgetSpent
+        try:
+            return self.ask(query)
+        except PlacementUnreachable as error:
+            if error.kind not in TOO_SLOW:
+                raise
+            self._until = time.monotonic()
+            raise BudgetSpent from error
+
     def has_candidates(self, query: CandidateQuery | None) -> bool:
         """Return whether there is a candidate. A query that cannot be asked has none.
 
@@ -76,7 +101,7 @@ class CandidateQueries:
         if query is None:
             return False
         try:
-            return bool(self.ask(query).requests)
+            return bool(self.ask_further(query).requests)
         except (BadRequest, CandidatesFailed):
             return False
 

@@ -101,6 +101,10 @@ class AuditOptions:
     """Ask Placement for the usages that the report shows."""
     asked: bool = False
     """The audit was requested, so a refused node is tried again at once."""
+    on_mirror: bool = False
+    """Placement is taken to be as the mirror has it, and is asked only about nodes of which the
+    mirror does not suffice: because there is something to do, or to read.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,10 +182,10 @@ def _excluded_by(
     """Return the smallest sets of constraints without which Placement has candidates."""
     constraints = constraints_of(query.query, query.aliases)
     known = unsatisfiable(query.query, constraints, view) if view.providers else []
-    one = replace(query.query, limit=1)
+    first = replace(query.query, limit=1)
     found = smallest_sets(
         constraints,
-        lambda left_out: queries.has_candidates(without_constraints(one, left_out)),
+        lambda left_out: queries.has_candidates(without_constraints(first, left_out)),
         known,
     )
     return CorrectionSets(

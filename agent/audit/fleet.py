@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
-from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes
+from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes, tidy_records
 from agent.audit.node_audit import NodeAudit
 from agent.audit.side_by_side import results_side_by_side
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
-from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
+from agent.errors import AgentBug, AgentError, PlacementError, StandingBy
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row
@@ -20,7 +20,6 @@ from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_state import NodeState
-from agent.tracker.usage_step import UsageStep
 from agent.tree.desired_tree import agent_trait
 from agent.version import agent_version
 
@@ -173,6 +172,8 @@ class Fleet:
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
         rows = self._rows(client, options, found, chosen)
+        if rows is not None:
+            options = replace(options, on_mirror=False)
         deleted = {} if names or context.observes else self._deleted.find(found, rows or {}, errors)
         if not options.dry_run:
             self.leases.keep(found)
@@ -185,23 +186,10 @@ class Fleet:
         if not options.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
-            self._tidy(context.records.usage_step)
+            tidy_records(context.records.usage_step)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
-
-    @staticmethod
-    def _tidy(usage_step: UsageStep) -> None:
-        """Remove records that ended long ago. A failure is logged, because the nodes' reports must
-        still be returned; the next pass tries again.
-        """
-        failure = ""
-        try:
-            usage_step.remove_ended_records()
-        except StoreError as error:
-            failure = str(error)
-        if failure:
-            LOG.warning("records of what has ended long ago were not removed: %s", failure)
 
     def _hold(self, *, dry_run: bool) -> None:
         """Take or renew the lease, or in a dry run check that it is free, if other agents see the
@@ -234,7 +222,8 @@ class Fleet:
         self._unchanged.keep(chosen)
         for uuid in self._audits.keys() - chosen.keys():
             del self._audits[uuid]
-        if rows is None or options.reread or options.with_usages or options.adopt:
+        unknown = rows is None and not options.on_mirror
+        if unknown or options.reread or options.with_usages or options.adopt:
             return {}
         found, waiting = {}, self.context.records.usage_step.unpublished_nodes()
         for uuid, name in chosen.items():
@@ -243,7 +232,9 @@ class Fleet:
                 if uuid not in waiting
                 else None
             )
-            if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
+            if report is not None and (
+                rows is None or self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid)))
+            ):
                 found[uuid] = report
         return found
 
@@ -251,6 +242,8 @@ class Fleet:
         """Report providers that the operator's files name and no node has. Nothing is reported
         until every node was seen, because an unseen node may have them.
         """
+        if not self.context.provider_config.entries:
+            return
         sighted = [self._audit_of(uuid, name).observer.sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
@@ -266,8 +259,8 @@ class Fleet:
         found: Mapping[str, str],
         chosen: Mapping[str, str],
     ) -> Mapping[ProviderUuid, Row] | None:
-        """Return the roots that one request lists for many nodes. If Placement is unavailable, the
-        nodes are still counted.
+        """Return the roots that one request lists for many nodes; None also where the mirror is to
+        suffice. If Placement is unavailable, the nodes are still counted.
 
         :raises PlacementError: Placement is unavailable; found out here, so that it costs one
             request and is reported once.
@@ -279,6 +272,10 @@ class Fleet:
             usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
         try:
             self.context.server.connect(client, ask=options.reread)
+            if options.on_mirror and all(
+                self._audit_of(uuid, name).placement_state.mirrored for uuid, name in chosen.items()
+            ):
+                return None
             return self._listed(client, found, chosen)
         except PlacementError:
             for uuid, name in chosen.items():

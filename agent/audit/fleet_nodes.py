@@ -10,10 +10,11 @@ from typing import cast
 
 from agent.audit.context import AuditContext
 from agent.driver.interface import MarksNodes, NeedsLease
-from agent.errors import AgentError, DriverError
+from agent.errors import AgentError, DriverError, StoreError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import NodeReport
 from agent.placement.answers import Row
+from agent.tracker.usage_step import UsageStep
 
 LOG = logging.getLogger(__name__)
 
@@ -190,3 +191,16 @@ class UnchangedNodes:
         """Forget the nodes that are not among ``present``."""
         for uuid in self._known.keys() - set(present):
             del self._known[uuid]
+
+
+def tidy_records(usage_step: UsageStep) -> None:
+    """Remove records that ended long ago. A failure is logged, because the nodes' reports must
+    still be returned; the next pass tries again.
+    """
+    failure = ""
+    try:
+        usage_step.remove_ended_records()
+    except StoreError as error:
+        failure = str(error)
+    if failure:
+        LOG.warning("records of what has ended long ago were not removed: %s", failure)

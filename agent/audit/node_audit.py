@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from agent.audit.allocations import JudgedAllocations, NodeAllocations
@@ -37,6 +38,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove
 from agent.placement.rival_writers import RivalWriters
+from agent.placement.transport import MirrorInsufficient
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
 from agent.tree.desired_tree import DriverReport
@@ -80,7 +82,7 @@ class NodeAudit:
 
     def run(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> NodeReport:
         """Audit the node and return its report. Never raises an :class:`AgentError`: errors are in
-        the report.
+        the report. An audit on the mirror that needs Placement begins anew and asks it.
 
         ``rows``: the node's structure in Placement, if one list for many nodes already brought it.
         """
@@ -90,6 +92,10 @@ class NodeAudit:
             and time.monotonic() < self._refusal.until
         ):
             return self._paused(self._refusal.report, options)
+        if options.on_mirror:
+            with suppress(MirrorInsufficient):
+                return self._reported(options, lambda run: self._audit(run, None))
+            options = replace(options, on_mirror=False)
         return self._reported(options, lambda run: self._audit(run, rows))
 
     def remove(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> NodeReport:
@@ -170,6 +176,9 @@ class NodeAudit:
         if taken_over:
             # The other agent may have had another layout.
             self._moved = False
+        unpublished = not run.options.dry_run and run.records.state.node.dirty
+        if run.options.on_mirror and (taken_over or unpublished):
+            raise MirrorInsufficient("records are not published yet")
         return taken_over
 
     def _observe(self, run: AuditRun, report: DriverReport, rows: Sequence[Row] | None) -> Observed:
@@ -230,7 +239,8 @@ class NodeAudit:
             context.records.consumer_records,
             observed.records,
             context.policy.purge_after,
-            context.freshness.consumers,
+            # An audit on the mirror reads nobody's turn.
+            0 if run.options.on_mirror else context.freshness.consumers,
         )
         # A provider that is to be deleted keeps its allocations until then.
         owned = {*self.placement_state.journal.providers, *target.journal.providers}
@@ -249,15 +259,23 @@ class NodeAudit:
     # --- the report -------------------------------------------------------------------------------
 
     def _reported(self, options: AuditOptions, audit: Callable[[AuditRun], None]) -> NodeReport:
-        """Return the report of ``audit``, however it ends."""
-        run, begun = AuditRun(self.context.server.client(), options), time.monotonic()
+        """Return the report of ``audit``, however it ends.
+
+        :raises MirrorInsufficient: the audit is one on the mirror, and needs Placement.
+        """
+        client = self.context.server.client(sends=not options.on_mirror)
+        run, begun = AuditRun(client, options), time.monotonic()
         state: NodeState = "failed"
         try:
             self._check_name()
             audit(run)
             self._look_back(run)
             state, moved = run.state(), run.has_moved
-            self._started, self._moved = self._started or moved, self._moved or moved
+            self._started = self._started or moved
+            # What Placement has decides whether something is left to move.
+            self._moved = self._moved or (moved and not options.on_mirror)
+        except MirrorInsufficient:
+            raise
         except AdoptionNeeded as error:
             # Nothing is written, in this pass and in later ones, until the operator decides.
             state, run.tree = "degraded", self.placement_state.own_tree()

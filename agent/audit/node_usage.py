@@ -108,6 +108,8 @@ class DriverReader:
         context, node = self._context, self._node
         asked = context.worker, node.driver, node.name, context.facts_deadline
         facts = node_facts(context.driver, *asked)
+        # Drivers use the wall clock; the facts are compared with each other and with records.
+        facts = replace(facts, taken_at=clock.of_wall_clock(facts.taken_at))
         capabilities: Mapping[str, bool] = {}
         if self._reports_capabilities is not None:
             capabilities = node_capabilities(self._reports_capabilities, *asked)
@@ -119,7 +121,6 @@ class DriverReader:
             capabilities,
             partial(self._shape, facts),
             shape_all=self._shapes_all is not None,
-            edits_tree=self.edits_tree,
         )
 
     def _shape(self, facts: HostFacts, tree: ProviderTree, allocations: Allocations | None) -> None:

@@ -40,6 +40,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
 from agent.placement.server import added_names, learn_traits
 from agent.placement.tombstones import without_reappeared
+from agent.placement.transport import MirrorInsufficient
 from agent.provider_config.applying import Key
 from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere
@@ -72,14 +73,15 @@ class Observer:
     # --- the mirror -------------------------------------------------------------------------------
 
     def read_mirror(self, run: AuditRun, rows: Sequence[Row] | None) -> Usages:
-        """Bring the mirror up to date; return the usages of everything that is held until it is
-        free.
+        """Bring the mirror up to date, unless it is to suffice; return the usages of everything
+        that is held until it is free.
 
         ``rows``: the node's structure in Placement, if it was read already.
 
         :raises ProviderIdentityConflict: the root has another name.
         :raises ProviderNameConflict: in a dry run, another provider has the node's name.
         :raises NodeHeldElsewhere: the root carries another agent's mark.
+        :raises MirrorInsufficient: the mirror is to suffice, and does not.
         """
         first, placement_state, server = (
             run.attempts == 1,
@@ -89,7 +91,10 @@ class Observer:
         server.connect(run.client)
         freshness = replace(self.context.freshness, everything=run.options.reread and first)
         try:
-            placement_state.refresh(run.client, freshness, rows)
+            if not run.options.on_mirror:
+                placement_state.refresh(run.client, freshness, rows)
+            elif not placement_state.mirrored:
+                raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
         except PlacementRefused as error:
             if error.status in (404, 406):
                 # A missing provider would give an empty list, so the call or its microversion is
@@ -193,7 +198,7 @@ class Observer:
             and known.has_inputs(report, uses, places, usages, state.capabilities, clock.now())
             else None
         )
-        if same is not None and not report.edits_tree:
+        if same is not None and not report.shape_all:
             return same.repeated(report, records, view)
         base = known.driver_tree.base if known is not None else self._base(report)
         driver_tree, move = self._driver_tree(run.client, base, report, places, reshapes=reshapes)

@@ -72,14 +72,14 @@ class Suggester:
                 self.state.host.aliases,
                 devices_in_placement=self.devices_in_placement,
             )
-            found = self.queries.ask(asked.query)
+            found = self.queries.ask_further(asked.query)
         except (InvalidTrackerRequest, BadRequest, CandidatesFailed):
             return False
         except BudgetSpent:
             return None
         return any(
-            isinstance(try_claim(self.state, claim, one.resources, self.now), PlannedChange)
-            for one in found.requests
+            isinstance(try_claim(self.state, claim, request.resources, self.now), PlannedChange)
+            for request in found.requests
         )
 
     def _query_fits(self, query: CandidateQuery) -> bool | None:
@@ -163,9 +163,9 @@ class Suggester:
             for guest in gone:
                 state = without_guest(state, guest, self.now)
                 view = view.after(guest)
-            return all(meets(one, self.request.query.query, view) for one in lacking) and (
-                self._host_grants(state)
-            )
+            query = self.request.query.query
+            met = all(meets(constraint, query, view) for constraint in lacking)
+            return met and self._host_grants(state)
 
         for some in guests_to_move(guests, fits_without):
             yield Suggestion(
@@ -180,9 +180,9 @@ class Suggester:
         placement = explained.placement
         for some in placement.excluded_by.sets if placement else ():
             constraints = [reason.constraint for reason in some]
-            if all(one.kind in ("root-forbidden", "resource") for one in constraints):
+            if all(constraint.kind in ("root-forbidden", "resource") for constraint in constraints):
                 continue
-            text = " and ".join(sorted(one.text for one in constraints))
+            text = " and ".join(sorted(constraint.text for constraint in constraints))
             yield Suggestion(
                 "request",
                 f"ask without: {text}",

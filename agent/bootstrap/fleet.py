@@ -19,6 +19,7 @@ from agent.driver.interface import HostContext, TellsOfChanges
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock
+from agent.placement.connect import timeouts_of
 from agent.placement.embedded import FILE, connect_embedded
 from agent.placement.mirror import Freshness
 from agent.placement.server import Backend, NoStorage, Server
@@ -156,7 +157,7 @@ def start_fleet(
     transport = components.transport
     backend: Backend = "http" if transport else "embedded"
     if transport is None:
-        transport = embedded_transport(folder, cancelled, dry_run=dry_run)
+        transport = embedded_transport(conf, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
         provisional = stack.enter_context(
@@ -217,14 +218,15 @@ def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
     )
 
 
-def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
-    """Return a transport to the embedded Placement of a store's folder; in a dry run, to a copy of
-    it in memory.
+def embedded_transport(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool) -> Transport:
+    """Return a transport to the embedded Placement of the store's folder; in a dry run, to a copy
+    of it in memory.
 
     :raises ConfigError, StoreError: it cannot be used.
     """
+    folder = Path(conf.store.path)
     copy = partial(snapshot, folder, in_file(folder / FILE, "[store] path"))
-    return connect_embedded(folder, cancelled, copy if dry_run else None)
+    return connect_embedded(folder, cancelled, copy if dry_run else None, timeouts_of(conf))
 
 
 def _establish_identity(

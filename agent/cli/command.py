@@ -115,6 +115,10 @@ class Command:
     """Command lines for the help."""
     lenient: bool = False
     """The command gets the configuration even if it has errors."""
+    local: bool = False
+    """The command asks the daemon or the store, and never Placement, ironic or nova: its
+    configuration is without the options of oslo.log and keystoneauth.
+    """
     document: str = ""
     """The name of the document that the command writes with ``--format json``, if it is not made of
     the words.

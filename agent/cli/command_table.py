@@ -167,6 +167,7 @@ COMMANDS = (
         _show_status,
         frozenset({"offline", "detailed_exitcode"}),
         examples=("agent status", "agent status --detailed-exitcode"),
+        local=True,
     ),
     Command(
         ("drift",),
@@ -177,12 +178,14 @@ COMMANDS = (
         _show_drift,
         frozenset({"nodes", "detailed_exitcode"}),
         examples=("agent drift", "agent drift --node compute-1 --format json"),
+        local=True,
     ),
     Command(
         ("reload",),
         "have the daemon read its configuration again",
         _reload_configuration,
         examples=("agent reload",),
+        local=True,
     ),
     Command(
         ("tree",),
@@ -190,6 +193,7 @@ COMMANDS = (
         _show_tree,
         frozenset({"offline", "nodes", "wide"}),
         examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format dot"),
+        local=True,
     ),
     Command(
         ("watch",),
@@ -199,6 +203,7 @@ COMMANDS = (
         (Argument("--interval", "seconds from one look to the next; 2 unless given", "SECONDS"),),
         ("agent watch", "agent watch --interval 10 --node 'compute-1*'"),
         no_document="it shows the nodes until it is ended",
+        local=True,
     ),
     Command(
         ("report",),
@@ -208,6 +213,7 @@ COMMANDS = (
         (Argument("file", "the file to write; a page that is there is replaced", "FILE.html"),),
         ("agent report nodes.html", "agent report --node 'compute-1*' nodes.html"),
         document="report-file",
+        local=True,
     ),
     Command(
         ("schema",),
@@ -218,6 +224,7 @@ COMMANDS = (
         ),
         lenient=True,
         examples=("agent schema", "agent schema report"),
+        local=True,
     ),
     Command(
         ("config", "check"),

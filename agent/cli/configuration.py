@@ -10,10 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from keystoneauth1 import exceptions as ksa
-from keystoneauth1 import loading
 from oslo_config import cfg, types
-from oslo_log import log
 
 from agent.cli.command import Options, Override
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
@@ -27,9 +24,12 @@ WITH_KEYSTONEAUTH = tuple(service.GROUP for service in agent_options.SERVICES)
 OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 
 
-def catalogue() -> OptionsByGroup:
-    """Return the options that are known without a configuration, by group; None is [DEFAULT]."""
-    return [*log_options(), *agent_options.by_group(), *keystoneauth_options()]
+def catalogue(*, local: bool = False) -> OptionsByGroup:
+    """Return the options that are known without a configuration, by group; None is [DEFAULT]. With
+    ``local``, those of the agent only.
+    """
+    own = agent_options.by_group()
+    return own if local else [*log_options(), *own, *keystoneauth_options()]
 
 
 keystoneauth_options = cache(agent_options.keystoneauth_options)
@@ -49,6 +49,9 @@ def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
 
     Which of them apply is known only with ``auth_type``. Loading all plugins takes a while.
     """
+    # Imported here for the reason given in agent.conf.options.
+    from keystoneauth1 import loading
+
     seen = {option.dest for option in known}
     found: dict[str, cfg.Opt] = {}
     for name in loading.get_available_plugin_names():
@@ -219,25 +222,31 @@ class Configuration:
     """Whether every file is text."""
 
 
-def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.ConfigOpts:
+def load(
+    options: Options, environ: Mapping[str, str] = os.environ, *, local: bool = False
+) -> cfg.ConfigOpts:
     """Return the configuration. Each call reads everything again and returns a new object.
 
     The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later
     files over earlier ones. Unknown options are no error, so that a nova.conf can be given as it
-    is.
+    is. With ``local``, those of oslo.log and keystoneauth are unknown.
 
     :raises ConfigErrors: all errors of the configuration.
     """
-    found = read_configuration(options, environ)
+    found = read_configuration(options, environ, local=local)
     ConfigErrors.raise_if_any(found.errors)
     return found.conf
 
 
-def read_configuration(options: Options, environ: Mapping[str, str] = os.environ) -> Configuration:
-    """Return the configuration as far as it can be used, and all its errors."""
+def read_configuration(
+    options: Options, environ: Mapping[str, str] = os.environ, *, local: bool = False
+) -> Configuration:
+    """Return the configuration as far as it can be used, and all its errors. ``local``: see
+    :func:`load`.
+    """
     files, errors = read_all(sources_of(options.sources))
     whole = all(any(error.data.get("file") == str(file.path) for file in files) for error in errors)
-    conf, known = _parse_files(files), catalogue()
+    conf, known = _parse_files(files, local=local), catalogue(local=local)
     now = [
         override
         for override in options.overrides
@@ -249,11 +258,11 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
         with suppress(ValueError, cfg.Error):
             known += register(conf)
     unknown_plugins: list[ConfigError] = []
-    for service in WITH_KEYSTONEAUTH:
+    for service in () if local else WITH_KEYSTONEAUTH:
         with gathering(unknown_plugins):
             known += _plugin_options(conf, service, files, environ)
     errors += unknown_plugins
-    if not unknown_plugins:
+    if not (local or unknown_plugins):
         # Options of the plugins can be set only now that they are registered.
         errors += override_problems(
             conf, known, [override for override in options.overrides if override not in now]
@@ -262,14 +271,18 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     return Configuration(conf, files, errors, whole)
 
 
-def _parse_files(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
+def _parse_files(files: Sequence[ConfigFile], *, local: bool) -> cfg.ConfigOpts:
     conf = cfg.ConfigOpts()
-    log.register_options(conf)
-    for group, options in log_options():
-        # Registered again, for the reason given in agent.conf.options.
-        conf.unregister_opts(options, group)
-        conf.register_opts(options, group)
-    agent_options.register(conf)
+    if not local:
+        # Imported here for the reason given in agent.conf.options.
+        from oslo_log import log
+
+        log.register_options(conf)
+        for group, options in log_options():
+            # Registered again, for the reason given in agent.conf.options.
+            conf.unregister_opts(options, group)
+            conf.register_opts(options, group)
+    agent_options.register(conf, local=local)
     with ExitStack() as stack:
         paths = [
             str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended))
@@ -313,6 +326,10 @@ def _plugin_options(
     :raises ConfigError: there is no such plugin; the section then counts as one without
         credentials.
     """
+    # Imported here for the reason given in agent.conf.options.
+    from keystoneauth1 import exceptions as ksa
+    from keystoneauth1 import loading
+
     # Registered again, because auth_section may name another section that has the credentials.
     loading.register_auth_conf_options(conf, service)
     section = conf[service].auth_section or service

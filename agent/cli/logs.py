@@ -5,7 +5,6 @@ import re
 import sys
 
 from oslo_config import cfg
-from oslo_log import log
 
 from agent.errors import ConfigError
 from agent.model.names import masked, printable
@@ -91,12 +90,27 @@ def quiet_libraries() -> None:
         logging.getLogger(name).setLevel(level)
 
 
+def log_to_stderr(*, debug: bool) -> None:
+    """Set up the log of a command that asks the daemon: warnings go to stderr; with ``debug``,
+    everything does.
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.WARNING,
+        format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+    quiet_libraries()
+
+
 def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> None:
     """Set up the log as configured. With ``once``, warnings go to stderr only; with ``debug`` too,
     everything does.
 
     :raises ConfigError: the log cannot be written as configured.
     """
+    # Imported here, because a command that asks the daemon writes no log and needs to be fast.
+    from oslo_log import log
+
     # Otherwise oslo.log would import a notifier that the agent does not use.
     conf.set_override("publish_errors", False)
     if once:

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from agent.cli.command import FOR_MONITORING, Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
-from agent.cli.logs import quiet_libraries, set_up_logging
+from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
 from agent.cli.output import report_exit_code, write_problems, write_report
 from agent.cli.parser import find_format, parse
 from agent.conf.default import host_name
@@ -76,8 +76,15 @@ class _Invocation:
         """Run the command. Return the exit code."""
         options = self.options
         command = find(options.command, options.once)
-        self.conf = conf = read_configuration(options).conf if command.lenient else load(options)
-        set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
+        self.conf = conf = (
+            read_configuration(options, local=command.local).conf
+            if command.lenient
+            else load(options, local=command.local)
+        )
+        if command.local:
+            log_to_stderr(debug=options.debug)
+        else:
+            set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
         return command.run(conf, options)
 
 

@@ -74,7 +74,7 @@ def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> N
     from, empty if unknown.
     """
     from agent.render.look import look_of
-    from agent.render.text import render_problems
+    from agent.render.problem_lines import render_problems
 
     try:
         _put(render_problems(problems, look_of(sys.stderr), places), sys.stderr)

@@ -9,18 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agent.api.documents.node import JsonObject
-from agent.api.documents.node_page import node_page_document
-from agent.audit.fleet import Fleet
 from agent.errors import ConfigError
 from agent.model.names import printable
 from agent.model.report import NodeReport, Report
 from agent.render.json_report import error_rows, node_document
-from agent.tracker.node_state import NodeState
-from agent.tracker.tracker import Tracker
 from agent.version import agent_version
+
+if TYPE_CHECKING:
+    from agent.api.documents.node import JsonObject
+    from agent.audit.fleet import Fleet
+    from agent.tracker.node_state import NodeState
+    from agent.tracker.tracker import Tracker
 
 Document = Mapping[str, Any]
 
@@ -151,7 +152,7 @@ def _take_rights(descriptor: int, former: Path) -> None:
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
-def write_audit_page(path: Path, report: Report, fleet: Fleet) -> None:
+def write_audit_page(path: Path, report: Report, fleet: "Fleet") -> None:
     """Write the page of an audit, while its fleet is open.
 
     :raises ConfigError: the file cannot be written.
@@ -169,7 +170,12 @@ def write_audit_page(path: Path, report: Report, fleet: Fleet) -> None:
     )
 
 
-def _audited_node(report: NodeReport, state: NodeState | None, tracker: Tracker) -> JsonObject:
+def _audited_node(
+    report: NodeReport, state: "NodeState | None", tracker: "Tracker"
+) -> "JsonObject":
+    # Imported here, because the daemon makes its pages itself.
+    from agent.api.documents.node_page import node_page_document
+
     now = time.time() if report.seconds else None
     node = {
         **node_document(report),

@@ -5,6 +5,7 @@ option of the configuration as a flag.
 import argparse
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -128,8 +129,22 @@ def parse(argv: Sequence[str]) -> Options:
     :raises UsageError: ``argv`` is wrong.
     :raises SystemExit: help was asked for, and printed.
     """
+    # A parser that knows every option of the configuration takes longer to make than the rest of a
+    # command that asks the daemon. Most command lines have none of these options.
+    if not {"-h", "--help", HELP} & set(argv):
+        with suppress(UsageError):
+            return _parse(argv, configuration=False)
+    return _parse(argv, configuration=True)
+
+
+def _parse(argv: Sequence[str], *, configuration: bool) -> Options:
+    """Return the options. ``configuration``: whether the options of the configuration are known.
+
+    :raises UsageError: ``argv`` is wrong.
+    :raises SystemExit: help was asked for, and printed.
+    """
     given = _CommandLine()
-    parser = _parser(given, argv)
+    parser = _parser(given, argv, configuration=configuration)
     found = vars(parser.parse_args(argv))
     if found.get("word0") == HELP:
         parser.parse_args([*found["asked"], "--help"])
@@ -185,16 +200,17 @@ def _check(options: Options, parser: _ArgumentParser) -> None:
             parser.error(f"{flag} {where}")
 
 
-def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
+def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) -> _ArgumentParser:
     """Return the parser. Only the commands whose words are in ``argv`` get all options."""
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
-    configuration = _ArgumentParser(add_help=False, **plain)
-    _add_configuration(configuration, given, argv)
+    options = _ArgumentParser(add_help=False, **plain)
+    if configuration:
+        _add_configuration(options, given, argv)
 
     def settings(takes: Collection[str]) -> dict[str, Any]:
         flags = _ArgumentParser(add_help=False, **plain)
         _add_flags(flags, given, takes)
-        return {"parents": [flags, configuration], **plain}
+        return {"parents": [flags, options], **plain}
 
     all_flags = settings({"once", "version", *FLAGS})
     parser = _ArgumentParser(

@@ -60,7 +60,7 @@ def placement_work(
         if is_embedded and not looks:
             stack.enter_context(RunLock(folder))
         transport = (
-            embedded_transport(folder, cancelled, dry_run=looks)
+            embedded_transport(conf, cancelled, dry_run=looks)
             if is_embedded
             else connect_http(conf, cancelled)
         )

@@ -42,7 +42,7 @@ def _forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.pci import mark_devices_cleaned
+    from agent.cli.commands.records.devices import mark_devices_cleaned
 
     return mark_devices_cleaned(conf, options)
 
@@ -97,6 +97,7 @@ RECORD_COMMANDS = (
         _show_resources,
         OFFLINE | {"nodes"},
         examples=("agent resources", "agent resources --node 'compute-1*' --format table"),
+        local=True,
     ),
     Command(
         ("claims",),
@@ -105,6 +106,7 @@ RECORD_COMMANDS = (
         OFFLINE,
         (Argument("--instance", "only those of this instance", "UUID"),),
         ("agent claims", f"agent claims --instance {A_UUID}"),
+        local=True,
     ),
     Command(
         ("migrations",),
@@ -113,6 +115,7 @@ RECORD_COMMANDS = (
         OFFLINE,
         (Argument("--all", "those that have ended too", "", switch=True),),
         ("agent migrations", "agent migrations --all --format json"),
+        local=True,
     ),
     Command(
         ("guests", "list"),
@@ -121,6 +124,7 @@ RECORD_COMMANDS = (
         OFFLINE | {"nodes"},
         examples=("agent guests list",),
         document="guests",
+        local=True,
     ),
     Command(
         ("guests", "import"),
@@ -128,6 +132,7 @@ RECORD_COMMANDS = (
         _import_guests,
         frozenset({"dry_run", "nodes", "detailed_exitcode"}),
         examples=("agent guests import --dry-run", "agent guests import"),
+        local=True,
     ),
     Command(
         ("guests", "forget"),
@@ -136,6 +141,7 @@ RECORD_COMMANDS = (
         arguments=(Argument("instance", "the instance's uuid", "UUID"),),
         examples=(f"agent guests forget {A_UUID}",),
         document="instance",
+        local=True,
     ),
     Command(
         ("pci", "cleaned"),
@@ -145,6 +151,7 @@ RECORD_COMMANDS = (
         (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
         ("agent pci cleaned 0000:81:00.0",),
         document="device",
+        local=True,
     ),
     Command(
         ("claim", "create"),
@@ -153,6 +160,7 @@ RECORD_COMMANDS = (
         arguments=(DOCUMENT,),
         examples=("agent claim create claim.json",),
         document="claim",
+        local=True,
     ),
     Command(
         ("claim", "abort"),
@@ -161,6 +169,7 @@ RECORD_COMMANDS = (
         arguments=CLAIM_ID,
         examples=(f"agent claim abort {A_UUID}",),
         document="claim",
+        local=True,
     ),
     Command(
         ("claim", "show"),
@@ -170,6 +179,7 @@ RECORD_COMMANDS = (
         CLAIM_ID,
         (f"agent claim show {A_UUID}",),
         document="claim",
+        local=True,
     ),
     Command(
         ("migrate", "claim"),
@@ -178,6 +188,7 @@ RECORD_COMMANDS = (
         arguments=(DOCUMENT,),
         examples=("agent migrate claim move.json",),
         document="move",
+        local=True,
     ),
     Command(
         ("migrate", "finish"),
@@ -186,6 +197,7 @@ RECORD_COMMANDS = (
         arguments=MOVE_ID,
         examples=(f"agent migrate finish {A_UUID}",),
         document="move",
+        local=True,
     ),
     Command(
         ("migrate", "confirm"),
@@ -194,6 +206,7 @@ RECORD_COMMANDS = (
         arguments=MOVE_ID,
         examples=(f"agent migrate confirm {A_UUID}",),
         document="move",
+        local=True,
     ),
     Command(
         ("migrate", "revert"),
@@ -202,6 +215,7 @@ RECORD_COMMANDS = (
         arguments=MOVE_ID,
         examples=(f"agent migrate revert {A_UUID}",),
         document="move",
+        local=True,
     ),
     Command(
         ("migrate", "abort"),
@@ -210,5 +224,6 @@ RECORD_COMMANDS = (
         arguments=MOVE_ID,
         examples=(f"agent migrate abort {A_UUID}",),
         document="move",
+        local=True,
     ),
 )

@@ -17,7 +17,7 @@ from agent.errors import AgentError
 from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
 from agent.render.look import Look, look_of, to_string
-from agent.render.text import error_lines
+from agent.render.problem_lines import error_lines
 
 if TYPE_CHECKING:
     from agent.store.store import Store

@@ -17,13 +17,11 @@ from agent.cli.command import Options
 from agent.cli.configuration import load
 from agent.cli.exposures import exposures
 from agent.cli.logs import set_up_logging
-from agent.cli.page_file import check_file, write_audit_page
 from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import only_observes
 from agent.errors import AgentError, ConfigError
 from agent.model.report import Report, exit_code
 from agent.render.json_report import problems_of
-from agent.render.work import node_progress
 from agent.service import daemon
 
 
@@ -32,6 +30,10 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
 
     :raises AgentError: the audit could not begin, or the page cannot be written.
     """
+    # Imported here, because the daemon shows neither progress nor pages, and would keep 3 MiB.
+    from agent.cli.page_file import check_file, write_audit_page
+    from agent.render.work import node_progress
+
     observes = only_observes(conf)
     if observes and options.adopt:
         raise ConfigError(

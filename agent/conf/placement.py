@@ -22,6 +22,16 @@ OPTIONS = [
         help="Requests under way at once; the embedded Placement always takes one.",
     ),
     cfg.IntOpt(
+        "interval",
+        default=0,
+        min=0,
+        help=(
+            "Seconds between two passes that read the node's tree from Placement, while host and "
+            "records give nothing to publish; a change by others in Placement is seen that much "
+            "later. 0: each pass."
+        ),
+    ),
+    cfg.IntOpt(
         "full_reread_interval",
         default=86400,
         min=0,

@@ -152,8 +152,8 @@ def _settings(specs: Mapping[str, str], properties: Mapping[str, str]) -> Iterat
     """Yield the conditions of flavor and image."""
     for name in SETTINGS:
         pairs = ((f"hw:{name}", specs), (f"hw_{name}", properties))
-        if told := [f"{key}={given[key]}" for key, given in pairs if given.get(key)]:
-            yield HostCondition("setting", name, printable(", ".join(told)))
+        if settings := [f"{key}={given[key]}" for key, given in pairs if given.get(key)]:
+            yield HostCondition("setting", name, printable(", ".join(settings)))
     sized = [f"{key}={value}" for key, value in sorted(specs.items()) if SIZED.fullmatch(key)]
     if sized:
         yield HostCondition("classes", "resources", printable(", ".join(sized)))

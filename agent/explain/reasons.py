@@ -136,9 +136,9 @@ def _amount_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
     if not rooms:
         yield f"{name}: no provider of the node has this class"
         return
-    told = [_room_text(room, amount, view) for room in rooms]
+    texts = [_room_text(room, amount, view) for room in rooms]
     yield (
-        f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(told, MOST_NAMED)}"
+        f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(texts, MOST_NAMED)}"
         + _fewer([room.most(amount) for room in rooms], amount)
     )
 
@@ -169,9 +169,9 @@ def _device_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
     if not rooms:
         yield f"{name}: no provider of the node has this class"
         return
-    told = [_room_text(room, 1, view) for room in rooms]
+    texts = [_room_text(room, 1, view) for room in rooms]
     free = sum(max(room.free, 0) for room in rooms if room.most(1))
-    wanted = f"{name}: {constraint.amount} wanted, {name_first(told, MOST_NAMED)}"
+    wanted = f"{name}: {constraint.amount} wanted, {name_first(texts, MOST_NAMED)}"
     yield wanted + _fewer([free], constraint.amount)
 
 

@@ -84,13 +84,13 @@ class NovaApi:
         what = "/os-services"
         with within(self._seconds):
             answer = self._get(what, {"host": host, "binary": "nova-compute"})
-        for one in _entries(_document(answer, what), "services", what):
-            if one.get("host") == host and one.get("binary") == "nova-compute":
-                updated_at = _text_or_none(one, "updated_at", what)
+        for service in _entries(_document(answer, what), "services", what):
+            if service.get("host") == host and service.get("binary") == "nova-compute":
+                updated_at = _text_or_none(service, "updated_at", what)
                 return NovaService(
-                    _text(one, "state", what),
-                    _text(one, "status", what),
-                    one.get("forced_down") is True,
+                    _text(service, "state", what),
+                    _text(service, "status", what),
+                    service.get("forced_down") is True,
                     updated_at,
                     _age(updated_at, answer),
                 )
@@ -103,11 +103,11 @@ class NovaApi:
         query = {"all_tenants": "1", "host": host}
         found: dict[ConsumerUuid, NovaServer] = {}
         for page in self._pages("/servers/detail", "servers", "id", query):
-            for one in page:
-                server = _server(one, "/servers/detail")
+            for entry in page:
+                server = _server(entry, "/servers/detail")
                 # nova leaves out filters that the account may not use.
                 if server.host == host:
-                    found[ConsumerUuid(str(one["id"]))] = server
+                    found[ConsumerUuid(str(entry["id"]))] = server
         return found
 
     def _migrations(
@@ -119,14 +119,14 @@ class NovaApi:
         what, found, pages = "/os-migrations", dict[ConsumerUuid, NovaMigration](), 0
         for page in self._pages(what, "migrations", "uuid", {"host": host}):
             pages += 1
-            for one in page:
-                uuid = ConsumerUuid(str(one["uuid"]))
+            for migration in page:
+                uuid = ConsumerUuid(str(migration["uuid"]))
                 if uuid in wanted:
                     found[uuid] = NovaMigration(
-                        _uuid(one, "instance_uuid", what),
-                        _text_or_none(one, "source_compute", what),
-                        _text_or_none(one, "dest_compute", what),
-                        _text(one, "status", what),
+                        _uuid(migration, "instance_uuid", what),
+                        _text_or_none(migration, "source_compute", what),
+                        _text_or_none(migration, "dest_compute", what),
+                        _text(migration, "status", what),
                     )
             if found.keys() == wanted:
                 break
@@ -151,10 +151,10 @@ class NovaApi:
         answer = self._get(what)
         if answer.status_code == 404 and "itemNotFound" in _json(answer):
             return None
-        one = _document(answer, what).get("server")
-        if not isinstance(one, Mapping):
+        server = _document(answer, what).get("server")
+        if not isinstance(server, Mapping):
             raise _unusable(answer, what)
-        return _server(one, what)
+        return _server(server, what)
 
     def _pages(
         self, what: str, name: str, key: str, query: Mapping[str, str]
@@ -165,8 +165,8 @@ class NovaApi:
             answer = self._get(what, {**query, "limit": str(_PAGE), **marker})
             document = _document(answer, what)
             page = _entries(document, name, what)
-            keys = [one.get(key) for one in page]
-            valid = all(isinstance(one, str) and is_uuid(one) for one in keys)
+            keys = [entry.get(key) for entry in page]
+            valid = all(isinstance(found, str) and is_uuid(found) for found in keys)
             if not valid or not seen.isdisjoint(keys):
                 raise _unusable(answer, what)
             seen.update(keys)
@@ -206,29 +206,29 @@ def build_nova_api(conf: cfg.ConfigOpts) -> NovaApi | None:
     return NovaApi(adapter, seconds)
 
 
-def _server(one: Document, what: str) -> NovaServer:
+def _server(entry: Document, what: str) -> NovaServer:
     """Return a server of an answer.
 
     :raises NovaNotAsked: the account does not see the hosts of servers.
     """
-    if _HOST not in one:
+    if _HOST not in entry:
         raise NovaNotAsked(
             f"nova GET {what}: the account does not see the hosts of servers",
             "give the account in [nova] the role admin",
         )
     return NovaServer(
-        _text_or_none(one, _HOST, what),
-        _text(one, "status", what),
-        _text_or_none(one, "OS-EXT-STS:task_state", what),
+        _text_or_none(entry, _HOST, what),
+        _text(entry, "status", what),
+        _text_or_none(entry, "OS-EXT-STS:task_state", what),
     )
 
 
-def _text(one: Document, name: str, what: str) -> str:
+def _text(entry: Document, name: str, what: str) -> str:
     """Return a text of an entry, printable and not too long.
 
     :raises NovaNotAsked: it is none, so that nothing can be concluded from the entry.
     """
-    value = one.get(name)
+    value = entry.get(name)
     if not isinstance(value, str) or not value:
         raise NovaNotAsked(
             f"nova GET {what}: {printable(name)} is no text", "check that [nova] names a nova"
@@ -236,16 +236,16 @@ def _text(one: Document, name: str, what: str) -> str:
     return _line(value)
 
 
-def _text_or_none(one: Document, name: str, what: str) -> str | None:
-    return None if one.get(name) is None else _text(one, name, what)
+def _text_or_none(entry: Document, name: str, what: str) -> str | None:
+    return None if entry.get(name) is None else _text(entry, name, what)
 
 
-def _uuid(one: Document, name: str, what: str) -> ConsumerUuid:
+def _uuid(entry: Document, name: str, what: str) -> ConsumerUuid:
     """Return a uuid of an entry, which becomes a part of commands.
 
     :raises NovaNotAsked: it is none.
     """
-    value = _text(one, name, what)
+    value = _text(entry, name, what)
     if not is_uuid(value):
         raise NovaNotAsked(f"nova GET {what}: {name} is no uuid", "check that [nova] names a nova")
     return ConsumerUuid(normal_uuid(value))
@@ -276,7 +276,7 @@ def _json(answer: Response) -> Document:
 
 def _entries(document: Document, name: str, what: str) -> list[Document]:
     entries = document.get(name)
-    if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise NovaNotAsked(f"nova GET {what}: no list of {name}", "check that [nova] names a nova")
     return entries
 
@@ -291,12 +291,13 @@ def _unusable(answer: Response, what: str) -> NovaNotAsked:
     elif status in (404, 406):
         remedy = "check that [nova] endpoint_override or the catalog names nova, Queens or later"
     body = _json(answer)
-    said = next((one.get("message") for one in body.values() if isinstance(one, Mapping)), None)
+    faults = (fault.get("message") for fault in body.values() if isinstance(fault, Mapping))
+    message = next(faults, None)
     # Something in front of nova may quote the request.
     sent = answer.request.headers.get("X-Auth-Token") or ""
     token = sent.decode("latin-1") if isinstance(sent, bytes) else sent
-    told = str(said).replace(token, "***") if token else str(said)
-    detail = f": {_line(told)}" if said else ""
+    shown = str(message).replace(token, "***") if token else str(message)
+    detail = f": {_line(shown)}" if message else ""
     return NovaNotAsked(f"nova GET {what} -> {status}{detail}", remedy)
 
 

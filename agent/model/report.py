@@ -4,12 +4,16 @@ contract.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from agent.model.facts import Section
-from agent.model.mirror import Consumers
-from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
+
+if TYPE_CHECKING:
+    # Not at run time: to define these classes takes a command that asks the daemon longer than its
+    # own work.
+    from agent.model.facts import Section
+    from agent.model.mirror import Consumers
+    from agent.model.operation import Operation
 
 AgentState = Literal["starting", "ready", "degraded", "standing by", "reloading", "stopping"]
 NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
@@ -45,7 +49,7 @@ STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
 class Outcome:
     """One operation with its result."""
 
-    operation: Operation
+    operation: "Operation"
     status: OperationStatus = "planned"
     error: str | None = None
 
@@ -106,7 +110,7 @@ class NodeReport:
     """The providers that are the agent's."""
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Provider to resource class to the amount in use, where known."""
-    consumers: Consumers = field(default_factory=dict)
+    consumers: "Consumers" = field(default_factory=dict)
     """Provider to consumer to what it holds, as far as Placement was asked for it; not for
     programs.
     """
@@ -121,7 +125,7 @@ class NodeReport:
     """Whether the uuids were made up for a dry run without an identity."""
     hint: str | None = None
     """A choice that the operator could make; not for programs."""
-    incomplete: frozenset[Section] = frozenset()
+    incomplete: "frozenset[Section]" = frozenset()
     """The sections of the facts that could not be read."""
     judged: bool = True
     """Whether the audit came as far as to find drift."""

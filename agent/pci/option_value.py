@@ -100,10 +100,10 @@ class Item:
 
     def wrong(self, key: str, what: str, remedy: str) -> None:
         """Add an error about a key; ``what`` continues the sentence after its name."""
-        told = printable(f"{key} {what}")
+        text = printable(f"{key} {what}")
         self.errors.append(
             ConfigError(
-                f"{self.option} {self.place}: {told}",
+                f"{self.option} {self.place}: {text}",
                 remedy,
                 option=self.option,
                 place=self.place,

@@ -45,14 +45,19 @@ def uses_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
     return embedded
 
 
+def timeouts_of(conf: cfg.ConfigOpts) -> Timeouts:
+    """Return the timeouts of [placement]."""
+    options = conf.placement
+    return Timeouts(options.connect_timeout, options.read_timeout, options.reshape_timeout)
+
+
 def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
     """Return a transport to the Placement that [placement] describes. Nothing is sent.
 
     :raises ConfigErrors: the authentication plugin, its options or the certificates are wrong; all
         errors are listed.
     """
-    options = conf.placement
-    timeouts = Timeouts(options.connect_timeout, options.read_timeout, options.reshape_timeout)
+    options, timeouts = conf.placement, timeouts_of(conf)
     adapter = service_adapter(conf, GROUP, options.max_answer * MIB)
     # The identity service is asked through the same session; without a timeout a hanging one would
     # block for ever.

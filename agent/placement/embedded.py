@@ -10,6 +10,7 @@ import logging
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -22,19 +23,33 @@ from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 from sqlalchemy import URL
 
-from agent.errors import ConfigError, StoreError
+from agent.driver.threads import start_thread
+from agent.errors import ConfigError, PlacementUnreachable, StoreError
 from agent.model.names import printable
 from agent.placement.transport import Timeouts, Transport
 
 ENDPOINT = "http://placement.embedded"
 FILE = "placement.sqlite"
 
+DEFAULT_TIMEOUTS = Timeouts()
+
 # Returns a copy of the database in memory, None if there is no database.
 Copy = Callable[[], sqlite3.Connection | None]
 
 
+SLOW = "slow"
+"""The kind of failure of a query that takes too long; it is not worth repeating."""
+MOST_CANDIDATES = 20_000
+"""So many are found at most, because their number grows with a power of the groups."""
+_SEARCHES = "/allocation_candidates"
+
+
 class WsgiAdapter(BaseAdapter):
-    """A transport adapter of ``requests`` that calls a WSGI application, one request at a time."""
+    """A transport adapter of ``requests`` that calls a WSGI application, one request at a time.
+
+    A search for candidates tries every combination of providers, which can take for ever. It runs
+    in a thread of its own and is abandoned after the read timeout.
+    """
 
     def __init__(self, application: Any) -> None:
         super().__init__()
@@ -42,9 +57,40 @@ class WsgiAdapter(BaseAdapter):
         self._lock = threading.Lock()
 
     def send(
-        self, request: requests.PreparedRequest, *_args: Any, **_options: Any
+        self,
+        request: requests.PreparedRequest,
+        *_args: Any,
+        timeout: Any = None,
+        **_options: Any,
     ) -> requests.Response:
-        """Have the application answer ``request``."""
+        """Have the application answer ``request``.
+
+        :raises PlacementUnreachable: a search for candidates takes too long, this or an earlier
+            one.
+        """
+        seconds = timeout[1] if isinstance(timeout, tuple) else timeout
+        end = None if seconds is None else time.monotonic() + seconds
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+            raise _too_slow(request, seconds)
+        if request.method != "GET" or urlsplit(str(request.url)).path != _SEARCHES:
+            return self._answer_and_release(request)
+        try:
+            answer = start_thread(lambda: self._answer_and_release(request), "embedded Placement")
+        except RuntimeError:
+            self._lock.release()
+            raise
+        try:
+            return answer.result(None if end is None else max(0.0, end - time.monotonic()))
+        except TimeoutError as error:
+            raise _too_slow(request, seconds) from error
+
+    def _answer_and_release(self, request: requests.PreparedRequest) -> requests.Response:
+        try:
+            return self._answer(request)
+        finally:
+            self._lock.release()
+
+    def _answer(self, request: requests.PreparedRequest) -> requests.Response:
         started: dict[str, Any] = {}
 
         def start_response(
@@ -52,9 +98,7 @@ class WsgiAdapter(BaseAdapter):
         ) -> None:
             started.update(status=status, headers=headers)
 
-        with self._lock:
-            chunks = self._application(_environment(request), start_response)
-            content = b"".join(chunks)
+        content = b"".join(self._application(_environment(request), start_response))
         answer = requests.Response()
         code, _, answer.reason = started["status"].partition(" ")
         answer.status_code = int(code)
@@ -65,6 +109,16 @@ class WsgiAdapter(BaseAdapter):
 
     def close(self) -> None:
         """Do nothing, because nothing is open."""
+
+
+def _too_slow(request: requests.PreparedRequest, seconds: float) -> PlacementUnreachable:
+    path = printable(urlsplit(str(request.url)).path)
+    return PlacementUnreachable(
+        f"the embedded Placement did not answer {request.method} {path} within {seconds:.3g} s",
+        "request less at once, because it tries every combination of providers for the groups of a "
+        "query; or raise [placement] read_timeout",
+        kind=SLOW,
+    )
 
 
 def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
@@ -121,6 +175,8 @@ def _application(connection: str, copy: Copy | None) -> Any:
     placement_conf.register_opts(conf)
     conf.set_override("connection", connection, group="placement_database")
     conf.set_override("auth_strategy", "noauth2", group="api")
+    # Read at each search, and so not taken back below.
+    conf.set_override("max_allocation_candidates", MOST_CANDIDATES, group="placement")
     try:
         conf([], project="placement", default_config_files=[], default_config_dirs=[])
         db_api.configure(conf)
@@ -199,10 +255,14 @@ def _file_remedy(file: Path, error: BaseException) -> str:
 
 
 def connect_embedded(
-    folder: Path, cancelled: threading.Event, copy: Copy | None = None
+    folder: Path,
+    cancelled: threading.Event,
+    copy: Copy | None = None,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> Transport:
     """Return a transport to the Placement in ``folder``, or, for a dry run, to the ``copy`` of its
-    database in memory. To be called once in a process.
+    database in memory. To be called once in a process. Of ``timeouts`` only that for an answer
+    counts, and only for searches.
 
     :raises ConfigError: openstack-placement is not installed or its libraries fail.
     :raises StoreError: its database cannot be used.
@@ -231,7 +291,7 @@ def connect_embedded(
     )
     return Transport(
         adapter.Adapter(connected, service_type="placement"),
-        timeouts=Timeouts(),
+        timeouts=timeouts,
         max_in_flight=1,
         cancelled=cancelled,
     )

@@ -103,6 +103,11 @@ class NodePlacementState:
         """Return a copy of the node's tree alone; empty if Placement does not have it."""
         return self.view.subtree(self._root)
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether the view shows the node, and no write of unknown outcome makes it doubtful."""
+        return self.view.tree.exists(self._root) and not self._suspects
+
     # --- reading ----------------------------------------------------------------------------------
 
     def refresh(
@@ -166,9 +171,7 @@ class NodePlacementState:
         self._journal = replace(self.journal, adopted=True)
 
     def hold(self, what: Held) -> None:
-        """Mark classes that the node no longer has but that are in use as held until they are
-        free.
-        """
+        """Mark classes that are in use, but gone from the node, as held until they are free."""
         self._journal = replace(self.journal, held=join_held(self.journal.held, what))
 
     def held_usages(self, client: PlacementClient) -> Usages:
@@ -330,9 +333,7 @@ class NodePlacementState:
         ]
 
     def assume(self, plan: Plan) -> None:
-        """Treat the names that ``plan`` creates as confirmed, because plans of other nodes depend
-        on them: what a dry run does instead of sending.
-        """
+        """Treat the names that ``plan`` creates as confirmed, as a dry run does for later nodes."""
         operations = plan.operations
         traits = [change.name for change in operations if isinstance(change, EnsureTrait)]
         classes = [change.name for change in operations if isinstance(change, EnsureResourceClass)]

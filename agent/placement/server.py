@@ -16,7 +16,7 @@ from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, is_custom
 from agent.model.provider_tree import DesiredTree, PresentTree
 from agent.placement.client import PlacementClient
-from agent.placement.transport import Transport
+from agent.placement.transport import NoExchange, Transport
 
 LOG = logging.getLogger(__name__)
 
@@ -168,9 +168,16 @@ class Server:
         self._refused_at: float | None = None
         self._lock = threading.Lock()
 
-    def client(self) -> PlacementClient:
-        """Return a client for one cycle, with its own global request id and request count."""
-        return PlacementClient(self.transport.exchange(f"req-{uuid.uuid4()}"))
+    def client(self, *, sends: bool = True) -> PlacementClient:
+        """Return a client for one cycle, with its own global request id and request count.
+
+        ``sends`` False: a client whose every request raises :class:`MirrorInsufficient`.
+        """
+        request_id = f"req-{uuid.uuid4()}"
+        transport = self.transport
+        return PlacementClient(
+            transport.exchange(request_id) if sends else NoExchange(transport, request_id)
+        )
 
     @property
     def capabilities(self) -> ServerCapabilities | None:

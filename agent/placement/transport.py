@@ -154,6 +154,10 @@ class Transport:
         return Exchange(self, request_id)
 
 
+class MirrorInsufficient(Exception):
+    """A node cannot be audited on its mirror alone: Placement has to be asked."""
+
+
 class Exchange:
     """The requests of one cycle, under one global request id."""
 
@@ -353,6 +357,26 @@ class Exchange:
             self.transport.max_in_flight, thread_name_prefix="placement"
         ) as pool:
             return list(pool.map(function, work))
+
+
+class NoExchange(Exchange):
+    """An exchange that sends nothing."""
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        version: str | None,  # noqa: ARG002 - no request is sent
+        body: Any = None,  # noqa: ARG002 - no request is sent
+        timeout: float | None = None,  # noqa: ARG002 - no request is sent
+        *,
+        patient: bool = False,  # noqa: ARG002 - no request is sent
+    ) -> PlacementAnswer:
+        """Refuse the request.
+
+        :raises MirrorInsufficient: always.
+        """
+        raise MirrorInsufficient(f"{method} {brief(path)}")
 
 
 def _first(interface: str | list[str] | None) -> str | None:

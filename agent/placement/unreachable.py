@@ -34,7 +34,7 @@ SECONDS_A_LINE = 300.0
 class _Kind:
     """The log state of one kind of failure."""
 
-    told_at: float
+    logged_at: float
     """When it was last logged."""
     suppressed: int = 0
     """How many cycles failed since without a log line."""
@@ -71,9 +71,9 @@ class OutageLog:
                 return
             known.cycle = cycle
             known.suppressed += 1
-            if known.suppressed >= FAILURES_A_LINE or now - known.told_at >= SECONDS_A_LINE:
+            if known.suppressed >= FAILURES_A_LINE or now - known.logged_at >= SECONDS_A_LINE:
                 LOG.warning("placement unreachable: %s (suppressed %s)", text, known.suppressed - 1)
-                known.told_at, known.suppressed = now, 0
+                known.logged_at, known.suppressed = now, 0
 
     def record_answer(self) -> None:
         """Record an answer of Placement: the outage is over."""
@@ -269,8 +269,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _reason(error: BaseException) -> str:
     """Return the innermost informative text of the chain, in one line."""
-    told = [text for cause in _chain(error) if (text := _text_of(cause))]
-    return printable(" ".join((told or [str(error)])[-1].split()))
+    texts = [text for cause in _chain(error) if (text := _text_of(cause))]
+    return printable(" ".join((texts or [str(error)])[-1].split()))
 
 
 def _text_of(error: BaseException) -> str:

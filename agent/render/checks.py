@@ -17,7 +17,7 @@ from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows
 from agent.render.json_report import error_rows, node_document, problems_in
 from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
-from agent.render.text import error_lines
+from agent.render.problem_lines import error_lines
 
 Document = Mapping[str, Any]
 

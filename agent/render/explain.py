@@ -20,7 +20,7 @@ from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.json_report import error_rows
 from agent.render.look import Look, escape_text, to_string, wrap_line
-from agent.render.text import error_lines
+from agent.render.problem_lines import error_lines
 
 SCHEMA = "compute-node-agent/explain/1"
 CUT = "the search was cut: no more questions are asked of one node"

@@ -5,15 +5,17 @@ own part of a tree with sharing providers, and the uuids that are not shown.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.errors import AgentError, ConfigErrors
 from agent.model.inventory import completed, without_empty
-from agent.model.mirror import Consumers
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
+
+if TYPE_CHECKING:
+    from agent.model.mirror import Consumers
 
 
 class HasTree(Protocol):
@@ -51,7 +53,7 @@ class StoredTree:
     owned: frozenset[str]
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     provisional: bool = False
-    consumers: Consumers = field(default_factory=dict)
+    consumers: "Consumers" = field(default_factory=dict)
     """Provider to consumer to what it holds, as far as known."""
 
 

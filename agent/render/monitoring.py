@@ -43,9 +43,9 @@ def render_plugin(report: Report) -> str:
         "drift": drift.total(),
         "errors": errors,
     }
-    told = ", ".join(f"{name} {amount}" for name, amount in figures.items())
+    shown = ", ".join(f"{name} {amount}" for name, amount in figures.items())
     kinds = f" ({', '.join(f'{kind} {count}' for kind, count in sorted(drift.items()))})"
-    first = f"PLACEMENT {plugin_state(report)} - {told}{kinds if drift else ''}"
+    first = f"PLACEMENT {plugin_state(report)} - {shown}{kinds if drift else ''}"
     lines = [*_findings(report)]
     if len(lines) > DETAILS_AT_MOST:
         more = len(lines) - DETAILS_AT_MOST

@@ -160,7 +160,7 @@ def page_of(
 def page_node(number: int, node: Document) -> PageNode:
     """Return one node of the page."""
     drift = tuple(node["drift"])
-    counts = Counter(one["severity"] for one in drift)
+    counts = Counter(found["severity"] for found in drift)
     return PageNode(
         number=number,
         name=node["name"],

@@ -10,7 +10,7 @@ from agent.model.report import WELL, Drift
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import STATE_STYLES
-from agent.render.text import drift_lines, error_lines
+from agent.render.problem_lines import drift_lines, error_lines
 
 Document = Mapping[str, Any]
 

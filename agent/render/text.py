@@ -1,27 +1,24 @@
 """The text report: each node with its tree, its operations and its problems, and a closing line."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.operation import SetTraits
-from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
-from agent.render.json_report import StoredTree, own_providers, provisional_names, replace_uuids
+from agent.model.report import METHODS, NodeReport, Report
+from agent.render.json_report import StoredTree, own_providers, provisional_names
 from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
+from agent.render.problem_lines import drift_lines, error_lines
 from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
 
 TREES_AT_MOST = 20
 TREE_HEADINGS = ("node", "provider", "class", "used", "total", "reserved", "ratio")
 ROWS_AT_MOST = 100
 DETAILED_AT_MOST = 50
-
-Names = Mapping[str, str]
-NONE: Names = {}
 
 
 def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
@@ -113,17 +110,6 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
     return to_string(table_lines(TREE_HEADINGS, rows, 3), look)
 
 
-def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[str] = ()) -> str:
-    """Return errors as text, for a run without a report. ``places``: where each comes from, empty
-    if unknown.
-    """
-    lines: list[Text] = []
-    for problem, place in zip_longest(problems, places, fillvalue=""):
-        lines += error_lines([problem], look) if isinstance(problem, Problem) else []
-        lines += wrap_line(escape_text(f"  at {place}", "dim"), look) if place else []
-    return to_string(lines, look)
-
-
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
     hidden = provisional_names(node)
     sections = [
@@ -147,40 +133,6 @@ def _trait_changes(node: NodeReport) -> TraitChanges:
         for operation in sent
         if isinstance(operation, SetTraits)
     }
-
-
-def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
-    """Return the lines of one drift, with its remedy."""
-    style = "yellow" if drift.severity == "warning" else "cyan"
-    subject = drift.consumer or drift.provider
-    line = Text.assemble(
-        ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
-    )
-    if subject:
-        line.append(f" {printable(replace_uuids(subject, hidden))}", "bold")
-    line.append(f": {printable(replace_uuids(drift.detail, hidden))}")
-    return [*wrap_line(line, look), *_remedy(replace_uuids(drift.remedy, hidden), look)]
-
-
-def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
-    """Return the lines of errors, each with its remedy."""
-    lines = []
-    for error in errors:
-        line = Text.assemble(
-            (f"{look.signs.bad} ", "bold red"),
-            escape_text(replace_uuids(error.message, hidden), "red"),
-            (f" [{printable(error.code)}]", "dim"),
-        )
-        lines += [*wrap_line(line, look), *_remedy(replace_uuids(error.remedy, hidden), look)]
-    return lines
-
-
-def _remedy(remedy: str, look: Look) -> list[Text]:
-    return (
-        wrap_line(Text.assemble((f"  {look.signs.change} ", "dim"), escape_text(remedy)), look)
-        if remedy
-        else []
-    )
 
 
 def _closing(report: Report) -> Text:

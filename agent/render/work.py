@@ -19,7 +19,8 @@ from agent.model.report import METHODS, Problem
 from agent.placement.connect import Write
 from agent.render.json_report import error_rows, request_counts
 from agent.render.look import Look, escape_text, look_of, to_string, wrap_line
-from agent.render.text import count_with_parts, error_lines
+from agent.render.problem_lines import error_lines
+from agent.render.text import count_with_parts
 
 LOG = logging.getLogger(__name__)
 

@@ -212,12 +212,14 @@ class Schedule:
 
     def __init__(self, interval: int) -> None:
         now = time.monotonic()
-        self._interval = interval if interval > 0 else DEFAULT_INTERVAL
-        self._never = interval < 0
+        self.interval = interval if interval > 0 else DEFAULT_INTERVAL
+        """Seconds from one audit to the next."""
+        self.repeats = interval >= 0
+        """Whether another audit follows by itself."""
         # A host's own offset within the interval, so that many hosts spread over all of it.
-        self._phase = now + random.uniform(0, self._interval)
+        self._phase = now + random.uniform(0, self.interval)
         self._failures = 0
-        self.due = now + random.uniform(0, START_JITTER) * self._interval
+        self.due = now + random.uniform(0, START_JITTER) * self.interval
 
     def at_once(self) -> None:
         """Make the next audit due now."""
@@ -228,13 +230,13 @@ class Schedule:
         made up for.
         """
         self._failures = 0
-        periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
-        self.due = math.inf if self._never else self._phase + periods * self._interval
+        periods = math.floor((time.monotonic() - self._phase) / self.interval) + 1
+        self.due = self._phase + periods * self.interval if self.repeats else math.inf
 
     def plan_after_failure(self) -> None:
         """Schedule the next audit after a pause that grows with each failure, never exceeds the
         interval, and is not in step with other hosts.
         """
-        longest = min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
+        longest = min(self.interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
         self._failures += 1
         self.due = time.monotonic() + random.uniform(0.5, 1.0) * longest

@@ -29,8 +29,9 @@ LOG = logging.getLogger(__name__)
 
 # Seconds for which a computing thread keeps the interpreter from other threads.
 SWITCH_SECONDS = 0.0005
-# glibc's number of the parameter, and its value, in bytes.
+# glibc's numbers of the parameters, and the value of the first, in bytes.
 M_MMAP_THRESHOLD = -3
+M_ARENA_MAX = -8
 LARGE_BLOCK = 128 * 1024
 
 Reread = Callable[[], cfg.ConfigOpts]
@@ -158,22 +159,26 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
     # another thread searches for cells.
     sys.setswitchinterval(SWITCH_SECONDS)
-    _map_large_blocks()
+    _limit_unused_memory()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
         Daemon(conf, reread, set_up_log, warn, Notifier(), signals).run()
     return 0
 
 
-def _map_large_blocks() -> None:
-    """Have glibc map each large block by itself, so that its memory is given back when it is freed.
+def _limit_unused_memory() -> None:
+    """Have glibc map each large block by itself, so that its memory is given back when it is freed,
+    and have all threads share one heap.
 
-    By itself glibc stops that for blocks of a size that was freed once, and large requests that
-    arrive side by side then fragment its heap: 45 MiB for 12 MiB of requests. Other libraries keep
-    their own rules.
+    By itself glibc stops to map blocks of a size that was freed once, and large requests that
+    arrive side by side then fragment its heap: 45 MiB for 12 MiB of requests. Of several heaps,
+    each keeps what its threads have freed; and the threads take turns at the interpreter anyway.
+    Other libraries keep their own rules.
     """
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
+        libc.mallopt(M_ARENA_MAX, 1)
 
 
 def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:

@@ -21,7 +21,7 @@ from agent.service.daemon_service import DaemonService
 from agent.service.optional_api import OptionalApi
 from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
-from agent.service.status import Status, summary
+from agent.service.status import Status, agent_state, summary
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +49,9 @@ class Passes:
         self._problem_log = ProblemLog()
         # Whether a pass over all nodes has ended, and whether the next one trusts no saved mirror.
         self._begun = self._reread = False
+        # When the last pass over all nodes that asked Placement and succeeded had begun, in seconds
+        # of the monotonic clock; None before there was one.
+        self._asked_at: float | None = None
         # As last reported by a pass over all nodes that had any.
         self._nodes: Sequence[NodeReport] = ()
 
@@ -124,9 +127,11 @@ class Passes:
         """Audit every node, and report the result."""
         # A change from here on may be too late for this pass.
         self._dirty_nodes.take()
+        begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, requested=bool(requests))
         try:
             report = self._background.run(
-                "an audit", lambda: self._run_fleet(runtime, store, asked=bool(requests))
+                "an audit",
+                lambda: self._run_fleet(runtime, store, asked=bool(requests), on_mirror=on_mirror),
             )
         except AgentError as error:
             # A driver may need a service that starts later than the agent, and a bug may not come
@@ -139,24 +144,45 @@ class Passes:
         if not self._begun:
             check_start(report)
         self._begun, self._nodes = True, report.nodes or self._nodes
-        self._schedule_next(report)
+        if self._schedule_next(report) and _asked_placement(report):
+            self._asked_at = begun
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
-        self._status.report(summary(report.errors, report.nodes, runtime.hanging))
+        text = summary(report.errors, report.nodes, runtime.hanging)
+        if self._asked_at is None and agent_state(text) == "ready":
+            seconds = max(self._schedule.due - time.monotonic(), 0)
+            text += f"; Placement is asked in {seconds:.0f} s"
+        self._status.report(text)
         self._answer(report, requests)
 
-    def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool) -> Report:
+    def _is_on_mirror(self, runtime: Runtime, *, requested: bool) -> bool:
+        """Return whether Placement need not be asked in the pass that begins now, as long as the
+        mirror suffices.
+        """
+        if requested or self._reread:
+            return False
+        if not self._begun:
+            # Many agents may start together. Each asks in its second pass, at its own offset within
+            # the interval.
+            return self._schedule.repeats
+        # The pass that is nearest to the time asks.
+        pause = runtime.conf.placement.interval - self._schedule.interval / 2
+        return self._asked_at is not None and time.monotonic() - self._asked_at < pause
+
+    def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool) -> Report:
         """Poll the monitors and audit every node."""
         self._service.set_readings(runtime.monitors.poll())
         fleet = runtime.start(store)
         self._service.set_context(fleet.context, audited=False)
         report = fleet.run(
-            _audit_options(fleet, reread=self._reread, asked=asked), progress=self._progress
+            replace(_audit_options(fleet, reread=self._reread, asked=asked), on_mirror=on_mirror),
+            progress=self._progress,
         )
         self._service.set_context(fleet.context, audited=True)
         return with_store_state(report, store, self._nodes)
 
-    def _schedule_next(self, report: Report) -> None:
+    def _schedule_next(self, report: Report) -> bool:
+        """Schedule the next pass; return whether this one succeeded."""
         nodes = report.nodes
         unreachable = any(
             problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors
@@ -164,9 +190,10 @@ class Passes:
         all_failed = nodes and all(node.state == "failed" for node in nodes)
         if report.errors or unreachable or all_failed:
             self._schedule.plan_after_failure()
-        else:
-            self._schedule.plan_after_success()
-            self._reread = False
+            return False
+        self._schedule.plan_after_success()
+        self._reread = False
+        return True
 
     # --- some nodes -------------------------------------------------------------------------------
 
@@ -242,6 +269,13 @@ def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -
     observes = fleet.context.observes
     return AuditOptions(
         dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
+    )
+
+
+def _asked_placement(report: Report) -> bool:
+    """Return whether Placement was asked about every node of the report."""
+    return any(report.requests.values()) or all(
+        any(node.requests.values()) for node in report.nodes
     )
 
 

@@ -116,7 +116,9 @@ def on_disk(location: Location) -> Engine:
         event.listen(engine, "do_connect", connect)
         event.listen(engine, "connect", _connected_to_server)
         return engine
-    engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})
+    # The last connection that was returned is used first, because each one that is used fills a
+    # cache of pages and statements: 3 MiB.
+    engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS}, pool_use_lifo=True)
     return _prepare(engine)
 
 

@@ -16,7 +16,6 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
 from agent.store import record_queries as queries
 from agent.store.engines import Location, damaged_record
-from agent.store.prepared import PreparedStatement
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 from agent.store.versioned import Record, RecordBatch, VersionedTable
@@ -255,10 +254,7 @@ class RecordReader:
     # --- parts ------------------------------------------------------------------------------------
 
     def _read(
-        self,
-        table: VersionedTable[Record],
-        statement: Executable | PreparedStatement,
-        values: Mapping[str, Any],
+        self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]
     ) -> RecordBatch[Record]:
         return table.read(self._connection, statement, values)
 
@@ -272,10 +268,7 @@ class RecordReader:
         )
 
     def _one(
-        self,
-        table: VersionedTable[Record],
-        statement: Executable | PreparedStatement,
-        **values: str,
+        self, table: VersionedTable[Record], statement: Executable, **values: str
     ) -> Record | None:
         return next(iter(self._refuse_damaged(self._read(table, statement, values))), None)
 

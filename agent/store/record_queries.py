@@ -4,7 +4,6 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Select, and_, bindparam, exists, or_, select
 
-from agent.store.prepared import PreparedStatement
 from agent.store.record_schema import (
     CLAIM,
     COMPUTE_NODE,
@@ -42,11 +41,6 @@ NODE_VERSIONS = (
 )
 # In the order of their uuids, so that two transactions that lock the same nodes do not deadlock.
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
-NODE_LOCKED = PreparedStatement(
-    select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version)
-    .where(COMPUTE_NODE.c.uuid == KEY)
-    .with_for_update()
-)
 QUIET_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(
     COMPUTE_NODE.c.uuid.in_(SOME),
     ~exists(
@@ -102,7 +96,7 @@ UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(
 
 # --- one by one, and what belongs to it -----------------------------------------------------------
 
-INSTANCE_BY_UUID = PreparedStatement(INSTANCES.all.where(INSTANCE.c.uuid == KEY))
+INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
 SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
 MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
 SOME_MIGRATIONS = MIGRATIONS.all.where(
@@ -112,15 +106,15 @@ EVACUATIONS_FROM = MIGRATIONS.all.where(
     MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED
 ).order_by(MIGRATION.c.uuid)
 INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
-CLAIM_BY_ID = PreparedStatement(CLAIMS.all.where(CLAIM.c.id == KEY))
+CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
 # A migration that was claimed again has several.
 CLAIM_OF_MIGRATION = (
     CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move")
     .order_by(CLAIM.c.created_at.desc(), CLAIM.c.id)
     .limit(1)
 )
-CLAIMS_OF_INSTANCE = PreparedStatement(
-    CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
+CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(
+    CLAIM.c.created_at, CLAIM.c.id
 )
 DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(
     DEVICE.c.node, DEVICE.c.address

@@ -2,9 +2,8 @@
 they ended long ago. Rows that others refer to stay.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from sqlalchemy import (
     BindParameter,
@@ -25,7 +24,6 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store import record_queries as queries
 from agent.store.engines import Location
-from agent.store.prepared import PreparedStatement
 from agent.store.reading import RecordReader
 from agent.store.record_schema import (
     CLAIM,
@@ -117,7 +115,7 @@ def remove_ended(connection: Connection, before: float) -> int:
 
 
 # A node whose claims changed has to be published.
-TOUCH = PreparedStatement(
+TOUCH = (
     update(COMPUTE_NODE)
     .where(COMPUTE_NODE.c.uuid == bindparam("touched"))
     .values(version=COMPUTE_NODE.c.version + 1, dirty=True)
@@ -148,12 +146,9 @@ class Transaction(RecordReader):
 
         SQLite needs no such lock, because it has only one writer.
         """
-        if len(nodes) == 1:
-            (node,) = nodes
-            found: Iterable[Any] = queries.NODE_LOCKED.rows(self._connection, {"key": node})
-        else:
-            found = self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)})
-        self._locked = {row.uuid: row.version for row in found}
+        self._locked = dict(
+            self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)}).all()
+        )
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
         """Return the versions of those of these nodes that exist; versions of locked nodes are
@@ -176,8 +171,9 @@ class Transaction(RecordReader):
         INSTANCES.write(to, changes.instances)
         MIGRATIONS.write(to, changes.migrations)
         NODES.write(to, changes.nodes)
-        for uuid in sorted(changes.touched - {node.uuid for node in changes.nodes}):
-            TOUCH.count(to, {"touched": uuid})
+        touched = sorted(changes.touched - {node.uuid for node in changes.nodes})
+        if touched:
+            to.execute(TOUCH, [{"touched": uuid} for uuid in touched])
         CLAIMS.write(to, changes.claims)
         DEVICES.delete(to, changes.dropped_devices)
         UNITS.delete(to, changes.dropped_units)

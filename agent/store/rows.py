@@ -2,11 +2,9 @@
 inserts of rows that another process may insert at the same time.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Insert, Row, Table
-from sqlalchemy.dialects import postgresql, sqlite
 
 from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES, STATUSES, TYPES, Claim, Migration
 from agent.model.devices import DEVICE_STATES, DEVICE_TYPES, SERVES, DeviceRecord
@@ -27,6 +25,9 @@ from agent.store.texts import (
     whole,
 )
 from agent.store.versioned import VersionedTable
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
 
 # --- compute nodes --------------------------------------------------------------------------------
 
@@ -356,20 +357,27 @@ def _unit_record(row: Row[Any]) -> UnitRecord:
 UNITS = VersionedTable(UNIT, _unit_key, _unit_row, _unit_record)
 
 
-DIALECTS: dict[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
-    "postgresql": postgresql.insert,
-    "sqlite": sqlite.insert,
-}
+def _insert(connection: Connection, table: Table) -> "postgresql.Insert | sqlite.Insert":
+    """Return an insert of the connection's dialect. The dialects are imported here, because an
+    agent needs one of them only.
+    """
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
 
 
 def insert_once(connection: Connection, table: Table) -> Insert:
     """Return a statement that inserts a row unless one with its key exists."""
-    return DIALECTS[connection.dialect.name](table).on_conflict_do_nothing()
+    return _insert(connection, table).on_conflict_do_nothing()
 
 
 def insert_or_update(connection: Connection, table: Table) -> Insert:
     """Return a statement that inserts a row or replaces the one with its key."""
-    statement = DIALECTS[connection.dialect.name](table)
+    statement = _insert(connection, table)
     keys = [column.name for column in table.primary_key]
     values = {
         column.name: statement.excluded[column.name]

@@ -3,24 +3,60 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.host_units import MdevShare
 from agent.model.instance import Flavor
+from agent.model.names import ProviderUuid
 
 Word = TypeVar("Word", bound=str)
 TEXTS_KEPT = 2048
-FLAVOR_NAMES = (
-    "id",
-    "name",
-    "vcpus",
-    "memory_mb",
-    "root_gb",
-    "ephemeral_gb",
-    "swap_mb",
-    "extra_specs",
-)
+Amount = Annotated[int, Meta(ge=0)]
+
+
+class _StoredFlavor(Struct, forbid_unknown_fields=True):
+    """The text of a flavor."""
+
+    id: str
+    name: str
+    vcpus: Amount
+    memory_mb: Amount
+    root_gb: Amount
+    ephemeral_gb: Amount
+    swap_mb: Amount
+    extra_specs: dict[str, str]
+
+
+class _StoredCell(Struct):
+    """The text of a guest's cell on a host cell."""
+
+    host_cell: Amount
+    page_size_kib: Amount | None
+    memory_mib: Amount
+    shared: frozenset[Amount]
+    dedicated: frozenset[Amount]
+    pins: list[tuple[Amount, Amount]]
+    reserved: frozenset[Amount]
+
+
+class _StoredShare(Struct, forbid_unknown_fields=True):
+    """The text of a guest's share of mediated devices."""
+
+    provider: ProviderUuid
+    resource_class: str
+    count: Amount
+    parent: str | None = None
+    type: str | None = None
+
+
+# Built once, because building a decoder costs more than using it.
+_FLAVOR, _CELLS = Decoder(_StoredFlavor), Decoder(list[_StoredCell])
+_SHARES, _TEXTS = Decoder(list[_StoredShare]), Decoder(dict[str, str])
+_NAMES = Decoder(frozenset[str])
 
 
 def flavor_text(flavor: Flavor) -> str:
@@ -42,19 +78,18 @@ def flavor_text(flavor: Flavor) -> str:
 def flavor_of(text: str) -> Flavor:
     """Return the flavor of a text.
 
-    :raises ValueError, TypeError, KeyError: the text is invalid.
+    :raises ValueError: the text is invalid.
     """
-    found = json.loads(text)
-    _refuse_unknown(found, FLAVOR_NAMES)
+    found = _FLAVOR.decode(text)
     return Flavor(
-        id=str(found["id"]),
-        name=str(found["name"]),
-        vcpus=whole(found["vcpus"]),
-        memory_mb=whole(found["memory_mb"]),
-        root_gb=whole(found["root_gb"]),
-        ephemeral_gb=whole(found["ephemeral_gb"]),
-        swap_mb=whole(found["swap_mb"]),
-        extra_specs=_texts(found["extra_specs"]),
+        id=found.id,
+        name=found.name,
+        vcpus=found.vcpus,
+        memory_mb=found.memory_mb,
+        root_gb=found.root_gb,
+        ephemeral_gb=found.ephemeral_gb,
+        swap_mb=found.swap_mb,
+        extra_specs=found.extra_specs,
     )
 
 
@@ -64,7 +99,7 @@ def properties_of(text: str) -> Mapping[str, str]:
 
     :raises ValueError: the text is invalid.
     """
-    return _texts(json.loads(text))
+    return _TEXTS.decode(text)
 
 
 def cells_text(cells: Collection[PlacedCell]) -> str:
@@ -76,9 +111,9 @@ def cells_text(cells: Collection[PlacedCell]) -> str:
 def cells_of(text: str) -> tuple[PlacedCell, ...]:
     """Return the placed cells of a text.
 
-    :raises ValueError, TypeError, KeyError: the text is invalid.
+    :raises ValueError: the text is invalid.
     """
-    return tuple(_cell(values) for values in json.loads(text))
+    return tuple(_cell(found) for found in _CELLS.decode(text))
 
 
 def mdevs_text(mdevs: Collection[MdevShare]) -> str:
@@ -90,9 +125,9 @@ def mdevs_text(mdevs: Collection[MdevShare]) -> str:
 def mdevs_of(text: str) -> tuple[MdevShare, ...]:
     """Return the shares of mediated devices of a text.
 
-    :raises ValueError, TypeError, KeyError: the text is invalid.
+    :raises ValueError: the text is invalid.
     """
-    return tuple(_share(values) for values in json.loads(text))
+    return tuple(_share(found) for found in _SHARES.decode(text))
 
 
 def whole(value: Any) -> int:
@@ -116,12 +151,6 @@ def one_of(word: Any, words: Collection[Word]) -> Word:
     return known
 
 
-def _texts(found: Any) -> Mapping[str, str]:
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("no mapping of text to text")
-    return found
-
-
 def _cell_values(placed: PlacedCell) -> dict[str, Any]:
     return {
         "host_cell": placed.host_cell,
@@ -134,17 +163,9 @@ def _cell_values(placed: PlacedCell) -> dict[str, Any]:
     }
 
 
-def _cell(found: Any) -> PlacedCell:
-    cell = GuestCell(_cpus(found["shared"]), _cpus(found["dedicated"]), whole(found["memory_mib"]))
-    pins = {whole(guest): whole(host) for guest, host in found["pins"]}
-    size = found["page_size_kib"]
-    return PlacedCell(
-        cell,
-        whole(found["host_cell"]),
-        None if size is None else whole(size),
-        pins,
-        _cpus(found["reserved"]),
-    )
+def _cell(found: _StoredCell) -> PlacedCell:
+    cell = GuestCell(found.shared, found.dedicated, found.memory_mib)
+    return PlacedCell(cell, found.host_cell, found.page_size_kib, dict(found.pins), found.reserved)
 
 
 def _share_values(share: MdevShare) -> dict[str, Any]:
@@ -157,24 +178,14 @@ def _share_values(share: MdevShare) -> dict[str, Any]:
     }
 
 
-def _share(found: Any) -> MdevShare:
-    _refuse_unknown(found, ("provider", "resource_class", "count", "parent", "type"))
+def _share(found: _StoredShare) -> MdevShare:
     return MdevShare(
-        provider=found["provider"],
-        resource_class=found["resource_class"],
-        count=whole(found["count"]),
-        parent=found.get("parent"),
-        type=found.get("type"),
+        provider=found.provider,
+        resource_class=found.resource_class,
+        count=found.count,
+        parent=found.parent,
+        type=found.type,
     )
-
-
-def _refuse_unknown(found: Iterable[str], known: Collection[str]) -> None:
-    if unknown := set(found).difference(known):
-        raise ValueError(f"unknown names: {', '.join(sorted(unknown))}")
-
-
-def _cpus(found: Any) -> frozenset[int]:
-    return frozenset(whole(cpu) for cpu in found)
 
 
 def names_text(names: Iterable[str]) -> str:
@@ -198,7 +209,7 @@ def names_of(text: str) -> frozenset[str]:
     Equal texts return the same object, because hundreds of devices and thousands of nodes share a
     few sets.
     """
-    return frozenset(json.loads(text))
+    return _NAMES.decode(text)
 
 
 def mapping_reader() -> Callable[[str], dict[str, Any]]:

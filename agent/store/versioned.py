@@ -20,7 +20,6 @@ from sqlalchemy import (
 from agent.errors import RecordConflict
 from agent.model.names import printable
 from agent.model.node_records import DamagedRecord
-from agent.store.prepared import PreparedStatement
 
 
 class Versioned(Protocol):
@@ -73,30 +72,19 @@ class VersionedTable(Generic[Record]):
         expected = table.c.version == bindparam("expected")
         # Built once, because building a statement costs more than executing it.
         self._insert, self._update, self._delete = (
-            PreparedStatement(insert(table), table.c.keys()),
-            PreparedStatement(
-                update(table).where(*same, expected),
-                [column.name for column in table.c if column not in self._keys],
-            ),
-            PreparedStatement(delete(table).where(*same, expected)),
+            insert(table),
+            update(table).where(*same, expected),
+            delete(table).where(*same, expected),
         )
         self.all = select(*table.c)
         self._same = select(table.c.version).where(*same, expected)
 
     def read(
-        self,
-        connection: Connection,
-        statement: Executable | PreparedStatement,
-        values: Values | None = None,
+        self, connection: Connection, statement: Executable, values: Values | None = None
     ) -> RecordBatch[Record]:
         """Return the records that a statement based on :attr:`all` finds."""
         records, damaged, row = [], [], None
-        rows = (
-            statement.rows(connection, values or {})
-            if isinstance(statement, PreparedStatement)
-            else connection.execute(statement, values or {})
-        )
-        for row in rows:
+        for row in connection.execute(statement, values or {}):
             try:
                 records.append(self._to_record(row))
             except NONSENSE as error:
@@ -130,10 +118,8 @@ class VersionedTable(Generic[Record]):
         ordered = sorted(records, key=self._to_key)
         new = [{**self._to_row(record), "version": 1} for record in ordered if record.version == 0]
         old = [record for record in ordered if record.version]
-        if len(new) == 1:
-            self._insert.count(connection, new[0])
-        elif new:
-            connection.execute(self._insert.statement, new)
+        if new:
+            connection.execute(self._insert, new)
         if old:
             self._execute_guarded(
                 connection, self._update, old, [self._update_values(record) for record in old]
@@ -156,16 +142,16 @@ class VersionedTable(Generic[Record]):
     def _execute_guarded(
         self,
         connection: Connection,
-        statement: PreparedStatement,
+        statement: Executable,
         records: Sequence[Record],
         values: Sequence[Values],
     ) -> None:
         if len(records) == 1:
-            if statement.count(connection, values[0]) != 1:
+            if connection.execute(statement, values[0]).rowcount != 1:
                 raise self._conflict(records[0])
             return
         attempt = connection.begin_nested()
-        if connection.execute(statement.statement, values).rowcount != len(records):
+        if connection.execute(statement, values).rowcount != len(records):
             # Rolled back, because a batch returns only the number of rows, and the rows that were
             # found have other versions now.
             attempt.rollback()
@@ -198,4 +184,4 @@ class VersionedTable(Generic[Record]):
         return {**row, **self._guard_values(record), "version": record.version + 1}
 
     def _key_text(self, row: Row[Any]) -> str:
-        return "/".join(str(getattr(row, column.name)) for column in self._keys)
+        return "/".join(str(row._mapping[column]) for column in self._keys)

@@ -78,14 +78,14 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
         if total is not None and taken - kept > capacity(
             {"total": total, "reserved": kept, "allocation_ratio": ratio}
         ):
-            told = (
+            text = (
                 f"node {printable(node.name)}: {taken} {what} are promised, of {total} with a "
                 f"ratio of {ratio:g}; {total - taken} are free"
             )
             yield Drift(
                 "overcommitted",
                 "warning",
-                told,
+                text,
                 "move guests away, and claim with limits",
                 node.uuid,
             )

@@ -2,7 +2,7 @@
 them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,7 +13,7 @@ from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_state import NodeState, NodeView
-from agent.tracker.stored_state import RecordStore
+from agent.tracker.stored_state import RecordReads, RecordStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,7 @@ class StoredConsumerRecords:
                 - claimed
             )
             guests = reading.consumers(sorted(moved)).instances if moved else {}
+            claims = (*state.claims.values(), *_newer_claims(reading, state, found.instances))
             evacuations = reading.evacuations_from(self._host, view.node)
             # Read again because the counted state may be older than the end of an evacuation: a
             # guest that has left since would look as if it had come back.
@@ -185,7 +186,7 @@ class StoredConsumerRecords:
         }
         return TreeConsumers(
             host=self._host,
-            claims=tuple(state.claims.values()),
+            claims=claims,
             instances={
                 **{uuid: instance for uuid, instance in state.instances.items() if uuid in claimed},
                 **guests,
@@ -206,3 +207,17 @@ class StoredConsumerRecords:
         entry = self._entries.get(view.node)
         now = entry.state if entry is not None else None
         return now if now is not None and now.node.version > view.version else view.state
+
+
+def _newer_claims(
+    reading: RecordReads, state: NodeState, instances: Collection[ConsumerUuid]
+) -> Iterator[Claim]:
+    """Yield the claims on the node that ``instances`` without a claim in ``state`` have by now.
+
+    The state in memory follows after the records: a claim that is being made would look like a
+    guest on the node that has none. After a dry run the state is ahead of the records instead.
+    """
+    node = state.node
+    if instances and reading.node_versions([node.uuid]).get(node.uuid, 0) > node.version:
+        for instance in instances:
+            yield from (claim for claim in reading.claims_of(instance) if claim.node == node.uuid)

@@ -109,13 +109,19 @@ def guest_amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
     return {guest.uuid: Amounts(guest.memory_mib, guest.vcpus or 0) for guest in domains}
 
 
-def unexpected_guests(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
-    """Yield a drift for each guest that should not be here."""
+def unexpected_guests(
+    domains: Sequence[Domain], owners: Owners, taken_at: float
+) -> Iterator[Drift]:
+    """Yield a drift for each guest that should not be here.
+
+    Skips guests whose record was changed after the facts were taken, at ``taken_at``: a guest that
+    is deleted goes from the hypervisor first.
+    """
     for guest in domains:
-        doing, owner = (
-            "runs here" if guest.state == "running" else f"is {guest.state} here",
-            owners.get(guest.uuid),
-        )
+        owner = owners.get(guest.uuid)
+        if owner is not None and owner.updated_at > taken_at:
+            continue
+        doing = "runs here" if guest.state == "running" else f"is {guest.state} here"
         what = f"domain {printable(guest.name)} ({guest.uuid}, {guest.memory_mib} MiB) {doing}"
         if owner is None:
             remedy = "agent guests import creates a record of it, or says why it cannot"

@@ -19,9 +19,9 @@ KINDS: frozenset[DriftKind] = frozenset(
 def asked_about(drift: Iterable[Drift]) -> frozenset[tuple[DriftKind, ConsumerUuid]]:
     """Return the consumers of drift that nova may explain, each with the kind of its drift."""
     return frozenset(
-        (one.kind, ConsumerUuid(one.consumer))
-        for one in drift
-        if one.kind in KINDS and one.consumer is not None
+        (entry.kind, ConsumerUuid(entry.consumer))
+        for entry in drift
+        if entry.kind in KINDS and entry.consumer is not None
     )
 
 
@@ -39,43 +39,43 @@ class NovaExplanations:
     def of(self, drift: Iterable[Drift]) -> Iterator[Drift]:
         """Yield ``drift``, with what nova tells of its consumers."""
         found = list(drift)
-        bare = {one.consumer for one in found if one.kind == "missing-allocation"}
-        for one in found:
-            uuid = ConsumerUuid(one.consumer or "")
-            if one.kind not in KINDS:
-                yield one
+        bare = {entry.consumer for entry in found if entry.kind == "missing-allocation"}
+        for entry in found:
+            uuid = ConsumerUuid(entry.consumer or "")
+            if entry.kind not in KINDS:
+                yield entry
             elif (server := self.answers.servers.get(uuid)) is not None:
-                yield self._of_server(one, uuid, server)
+                yield self._of_server(entry, uuid, server)
             elif (migration := self.answers.migrations.get(uuid)) is not None:
-                yield self._of_migration(one, uuid, migration, bare=migration.server in bare)
+                yield self._of_migration(entry, uuid, migration, bare=migration.server in bare)
             elif uuid in self.answers.unknown:
-                yield self._of_nothing(one, uuid)
+                yield self._of_nothing(entry, uuid)
             else:
-                yield one
+                yield entry
 
     def _of_server(self, drift: Drift, uuid: ConsumerUuid, server: NovaServer) -> Drift:
         where = "on this host" if server.host == self.host else f"on host {server.host}"
         where = "on no host" if server.host is None else where
-        told = replace(drift, detail=f"{drift.detail}; nova has the server {where}, {server}")
+        explained = replace(drift, detail=f"{drift.detail}; nova has the server {where}, {server}")
         if server.moving:
             show = nova_commands.show(uuid)
             return replace(
-                told, severity="info", remedy=f"none while nova works on it; else: {show}"
+                explained, severity="info", remedy=f"none while nova works on it; else: {show}"
             )
         if drift.severity == "info" and server.host == self.host:
             # It looked like a move, by its allocations alone.
             remedy = nova_commands.heal(uuid, force=True)
-            return replace(told, severity="warning", remedy=remedy)
+            return replace(explained, severity="warning", remedy=remedy)
         if drift.kind == "orphaned-allocation":
-            return replace(told, remedy=self._of_stranger(uuid, server))
+            return replace(explained, remedy=self._of_stranger(uuid, server))
         if server.host != self.host:
             # Every command that mends an allocation would mend that of the other host.
             remedy = (
                 f"{nova_commands.show(uuid)}; nova-compute destroys the guest of an evacuated "
                 "server when it starts"
             )
-            return replace(told, remedy=remedy)
-        return told
+            return replace(explained, remedy=remedy)
+        return explained
 
     def _of_stranger(self, uuid: ConsumerUuid, server: NovaServer) -> str:
         """Return the remedy of the allocation of a server that is no guest here."""
@@ -99,13 +99,13 @@ class NovaExplanations:
         server = migration.server
         way = f"from {migration.source} to {migration.target}"
         what = f"nova has it as a migration of server {server} {way}, status {migration.status}"
-        told = replace(drift, detail=f"{drift.detail}; {what}")
+        explained = replace(drift, detail=f"{drift.detail}; {what}")
         if not migration.over:
             show = nova_commands.show(server)
             remedy = f"none while the move goes on; else: {show}"
-            return replace(told, severity="info", remedy=remedy)
+            return replace(explained, severity="info", remedy=remedy)
         heal = f"; then: {nova_commands.heal(server)}" if bare else ""
-        return replace(told, remedy=f"{nova_commands.delete(uuid)}{heal}")
+        return replace(explained, remedy=f"{nova_commands.delete(uuid)}{heal}")
 
     @staticmethod
     def _of_nothing(drift: Drift, uuid: ConsumerUuid) -> Drift:

@@ -213,7 +213,7 @@ def reconcile(
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [
-            *domains.unexpected_guests(uncounted, shown.owners),
+            *domains.unexpected_guests(uncounted, shown.owners, shown.taken_at),
             *domains.missing_guests(records, shown.domains, shown.taken_at),
         ]
     return Reconciliation(

@@ -203,9 +203,9 @@ class DriverReport:
     shape: Shape | None = None
     """Edits a tree in place; with allocations, it may move them as well."""
     shape_all: bool = False
-    """The driver shapes the whole tree, in nova's style; nothing is added from the facts."""
-    edits_tree: bool = True
-    """False: the driver leaves the tree to the facts, so that equal facts make equal trees."""
+    """The driver shapes the whole tree, in nova's style; nothing is added from the facts. Other
+    drivers make equal trees of equal facts.
+    """
 
 
 def desired_tree(

@@ -1,8 +1,9 @@
-"""Two hosts, with a store each or one for both, on a random walk through all that a cloud does to
-them; each step is held against an account of its own.
+"""Two random hosts, with a store each or one for both, on a random walk through all that a cloud
+does to them: faults of Placement, of the database, of the driver, kills, other writers, a second
+agent. After each step everything is held against an account of its own.
 
-A failure tells its seed and its last steps. PYTHONHASHSEED=0 CLOUD_SEED=7 CLOUD_STEPS=2000 walks
-seed 7 of the soak again; CLOUD_LAST: how many steps are told.
+A failure tells its last steps, and the command that walks the same way again. CLOUD_SEEDS: how many
+seeds from CLOUD_SEED on; CLOUD_STEPS: of each; CLOUD_LAST: how many steps are told.
 """
 
 import os
@@ -29,7 +30,9 @@ Walked = Callable[[str | None, int], None]
 
 
 @pytest.fixture
-def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
+def walked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Walked]:
     """Walk on a database, or on two stores if that is None. Whatever is tried again is tried at
     once.
     """
@@ -41,13 +44,24 @@ def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
     from tests.support.cloud_walk import CloudWalk
     from tests.support.placement import PlacementServer
 
-    placement = PlacementServer()
+    placement, reference = PlacementServer(), PlacementServer()
 
     def walk(url: str | None, seed: int) -> None:
-        CloudWalk(placement, tmp_path, url, seed, time).go(STEPS)
+        walk = CloudWalk(placement, reference, tmp_path, url, seed, time)
+        try:
+            walk.go(STEPS)
+        except AssertionError as error:
+            # What a seed walks depends on the order of sets.
+            order = os.environ.get("PYTHONHASHSEED", "random, so that the walk may be another")
+            again = f"PYTHONHASHSEED={order} CLOUD_SEED={seed} CLOUD_STEPS={STEPS}"
+            error.add_note(f"{again} .venv/bin/python -m pytest -n0 '{request.node.nodeid}'")
+            raise
+        finally:
+            print(f"seed {seed}, what happened: {dict(sorted(walk.met.items()))}")
 
     yield walk
     placement.close()
+    reference.close()
 
 
 @pytest.mark.timeout(900 if STEPS <= 120 else 0)

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from agent.api.client import ApiClient
 from tests.support import faults, hanging_driver, telling_driver
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
-from tests.support.service_manager import STOP, Service, until
+from tests.support.service_manager import PATIENCE, STOP, Service, until
+from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand, AgentHere
+from tests.support.tracking import F1, uuid_of
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = (
@@ -107,6 +110,27 @@ def test_an_edit_of_the_host_file_shows_one_period_later(host, http_placement):
         assert {one.target for one in http_placement.requests} == {
             f"/resource_providers?in_tree={ROOT}"
         }, "a quiet period costs one request"
+        ended_well(service)
+
+
+def test_after_a_restart_on_a_saved_mirror_neither_ready_nor_claims_wait_for_placement(
+    host, http_placement
+):
+    host.set("DEFAULT", update_resources_interval=2)
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        ended_well(service)
+    http_placement.stop()
+    again = time.monotonic()
+    with host.service.running() as service:
+        ready = service.wait_for("READY", "1", since=again)
+        assert ready.says["STATUS"].startswith("ready: 1 in-sync; Placement is asked in ")
+        client = ApiClient(host.command.socket, timeout=PATIENCE)
+        body = {"id": uuid_of("claim"), "node": ROOT, "instance": instance_body("i1")}
+        assert client.create_claim({**body, "flavor": flavor_body(F1)})["state"] == "held"
+        http_placement.start()
+        service.wait_for("STATUS", "ready: 1 in-sync", since=time.monotonic())
+        assert http_placement.count() >= 1
         ended_well(service)
 
 

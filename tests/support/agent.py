@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,20 @@ LEASE = 300.0
 Shape = Callable[[ProviderTree], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptedFacts(HostFacts):
+    """Facts with what shapes the tree, because equal facts have to make equal trees."""
+
+    script: object = None
+
+    @classmethod
+    def of(cls, facts: HostFacts, script: object) -> HostFacts:
+        """``facts`` with the script; those of another class as they are."""
+        if type(facts) is not HostFacts:
+            return facts
+        return cls(**{one.name: getattr(facts, one.name) for one in fields(facts)}, script=script)
+
+
 class ScriptedDriver:
     """A driver with facts only for a name; what its tree holds is a function of the test's."""
 
@@ -66,7 +81,8 @@ class ScriptedDriver:
         return dict(self.managed)
 
     def facts(self, name: str) -> HostFacts:
-        return self.facts_of(name)
+        scripted = type(self).shape is ScriptedDriver.shape
+        return ScriptedFacts.of(self.facts_of(name), self.script if scripted else object())
 
     def is_node_deleted(self, name: str) -> bool:
         return name not in self.managed.values()
@@ -172,14 +188,14 @@ class AgentUnderTest:
         (node,) = self.report(**mode).nodes
         return node
 
-    def period(self, *, start: bool = False) -> Report:
+    def period(self, *, start: bool = False, **mode: Any) -> Report:
         """One more period of a running process, started if there is none."""
         self._fleet = self._fleet or self._start()
-        return self._fleet.run(AuditOptions(start=start))
+        return self._fleet.run(AuditOptions(start=start, **mode))
 
-    def cycle(self, *, start: bool = False) -> NodeReport:
+    def cycle(self, *, start: bool = False, **mode: Any) -> NodeReport:
         """As :meth:`period`, for a driver with one node."""
-        (node,) = self.period(start=start).nodes
+        (node,) = self.period(start=start, **mode).nodes
         return node
 
     @property

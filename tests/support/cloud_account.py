@@ -10,11 +10,11 @@ from typing import Any
 from agent.model.claim import Claim, ClaimState, Half
 from agent.model.instance import Flavor
 from agent.model.node_records import NodeRecords
+from tests.support.machine import CARD, CLASS_OF, FUNCTIONS, Machine
 from tests.support.orchestrator import Kind
 from tests.support.promised import Got
 from tests.support.promises_kept import got_of
 from tests.support.tracking import DEDICATED as PINNING
-from tests.support.walked_host import CARD, CLASS_OF, DEDICATED, FUNCTIONS
 from tests.unit.pci.scene import NAMES
 
 BY_ADDRESS = {address: name for name, address in NAMES.items()}
@@ -22,14 +22,15 @@ BY_ADDRESS = {address: name for name, address in NAMES.items()}
 
 @dataclass(frozen=True)
 class Share:
-    """One claim on a host. ``got``: None until it was seen. ``cells`` and ``cards``: those that its
-    allocation names, if any.
+    """One claim on a host, which is a ``machine``. ``got``: None until it was seen. ``cells`` and
+    ``cards``: those that its allocation names, if any.
     """
 
     guest: str
     host: str
     kind: Kind
     flavor: Flavor
+    machine: Machine
     half: Half = "only"
     state: ClaimState = "held"
     move: str | None = None
@@ -50,7 +51,9 @@ class Share:
         got, found = self.got, dict[str, frozenset[str]]()
         if got is not None and got.cpus:
             found["PCPU"] = frozenset(
-                f"NUMA{number}" for number, cpus in enumerate(DEDICATED) if got.cpus & cpus
+                f"NUMA{number}"
+                for number, cpus in enumerate(self.machine.dedicated)
+                if got.cpus & cpus
             )
         if got is not None and self.kind.device is not None:
             found[self.kind.device] = frozenset(_card(one).upper() for one in got.devices)
@@ -97,7 +100,7 @@ class Share:
             and devices == Counter(filter(None, [self.kind.device]))
             and len(got.units) == self.kind.units
         )
-        placed = [number for number, cpus in enumerate(DEDICATED) if got.cpus & cpus]
+        placed = [number for number, cpus in enumerate(self.machine.dedicated) if got.cpus & cpus]
         one_cell = len(placed) <= 1 and (not self.cells or {*placed} <= self.cells)
         on_cards = not self.cards or {_card(one) for one in got.devices} <= self.cards
         asked = f"{self.flavor.id}, cells {sorted(self.cells)}, cards {sorted(self.cards)}"
@@ -185,7 +188,7 @@ class CloudAccount:
         cpus = frozenset[int]().union(*(one.cpus for one in others))
         cells = [
             cell - cpus
-            for number, cell in enumerate(DEDICATED)
+            for number, cell in enumerate(share.machine.dedicated)
             if not share.cells or number in share.cells
         ]
         held = {BY_ADDRESS[address] for one in others for address in one.devices} | {

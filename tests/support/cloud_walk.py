@@ -20,18 +20,21 @@ from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.errors import TrackerError
 from agent.tree.policy import Layout
+from tests.support import faults
 from tests.support.cloud_account import CloudAccount, Share
 from tests.support.cloud_placement import Held, Holdings, Offered, Offers, by_host, offered
 from tests.support.crash import Crash
 from tests.support.crashes import FAULTS, SAVE_KINDS, Disturbance, disturbed
+from tests.support.database_trouble import KINDS as DATABASE_KINDS
 from tests.support.device_checks import THEIR_CLASS, THEIR_TRAIT
 from tests.support.faulty_store import AFTER_COMMIT, Fault
 from tests.support.faulty_store import Kind as FaultKind
+from tests.support.machine import CLASS_OF, Lie, random_lie, random_machine
 from tests.support.orchestrator import PINNED, PLAIN, WITH_FUNCTION, WITH_GPU, WITH_UNIT, Kind
 from tests.support.placement import PlacementServer
 from tests.support.tracking import Time, settled
 from tests.support.walked_guest import WalkedGuest
-from tests.support.walked_host import CLASS_OF, WalkedHost
+from tests.support.walked_host import WalkedHost
 
 KINDS = (PLAIN, PINNED, PINNED, WITH_UNIT, WITH_FUNCTION, WITH_GPU)
 MOST_GUESTS = 8
@@ -41,6 +44,9 @@ TURNS = 300
 """In which all that was begun has to come to its end."""
 MINUTE, LEASE, REFRESH = 60.0, 300.0, 601.0
 PASSES = 6
+SQL_ERROR, OTHERS = "sql-error", "others"
+"""What happens to a pass besides the faults of Placement."""
+AMOUNTS = ("VCPU", "MEMORY_MB", "DISK_GB")
 LATER = ("node.elsewhere", "node.not-ready", "node.unavailable")
 """Refusals that pass."""
 ACTIONS = {
@@ -53,7 +59,10 @@ ACTIONS = {
     "lose something": 2,
     "find something": 3,
     "fall silent": 1,
-    "meddle": 4,
+    "lie": 2,
+    "spoil the store": 1,
+    "change the hardware": 1,
+    "meddle": 5,
     "lose a lease": 1,
     "settle": 1,
 }
@@ -66,7 +75,13 @@ class CloudWalk:
     """
 
     def __init__(
-        self, placement: PlacementServer, folder: Path, url: str | None, seed: int, time: Time
+        self,
+        placement: PlacementServer,
+        reference: PlacementServer,
+        folder: Path,
+        url: str | None,
+        seed: int,
+        time: Time,
     ) -> None:
         self.placement, self.folder, self.url, self.seed, self.time = (
             placement,
@@ -78,8 +93,18 @@ class CloudWalk:
         self.shared = url is not None
         self.dice = random.Random(seed)
         self.hosts = tuple(
-            WalkedHost(name, placement, folder / name, url, time) for name in ("a", "b")
+            WalkedHost(
+                name,
+                placement,
+                folder / name,
+                url,
+                time,
+                machine=random_machine(random.Random(f"{seed} {name}")),
+            )
+            for name in ("a", "b")
         )
+        self.reference = reference
+        """Where an agent without a past makes the tree that has to be there at rest."""
         self.guests: list[WalkedGuest] = []
         self.account, self.holdings, self.offers = CloudAccount(), Holdings(), Offers()
         self.passed: dict[str, set[Layout]] = {}
@@ -88,6 +113,8 @@ class CloudWalk:
         """Those of them where nothing was in the way of the last one."""
         self.lossy: set[str] = set()
         """The hosts whose agents hold what is gone, or may do so still although it is back."""
+        self.shrunk: set[str] = set()
+        """The hosts that have less than they had, so that guests may have more of them than they offer."""
         self.others: set[str] = set()
         self.children: dict[str, Any] = {}
         self.traits: set[str] = set()
@@ -116,9 +143,8 @@ class CloudWalk:
             self.settle()
         except (Exception, Crash) as error:
             lines = "\n".join(self.told)
-            stores = "one store" if self.shared else "two stores"
             raise AssertionError(
-                f"CLOUD_SEED={self.seed}, {stores}, step {self.step}:\n{lines}\n{error}"
+                f"step {self.step} of seed {self.seed}:\n{lines}\n{type(error).__name__}: {error}"
             ) from error
         finally:
             self._looking.close()
@@ -238,11 +264,7 @@ class CloudWalk:
         fault = self._fault() if disturbance is None else None
         host.strikes(fault)
         self._passes(host, host.layout)
-        trouble = (
-            disturbed(self.placement, disturbance, self.met)
-            if disturbance is not None
-            else contextlib.nullcontext()
-        )
+        trouble = self._trouble(host, disturbance)
         done = False
         with trouble, contextlib.suppress(Crash):
             report = host.start() if start else host.audit()
@@ -257,7 +279,13 @@ class CloudWalk:
         )
         self.met[f"pass: {report.state if done else 'crash'}"] += 1
         calm = (
-            done and disturbance is None and fault is None and host.answers and self.rival is None
+            done
+            and disturbance is None
+            and fault is None
+            and host.lie is None
+            and not host.offline
+            and host.database.kind is None
+            and self.rival is None
         )
         refused = done and report.state == "refused" and self._strangers(host)
         well = done and report.state in ("in-sync", "changed")
@@ -269,6 +297,34 @@ class CloudWalk:
             host.kill()
             host.layout = "nested" if host.layout == "flat" else "flat"
             self._audits(host, start=True, back=True)
+
+    def _trouble(
+        self, host: WalkedHost, disturbance: Disturbance | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """What happens to a pass."""
+        if disturbance is None:
+            return contextlib.nullcontext()
+        if disturbance.kind == SQL_ERROR:
+            return self._sql_error(host, disturbance.at)
+        if disturbance.kind == OTHERS:
+            return self._between(disturbance.at)
+        return disturbed(self.placement, disturbance, self.met)
+
+    @contextlib.contextmanager
+    def _sql_error(self, host: WalkedHost, at: int) -> Iterator[None]:
+        """A statement fails, whatever it is."""
+        hits, host.database.at = host.database.hits, at
+        yield
+        host.database.at = None
+        self.met[SQL_ERROR] += host.database.hits - hits
+
+    @contextlib.contextmanager
+    def _between(self, at: int) -> Iterator[None]:
+        """Others do something between two requests of the agent."""
+        rule = self.placement.faults.add(faults.before(lambda _: self._meddle()), skip=at)
+        yield
+        self.placement.faults.clear()
+        self.met[OTHERS] += rule.hits
 
     def _passes(self, host: WalkedHost, layout: Layout, *, calm: bool = False) -> None:
         """An agent has the node in hand, which may change what its providers offer. ``calm``: and
@@ -333,16 +389,45 @@ class CloudWalk:
 
     def _find_something(self) -> None:
         host = self.dice.choice(self.hosts)
-        host.answers = True
-        if host.lost:
-            one = self.dice.choice(sorted(host.lost))
+        host.lie = host.database.kind = None
+        host.offline = frozenset()
+        if gone := host.lost - host.machine.absent:
+            one = self.dice.choice(sorted(gone))
             host.lost.remove(one)
             self.tell(f"{host.name} has {one} again")
 
     def _fall_silent(self) -> None:
         host = self.dice.choice(self.hosts)
-        host.answers = False
+        host.lie = Lie("partial", ("pci",))
         self.tell(f"{host.name} cannot list its devices")
+
+    def _lie(self) -> None:
+        host = self.dice.choice(self.hosts)
+        host.lie = random_lie(self.dice)
+        self.met[f"lie: {host.lie.kind}"] += 1
+        self.tell(f"the driver of {host.name} gives wrong answers: {host.lie}")
+
+    def _spoil_the_store(self) -> None:
+        host = self.dice.choice(self.hosts)
+        host.database.kind = self.dice.choice(DATABASE_KINDS)
+        self.met[f"store: {host.database.kind}"] += 1
+        self.tell(f"the store of {host.name} is {host.database.kind}")
+
+    def _change_the_hardware(self) -> None:
+        """Memory, disk, or the shared CPUs that run: an agent does not start while one of the
+        operator's is offline.
+        """
+        host, dice = self.dice.choice(self.hosts), self.dice
+        host.memory_mib, host.disk_gib = (
+            dice.choice([131072, 163840, 196608]),
+            dice.choice([1500, 2000, 3000]),
+        )
+        shared = sorted(host.machine.shared)
+        host.offline = frozenset(dice.sample(shared, dice.choice([0, 0, 1, len(shared) - 1])))
+        self.shrunk.add(host.name)
+        self.tell(
+            f"{host.name} has {host.memory_mib} MiB, {host.disk_gib} GiB, and {sorted(host.offline)} are offline"
+        )
 
     # --- others -----------------------------------------------------------------------------------
 
@@ -351,7 +436,9 @@ class CloudWalk:
         other, dump = self.placement.other, self.placement.dump()
         places = self._hosts_of(dump)
         ours = sorted(uuid for uuid in places if uuid not in self.children)
-        what = self.dice.choice(["child", "trait", "consumer", "consumer", "go", "go"])
+        what = self.dice.choice(
+            ["child", "trait", "consumer", "consumer", "go", "go", "inventory", "untrait", "delete"]
+        )
         self.tell(f"others: {what}")
         if what == "child" and len(self.children) < 3:
             child = other.create_provider(
@@ -372,6 +459,29 @@ class CloudWalk:
             other.release(gone)
             self.others.remove(gone)
             self.holdings.shares.pop(gone)
+        elif what in ("inventory", "untrait", "delete"):
+            self._damage(what, self.dice.choice(ours), dump)
+
+    def _damage(self, what: str, provider: str, dump: Mapping[str, Any]) -> None:
+        """Others write what is ours; the next pass takes that back."""
+        other, found = self.placement.other, dump["providers"][provider]
+        root = provider in {host.identity for host in self.hosts}
+        if what == "inventory" and root and "VCPU" in found["inventories"]:
+            record = found["inventories"]["VCPU"]
+            more = {"VCPU": {**record, "total": record["total"] + 3}}
+            other.set_inventory(provider, {**found["inventories"], **more})
+        elif what == "untrait" and found["traits"]:
+            # But for what says whose the node is: who takes that away takes the node.
+            kept = [one for one in found["traits"] if one.startswith("CUSTOM_")]
+            other.set_traits(provider, kept)
+        elif what == "delete" and not root:
+            held = any(provider in one["allocations"] for one in dump["consumers"].values())
+            parent = any(one["parent"] == provider for one in dump["providers"].values())
+            if not held and not parent:
+                other.delete_provider(provider)
+        after = self.placement.dump()
+        for host in self.hosts:
+            self.offers.last[host.name] = self._offered(host, after, self._hosts_of(after))
 
     def _theirs_of(self, provider: str, dump: Mapping[str, Any]) -> None:
         """A consumer that no record knows takes a little of a provider."""
@@ -400,7 +510,13 @@ class CloudWalk:
             self.rival = None
 
     def _rivalry(self, host: WalkedHost) -> Generator[str, None, None]:
-        self.time.pass_by(LEASE + 1)
+        # Whose agent has just renewed its lease.
+        early = host.up and self.dice.random() < 0.4
+        if early:
+            self._audits(host)
+            early = host.name in self.calm
+        if not early:
+            self.time.pass_by(LEASE + 1)
         rival = WalkedHost(
             f"rival-{self.step}",
             self.placement,
@@ -410,7 +526,20 @@ class CloudWalk:
             node=host.node.removeprefix("node-"),
         )
         rival.layout = self.dice.choice(["flat", "nested"])
-        rival.lost, rival.domains, rival.answers = host.lost, host.domains, host.answers
+        rival.machine, rival.lost, rival.domains, rival.lie = (
+            host.machine,
+            host.lost,
+            host.domains,
+            host.lie,
+        )
+        rival.memory_mib, rival.disk_gib, rival.offline = (
+            host.memory_mib,
+            host.disk_gib,
+            host.offline,
+        )
+        if early:
+            self._comes_too_early(rival)
+            return
         self._passes(host, rival.layout)
         report = rival.start()
         self.tell(f"{rival.name} takes the node of {host.name}: {report.state} {report.errors}")
@@ -421,6 +550,15 @@ class CloudWalk:
             self.tell(f"{rival.name}: {report.state} {[one.message for one in report.errors]}")
         rival.stop()
         self.tell(f"{rival.name} lets go")
+
+    def _comes_too_early(self, rival: WalkedHost) -> None:
+        """An agent whose node another one has writes nothing."""
+        self.placement.clear()
+        report = rival.start()
+        self.met["rival refused"] += 1
+        self.tell(f"{rival.name} comes too early: {report.state} {report.errors}")
+        assert self.placement.writes() == [], self.placement.lines()
+        rival.stop()
 
     # --- what scripts do --------------------------------------------------------------------------
 
@@ -617,24 +755,27 @@ class CloudWalk:
         """What its providers offer in all is what it has; with what is held of each of them that
         says what is free.
         """
-        found: Offered = {}
-        for uuid, one in dump["providers"].items():
-            if hosts.get(uuid) == host.name and uuid not in self.children:
-                found.update(
-                    {
-                        (_behind(one["name"]), name): offered(record)
-                        for name, record in one["inventories"].items()
-                    }
-                )
         held = {
             one
             for share in self.account.shares.values()
             if share.host == host.name and share.got
             for one in share.things
         }
+        found = self._offered(host, dump, hosts)
         yield from self.offers.wrong(
             host, found, self.passed.get(host.name, set()), calm=host.name in self.calm, held=held
         )
+
+    def _offered(
+        self, host: WalkedHost, dump: Mapping[str, Any], hosts: Mapping[str, str]
+    ) -> Offered:
+        """What the providers of a host offer."""
+        return {
+            (_behind(one["name"]), name): offered(record)
+            for uuid, one in dump["providers"].items()
+            if hosts.get(uuid) == host.name and uuid not in self.children
+            for name, record in one["inventories"].items()
+        }
 
     def _memory(self, host: WalkedHost) -> Iterator[str]:
         tracking = host.agent.tracking
@@ -665,7 +806,8 @@ class CloudWalk:
             for name, record in (
                 one["inventories"].items() if hosts.get(uuid) not in self.lossy else ()
             ):
-                if used[uuid, name] > offered(record):
+                less = hosts.get(uuid) in self.shrunk and name in AMOUNTS
+                if used[uuid, name] > offered(record) and not less:
                     yield (
                         f"{one['name']} has {offered(record)} of {name}, and {used[uuid, name]} "
                         "are allocated"
@@ -684,8 +826,9 @@ class CloudWalk:
         while self.rival is not None:
             self._lose_a_lease()
         for host in self.hosts:
-            host.lost.clear()
-            host.answers, host.dead = True, False
+            host.lost = set(host.machine.absent)
+            host.lie, host.database.kind, host.dead = None, None, False
+            host.offline = frozenset()
         calm, self._faults = self._faults, 0.0
         for turn in range(TURNS):
             self._turn(with_audits=turn % 3 == 0)
@@ -735,6 +878,7 @@ class CloudWalk:
         self._passes(host, host.layout, calm=True)
         self.check()
         dump = self.placement.dump()
+        self._is_as_without_a_past(host, dump)
         marks = [
             one
             for one in dump["providers"][host.identity]["traits"]
@@ -751,6 +895,46 @@ class CloudWalk:
                     found["flavor"]["id"],
                     found["new_flavor"],
                 ) == (host.name, "active", None, guest.flavor.id, None), found
+
+    def _is_as_without_a_past(self, host: WalkedHost, dump: Mapping[str, Any]) -> None:
+        """The tree is the one that an agent without a past makes in an empty Placement, with what
+        is of others.
+        """
+        self.reference.reset()
+        twin = WalkedHost(
+            host.name.removeprefix("host-"),
+            self.reference,
+            self.folder / f"twin-{self.step}-{host.name}",
+            None,
+            self.time,
+            machine=host.machine,
+        )
+        twin.layout, twin.lost = host.layout, host.lost
+        twin.memory_mib, twin.disk_gib, twin.offline = host.memory_mib, host.disk_gib, host.offline
+        twin.start()
+        twin.kill()
+        wanted = self._tree(self.reference.dump(), host)
+        found = self._tree(dump, host)
+        # An empty one below which somebody else has a provider cannot go.
+        for uuid in {dump["providers"][child]["parent"] for child in self.children}:
+            name = dump["providers"][uuid]["name"]
+            if name not in wanted and name in found:
+                assert found.pop(name)[1:] == ({}, [], []), name
+        assert found == wanted, f"{host.name} has the tree\n{found}\ninstead of\n{wanted}"
+
+    def _tree(self, dump: Mapping[str, Any], host: WalkedHost) -> dict[str, Any]:
+        """The agent's part of a host's tree, by the names of the providers."""
+        hosts, names = self._hosts_of(dump), _names(dump)
+        return {
+            one["name"]: (
+                names.get(one["parent"]),
+                one["inventories"],
+                sorted({*one["traits"]} - {THEIR_TRAIT}),
+                one["aggregates"],
+            )
+            for uuid, one in sorted(dump["providers"].items())
+            if hosts.get(uuid) == host.name and uuid not in self.children
+        }
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -806,6 +990,10 @@ class CloudWalk:
             return None
         if self.dice.random() < 0.3:
             return Disturbance(self.dice.choice(SAVE_KINDS), self.dice.randint(0, 2))
+        if self.dice.random() < 0.2:
+            return Disturbance(SQL_ERROR, self.dice.choice([0, 1, 2, 4, 8, 16, 32]))
+        if self.dice.random() < 0.15:
+            return Disturbance(OTHERS, self.dice.choice([0, 1, 2, 3, 5, 8]))
         return Disturbance(
             self.dice.choice(sorted(FAULTS)), self.dice.choice([0, 0, 1, 2, 3, 5, 8])
         )

@@ -5,7 +5,6 @@ it.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Literal
 
 from sqlalchemy import Connection
@@ -97,24 +96,10 @@ class _Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    @property
-    def connection(self) -> Any:
-        """What prepared statements are executed by, beside SQLAlchemy."""
-        return SimpleNamespace(dbapi_connection=SimpleNamespace(execute=self._execute_text))
-
-    def _execute_text(self, text: str, values: Any) -> Any:
-        self._count(is_dml=not text.startswith("SELECT"))
-        raw = self._connection.connection.dbapi_connection
-        assert raw is not None
-        return raw.execute(text, values)
-
     def execute(self, statement: Any, *values: Any) -> Any:
-        self._count(is_dml=statement.is_dml)
-        return self._connection.execute(statement, *values)
-
-    def _count(self, *, is_dml: bool) -> None:
-        if is_dml:
+        if statement.is_dml:
             fault = self._fault
             if fault is not None and fault.at == self.written and not fault.struck:
                 fault.strike()
             self.written += 1
+        return self._connection.execute(statement, *values)

@@ -87,6 +87,7 @@ class WalkedGuest(Guest):
                 host.name,
                 self.kind,
                 self.flavor,
+                host.machine,
                 cells=self.walk.cells(host, told),
                 cards=self.walk.cards(told, self.kind),
             )
@@ -292,6 +293,7 @@ class WalkedGuest(Guest):
                 dest.name,
                 self.kind,
                 new,
+                dest.machine,
                 "new",
                 move=self._migration,
                 cells=walk.cells(dest, told),

@@ -4,9 +4,10 @@ API, which may end at any write.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 from falcon.testing import create_environ
@@ -17,46 +18,30 @@ from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.record_views import RecordViews
+from agent.errors import AgentError, StoreError
 from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.host_units import AssignableUnit
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.report import NodeReport
+from agent.model.report import NodeReport, Problem
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings
+from agent.render.json_report import problems_of
 from agent.service.daemon_service import DaemonService
 from agent.tree.policy import Layout, Policy
 from tests.support import local_api
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.compute_host import GPU, KINDS, UNITS, VF
+from tests.support.database_trouble import DatabaseTrouble
 from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.machine import CARD, FUNCTIONS, GPUS, NAMESPACES, Lie, Machine
 from tests.support.placement import PlacementServer
 from tests.support.tracking import Time, uuid_of
 from tests.unit.pci import scene
 
-CELLS = (frozenset(range(16)), frozenset(range(16, 32)))
-DEDICATED = (frozenset(range(4, 16)), frozenset(range(20, 32)))
-SHARED = frozenset().union(*CELLS) - frozenset().union(*DEDICATED)
-CARD, FUNCTIONS, GPUS = "F3", ("V30", "V31", "V32", "V33"), ("P0", "P1")
-NAMESPACES = ("ns_0", "ns_1", "ns_2")
-CLASS_OF = {
-    **dict.fromkeys(FUNCTIONS, VF),
-    **dict.fromkeys(GPUS, GPU),
-    **dict.fromkeys(NAMESPACES, UNITS),
-}
-"""What counts each device and unit."""
 RESERVED_MEMORY_MIB, RESERVED_DISK_MIB = 512, 2048
-CAPACITY = {
-    "VCPU": 4 * len(SHARED),
-    "PCPU": sum(map(len, DEDICATED)),
-    "MEMORY_MB": 2 * 65536 - RESERVED_MEMORY_MIB,
-    "DISK_GB": 2000 - RESERVED_DISK_MIB // 1024,
-    VF: len(FUNCTIONS),
-    GPU: len(GPUS),
-    UNITS: len(NAMESPACES),
-}
-"""What guests can have of the whole host."""
+VCPU_RATIO = 4
 
 DEVICES = {
     **dict.fromkeys(FUNCTIONS, (scene.NAMES[CARD].upper(), VF)),
@@ -65,7 +50,7 @@ DEVICES = {
 }
 """Which provider offers each device and unit, by what is behind the node's name in its own, and in which class."""
 
-_TOPOLOGY = Topology(tuple(Cell(number, cpus, 65536) for number, cpus in enumerate(CELLS)))
+
 _ALIASES, _ = aliases(
     [json.dumps({"name": name, **one}) for name, one in KINDS.items()], report=True
 )
@@ -74,11 +59,11 @@ _DESCRIPTION, _DESCRIBED = load(), local_api.Described()
 
 
 class WalkedHost:
-    """``lost``: the devices and units that it does not show. ``answers``: whether it can tell of
-    its devices. ``domains``: of its guests.
+    """``lost``: the devices and units that it does not show. ``lie``: what its driver answers
+    instead of the truth. ``domains``: of its guests. ``offline``: CPUs that do not run.
 
     ``url``: the database that hosts share, None for a store of its own. ``fault``: what happens to
-    the next write of records.
+    the next write of records; ``database``: what happens to the database below.
     """
 
     def __init__(
@@ -89,6 +74,7 @@ class WalkedHost:
         url: str | None,
         time: Time,
         node: str | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.name, self.node, self.placement, self.folder, self.url, self.time = (
             f"host-{name}",
@@ -100,10 +86,15 @@ class WalkedHost:
         )
         self.identity = ProviderUuid(uuid_of(self.node))
         self.layout: Layout = "flat"
-        self.lost: set[str] = set()
-        self.answers, self.dead = True, False
+        self.machine = machine or Machine()
+        self.lost: set[str] = set(self.machine.absent)
+        self.memory_mib, self.disk_gib = 2 * 65536, 2000
+        self.offline: frozenset[int] = frozenset()
+        self.lie: Lie | None = None
+        self.dead = False
         self.domains: dict[str, Domain] = {}
         self.fault: Fault | None = None
+        self.database = DatabaseTrouble()
         self._agent: AgentUnderTest | None = None
         self._application: Any = None
         self._store: FaultyStore | None = None
@@ -112,34 +103,47 @@ class WalkedHost:
     # --- what it shows ----------------------------------------------------------------------------
 
     def facts(self, name: str) -> HostFacts:
-        """All of it, or all but the devices."""
-        known = (
-            {"pci": tuple(self._devices())}
-            if self.answers
-            else {"incomplete": {"pci": "no answer"}}
-        )
-        return HostFacts(
+        """All of it, or what the driver says instead."""
+        cells = self.machine.cells
+        facts = HostFacts(
             name,
             self.time(),
             "QEMU",
-            cpu=CpuFacts(frozenset().union(*CELLS)),
-            memory_mib=2 * 65536,
-            disk_gib=2000,
-            numa=_TOPOLOGY,
+            cpu=CpuFacts(frozenset().union(*cells) - self.offline),
+            memory_mib=self.memory_mib,
+            disk_gib=self.disk_gib,
+            numa=Topology(
+                tuple(
+                    Cell(number, cpus - self.offline, self.memory_mib // len(cells))
+                    for number, cpus in enumerate(cells)
+                )
+            ),
+            pci=tuple(self._devices()),
             units=tuple(AssignableUnit(UNITS, one) for one in NAMESPACES if one not in self.lost),
             domains=tuple(self.domains.values()),
-            **cast(Any, known),
         )
+        return facts if self.lie is None else self.lie.told(facts)
+
+    def managed(self) -> dict[str, str]:
+        """Its node, by its uuid, or what the driver says instead."""
+        found = {str(self.identity): self.node}
+        return found if self.lie is None else self.lie.nodes(found)
 
     def _devices(self) -> Any:
         functions = [one for one in FUNCTIONS if one not in self.lost]
-        yield scene.physical(CARD, *functions, numa_node=1)
-        yield from (scene.virtual(one, CARD, numa_node=1) for one in functions)
+        last = len(self.machine.cells) - 1
+        yield scene.physical(CARD, *functions, numa_node=min(1, last))
+        yield from (scene.virtual(one, CARD, numa_node=min(1, last)) for one in functions)
         yield from (
-            scene.plain(one, numa_node=number)
+            scene.plain(one, numa_node=min(number, last))
             for number, one in enumerate(GPUS)
             if one not in self.lost
         )
+
+    @property
+    def running_shared(self) -> frozenset[int]:
+        """The shared CPUs that run."""
+        return self.machine.shared - self.offline
 
     def shows(self, guest: str, memory_mib: int, vcpus: int) -> None:
         """A guest is here."""
@@ -151,11 +155,18 @@ class WalkedHost:
         """What guests can have of each provider, by what is behind the node's name in its own, and
         class: what there is, in a layout.
         """
+        cells = self.machine.dedicated
         dedicated = {
-            "flat": {"": sum(map(len, DEDICATED))},
-            "nested": {f"NUMA{number}": len(cpus) for number, cpus in enumerate(DEDICATED)},
+            "flat": {"": sum(map(len, cells))},
+            "nested": {f"NUMA{number}": len(cpus) for number, cpus in enumerate(cells)},
         }[layout]
-        found = Counter({("", name): CAPACITY[name] for name in ("VCPU", "MEMORY_MB", "DISK_GB")})
+        found = Counter(
+            {
+                ("", "VCPU"): VCPU_RATIO * len(self.running_shared),
+                ("", "MEMORY_MB"): self.memory_mib - RESERVED_MEMORY_MIB,
+                ("", "DISK_GB"): self.disk_gib - RESERVED_DISK_MIB // 1024,
+            }
+        )
         found.update({(name, "PCPU"): amount for name, amount in dedicated.items()})
         found.update(where for one, where in DEVICES.items() if one not in self.lost)
         return {key: float(amount) for key, amount in found.items()}
@@ -181,10 +192,9 @@ class WalkedHost:
     def start(self) -> NodeReport:
         """A new process, and its first pass."""
         assert self._agent is None
-        driver = ScriptedDriver(nodes={self.identity: self.node})
-        driver.facts_of = self.facts
+        driver = _Driver(self)
         policy = Policy(
-            HostPolicy(SHARED, frozenset().union(*DEDICATED)),
+            HostPolicy(self.machine.shared, frozenset().union(*self.machine.dedicated)),
             layout=self.layout,
             reserved_memory_mib=RESERVED_MEMORY_MIB,
             reserved_disk_mib=RESERVED_DISK_MIB,
@@ -205,10 +215,10 @@ class WalkedHost:
 
     def audit(self) -> NodeReport:
         """One more pass, as a daemon makes them."""
-        found = self.agent.period(start=True)
+        nodes, errors = self._pass()
         # Without an answer of Placement there is nothing to tell of any node.
-        (report,) = found.nodes or (
-            NodeReport(self.node, self.identity, "scripted", "failed", errors=found.errors),
+        (report,) = nodes or (
+            NodeReport(self.node, self.identity, "scripted", "failed", errors=errors),
         )
         if self._application is None:
             service = DaemonService(lambda: None)
@@ -218,6 +228,13 @@ class WalkedHost:
                 service, lambda: Access(0), Metrics(), 1, 1, _DESCRIPTION
             )
         return report
+
+    def _pass(self) -> tuple[Sequence[NodeReport], Sequence[Problem]]:
+        try:
+            found = self.agent.period(start=True)
+        except AgentError as error:
+            return (), problems_of(error)
+        return found.nodes, found.errors
 
     def kill(self) -> None:
         """It ends at once: nothing is given back or told."""
@@ -234,12 +251,14 @@ class WalkedHost:
     def _through(self, store: Any) -> FaultyStore:
         self._store = FaultyStore(store)
         self._store.fault = self.fault
+        self.database.attach(store)
         return self._store
 
     def stop(self) -> None:
         """It ends in order, and lets go of its node."""
         if self._agent is not None:
-            self._agent.tracking.node_leases.release()
+            with suppress(StoreError):
+                self._agent.tracking.node_leases.release()
         self.kill()
 
     def answer(
@@ -268,6 +287,17 @@ class WalkedHost:
         answer = local_api.Answer(int(status[0].split()[0]), found, content_found)
         _DESCRIBED.check(method, target, answer)
         return answer
+
+
+class _Driver(ScriptedDriver):
+    """Says what the host says."""
+
+    def __init__(self, host: WalkedHost) -> None:
+        super().__init__(nodes={host.identity: host.node})
+        self._host, self.facts_of = host, host.facts
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        return self._host.managed()
 
 
 class _ClientHere(ApiClient):

@@ -120,7 +120,11 @@ def service(placement, tmp_path, monkeypatch):
         )
         return manager
 
-    run.manager = manager
+    def configure(group: str, **options: object) -> None:
+        config[group].update(options)
+        write_config(tmp_path / "agent.conf", config)
+
+    run.manager, run.configure, run.host_file = manager, configure, host_file
     return run
 
 
@@ -132,6 +136,83 @@ def audits(manager: Manager) -> int:
             if kind in ("ready", "status") and text.startswith(("ready:", "degraded:"))
         ]
     )
+
+
+def stopped_after(number: int, service) -> Callable[[Operator], None]:
+    def script(operator):
+        operator.stop = audits(service.manager) >= number
+
+    return script
+
+
+def test_a_start_on_a_saved_mirror_is_ready_before_placement_is_asked(
+    service, placement, monkeypatch
+):
+    service(stopped_after(1, service))
+    placement.clear()
+    service.manager.told.clear()
+    monkeypatch.setattr(audit_queue, "DEFAULT_INTERVAL", 3600)
+    # The first pass at once, and the host's own offset in the middle of the interval.
+    monkeypatch.setattr(audit_queue, "START_JITTER", 0)
+    monkeypatch.setattr(audit_queue.random, "uniform", lambda low, high: (low + high) / 2)
+
+    manager = service(stopped_after(1, service))
+
+    (ready,) = manager.of("ready")
+    text, _, seconds = ready.removesuffix(" s").rpartition(" ")
+    assert text == "ready: 1 in-sync; Placement is asked in"
+    # The middle, less the time that the first pass took.
+    assert 0 < int(seconds) <= 1800
+    assert placement.requests == []
+
+
+def test_the_second_pass_after_a_start_on_a_saved_mirror_asks_placement(service, placement):
+    service(stopped_after(1, service))
+    placement.clear()
+    service.manager.told.clear()
+
+    manager = service(stopped_after(2, service))
+
+    assert manager.of("ready")[0].startswith("ready: 1 in-sync; Placement is asked in ")
+    assert manager.of("status")[-1] == "ready: 1 in-sync"
+    assert [one.method for one in placement.requests] == ["GET"]
+
+
+def test_a_daemon_that_audits_only_once_asks_placement_in_that_pass(service, placement):
+    service.configure("DEFAULT", update_resources_interval=-1)
+    for _ in range(2):
+        placement.clear()
+        service.manager.told.clear()
+        manager = service(stopped_after(1, service))
+    assert manager.of("ready") == ["ready: 1 in-sync"]
+    assert len(placement.requests) == 1
+
+
+def test_between_two_reads_of_placement_a_pass_asks_nothing_and_publishes_what_changed(
+    service, placement
+):
+    service.configure("placement", interval=3600)
+    seen = {}
+
+    def script(operator):
+        done = audits(service.manager)
+        seen.setdefault(done, len(placement.requests))
+        if done == 5 and "edited" not in seen:
+            seen["edited"] = len(placement.requests)
+            new = service.host_file.with_suffix(".new")
+            new.write_text("providers:\n- name: $NODE\n  inventories:\n    VCPU: {total: 9}\n")
+            new.replace(service.host_file)
+        operator.stop = done >= 8
+
+    manager = service(script)
+
+    assert seen["edited"] == seen[1]
+    changed = [text for text in manager.of("status") if text == "ready: 1 changed"]
+    assert len(changed) == 1
+    # The tree, and the write.
+    assert [one.method for one in placement.requests[seen[1] :]] == ["GET", "PUT"]
+    (root,) = placement.dump()["providers"].values()
+    assert root["inventories"]["VCPU"]["total"] == 9
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from agent.cli.output import write, write_document
 from agent.conf.default import host_name
 from agent.driver import interface as drivers
 from agent.driver.answers import Nodes, chosen_nodes
-from agent.driver.conformance.suite import check_conformance
+from agent.driver.conformance.apart import check_apart
 from agent.driver.conformance.trial import CallDeadlines, TrialSettings
 from agent.driver.interface import HostContext
 from agent.errors import ConfigErrors
@@ -34,7 +34,7 @@ def check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     called = drivers.canonical_name(options.arguments["driver"])
     with TemporaryDirectory(prefix="agent-driver-check-") as folder:
-        found = check_conformance(_settings(conf, options, called, Path(folder)))
+        found = check_apart(_settings(conf, options, called, Path(folder)))
     code = CHANGED if found.count("broken") else PARTLY if found.count("unchecked") else DONE
     if options.as_document:
         write_document(conformance_document(found, code), options)

@@ -1,63 +1,25 @@
-"""``agent pci check`` and ``agent pci cleaned``: the devices that each object of ``[pci]
-device_spec`` offers, and the report that a device was cleaned.
-"""
+"""``agent pci check``: the devices that each object of ``[pci] device_spec`` offers."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from threading import Event
-from typing import Any
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_driver
 from agent.cli.command import Options
-from agent.cli.daemon_client import client
 from agent.cli.output import write, write_document
-from agent.cli.record_lists import show_record
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
-from agent.model.devices import PciAddress
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import DONE, FAILED, PARTLY
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
 from agent.render.json_report import error_rows, problems_of
-from agent.render.look import Look, look_of
+from agent.render.look import look_of
 from agent.tree.reported_cards import cards, problems
-
-
-def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Report to the daemon that a device was cleaned. Return the exit code.
-
-    :raises ConfigError: the argument is not an address, or ``--node`` names several nodes.
-    :raises ApiProblem, ApiUnreachable: the daemon refuses, or none runs.
-    """
-    try:
-        address = PciAddress.parse(options.arguments["address"])
-    except ValueError as error:
-        raise ConfigError(str(error), "write it as 0000:81:00.0") from error
-    if len(options.nodes) > 1:
-        raise ConfigError("--node names several nodes", "name the one that has the device")
-    return show_record(
-        options,
-        "device",
-        client(conf).report_cleaned_device(str(address), *options.nodes),
-        _cleaned_lines,
-    )
-
-
-def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
-    return [
-        Text(
-            f"device {device['address']} of node {device['node_name']} ({device['node']}) is "
-            "clean; guests can have it again"
-        )
-        for device in documents
-    ]
-
 
 SCHEMA = "compute-node-agent/pci-check/1"
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
-from agent.api.documents.node_page import NO_RECORDS, allocations_document
 from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.output import write, write_document
@@ -72,6 +71,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | 
 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
+    from agent.api.documents.node_page import NO_RECORDS, allocations_document
     from agent.cli import stored
 
     trees = list(stored.trees(store))

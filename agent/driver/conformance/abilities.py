@@ -122,7 +122,7 @@ def _names_a_lease(trial: DriverTrial) -> Iterator[str]:
 
 
 def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
-    driver, other = trial.driver, trial.settings.make()
+    driver, other = trial.driver, trial.make_another()
     assert isinstance(driver, NeedsLease)
     assert isinstance(other, NeedsLease)
     own: object = trial.call("lease", driver.lease)

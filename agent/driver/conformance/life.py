@@ -93,6 +93,21 @@ def _prints_nothing(trial: DriverTrial) -> Iterator[str]:
         yield f"{printable(repr(written))[:200]} was written to standard output"
 
 
+def _is_made_again(trial: DriverTrial) -> Iterator[str]:
+    if trial.not_again:
+        yield f"a second instance cannot be made: {trial.not_again}"
+
+
+def _lets_the_process_go_on(_trial: DriverTrial) -> Iterator[str]:
+    # Who comes here has seen no such thing; agent.driver.conformance.apart sees the rest.
+    yield from ()
+
+
+def _leaves_the_process_alone(trial: DriverTrial) -> Iterator[str]:
+    yield from dict.fromkeys(trial.process_changes)
+    yield from trial.threads_left()
+
+
 def _check(
     name: str, promise: str, remedy: str, whole: Callable[[DriverTrial], Iterator[str]]
 ) -> ConformanceCheck:
@@ -143,7 +158,27 @@ RESTARTED = (
         _has_the_same_nodes,
     ),
 )
+CONSTRUCTOR = _check(
+    "constructor",
+    "an instance is made within the deadline of the start, and a second one too",
+    "only register and read options in __init__(); leave what can wait or fail to start()",
+    _is_made_again,
+)
+PROCESS_END = _check(
+    "process-end",
+    "the process goes on: nothing ends it, keeps the interpreter, or answers without end",
+    "raise DriverError instead of ending the process; let C code release the interpreter",
+    _lets_the_process_go_on,
+)
 ALWAYS = (
+    CONSTRUCTOR,
+    PROCESS_END,
+    _check(
+        "process-state",
+        "the process stays as it is: its directory, umask, environment, signals, limits, threads",
+        "change nothing that belongs to the whole process; in programs it starts, as they need it",
+        _leaves_the_process_alone,
+    ),
     _check(
         "ready",
         "NotReady means that the backend does not answer; once started, every call is answered",

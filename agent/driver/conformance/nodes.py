@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from agent.driver.answers import Nodes, faults_of
 from agent.driver.conformance.check import ConformanceCheck
 from agent.driver.conformance.io_watch import watch_io
-from agent.driver.conformance.trial import DriverTrial, Unanswered
+from agent.driver.conformance.trial import DriverTrial, Unanswered, examining
 from agent.driver.interface import MarksNodes
 from agent.model.names import MAX_PROVIDER_NAME, is_uuid, name_first, normal_uuid, printable
 
@@ -28,15 +28,19 @@ def usable_nodes(trial: DriverTrial, *, refresh: bool = True) -> Nodes:
     found: object = trial.call("nodes", trial.driver.nodes, refresh)
     if not isinstance(found, Mapping):
         raise Unanswered("see the check nodes-mapping: the answer is no mapping")
-    return {
-        normal_uuid(uuid): name
-        for uuid, name in found.items()
-        if isinstance(uuid, str) and is_uuid(uuid) and isinstance(name, str)
-    }
+    with examining():
+        return {
+            normal_uuid(uuid): name
+            for uuid, name in found.items()
+            if isinstance(uuid, str) and is_uuid(uuid) and isinstance(name, str)
+        }
 
 
 def _maps_uuids_to_names(trial: DriverTrial) -> Iterator[str]:
     found: object = trial.call("nodes", trial.driver.nodes, True)
+    if isinstance(found, Mapping):
+        # A copy, so that the memory bounds an answer without end.
+        found = dict(found.items())
     yield from (text for _path, text in faults_of(found, Mapping[str, str]))
     if isinstance(found, Mapping):
         for uuid in found:

@@ -1,6 +1,7 @@
 """Runs the conformance suite on one driver."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from inspect import getattr_static
 from typing import Any
@@ -21,6 +22,7 @@ from agent.driver.conformance.trial import (
     TrialSettings,
     Unanswered,
     describe_exception,
+    examining,
 )
 from agent.driver.interface import (
     ChecksConfiguration,
@@ -104,6 +106,7 @@ def check_conformance(settings: TrialSettings) -> Conformance:
     """
     trial = DriverTrial(settings)
     with trial.output:
+        trial.begin()
         done = _judge_all(trial)
     return Conformance(
         settings.called,
@@ -123,7 +126,6 @@ def _judge_all(trial: DriverTrial) -> dict[str, CheckedPromise]:
     finally:
         trial.stop()
     done |= {check.name: _judge(trial, check) for check in STOPPED}
-    trial.renew()
     try:
         _start_again(trial)
         done |= {check.name: _judge(trial, check) for check in RESTARTED}
@@ -150,8 +152,9 @@ def _set_up(trial: DriverTrial) -> None:
 
 
 def _start_again(trial: DriverTrial) -> None:
-    """Start the second instance. A failure is recorded, and the checks of it say so."""
+    """Start a second instance. A failure is recorded, and the checks of it say so."""
     try:
+        trial.renew()
         trial.start(trial.settings.host)
         give_instances(trial, NoInstances())
     except Unanswered:
@@ -161,7 +164,15 @@ def _start_again(trial: DriverTrial) -> None:
 
 
 def _judge(trial: DriverTrial, check: ConformanceCheck) -> CheckedPromise:
-    """Run one check."""
+    """Run one check, and tell of it."""
+    found = _judged(trial, check)
+    trial.look_at_process(f"the check {check.name}")
+    breaches = [(breach.node, breach.detail) for breach in found.breaches]
+    trial.settings.progress.judged(check.name, found.state, breaches, found.note)
+    return found
+
+
+def _judged(trial: DriverTrial, check: ConformanceCheck) -> CheckedPromise:
     if not _implements(trial.driver, check.ability):
         return CheckedPromise(check, "not-applicable", note="the driver does not have this method")
     breaches: list[Breach] = []
@@ -209,4 +220,5 @@ def _notes(trial: DriverTrial) -> Iterator[str]:
         for node, text in dict.fromkeys(record.errors):
             about = f"{printable(node)}: " if node else ""
             yield f"{about}{name}: {text}"
-    yield from trial.incomplete()
+    with suppress(Unanswered), examining():
+        yield from trial.incomplete()

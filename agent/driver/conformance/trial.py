@@ -1,14 +1,19 @@
 """One driver on trial: its calls in a worker with deadlines, and how each call ended."""
 
+import sys
+import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, cast
 
 from agent.driver.answers import Nodes, faults_of
 from agent.driver.conformance.listener import ChangeListener
 from agent.driver.conformance.output_watch import OutputWatch
+from agent.driver.conformance.process_watch import ProcessWatch
 from agent.driver.interface import (
     Allocations,
     Driver,
@@ -55,6 +60,13 @@ _STUCK = 100
 _SAMPLE = 20
 
 
+CONSTRUCTED = "the constructor"
+"""What a message calls the making of an instance."""
+_ONLY_ONE = "see the check constructor: there is no second instance"
+# After so many calls of a method, what they do to the process is looked at after each check only.
+_LOOKS = 3
+
+
 class Unanswered(Exception):
     """An answer that a check needs did not come. Its text says why."""
 
@@ -84,6 +96,23 @@ class CallDeadlines:
         return {"stop": self.stop, "nodes": self.nodes}.get(call, self.facts)
 
 
+class Progress:
+    """Is told what the suite does; the base takes no notice."""
+
+    @contextmanager
+    def during(self, what: str, seconds: float) -> Iterator[None]:  # noqa: ARG002 - no notice
+        """Enclose a call of the driver that has to end within ``seconds``."""
+        yield
+
+    def returned(self, what: str) -> None:
+        """A call has come back, in the thread that made it."""
+
+    def judged(
+        self, check: str, state: str, breaches: Sequence[tuple[str, str]], note: str
+    ) -> None:
+        """A check has been made. ``breaches``: pairs of the node and the detail."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
     """What is on trial, and how."""
@@ -100,6 +129,7 @@ class TrialSettings:
     """Chooses the nodes that are to be checked."""
     every_node: bool = False
     """Whether all chosen nodes are checked one by one, not a sample."""
+    progress: Progress = field(default_factory=Progress)
 
 
 @dataclass(slots=True)
@@ -124,7 +154,7 @@ class DriverTrial:
 
     def __init__(self, settings: TrialSettings) -> None:
         self.settings = settings
-        self.driver = settings.make()
+        self.driver: Driver
         self.worker = DriverWorker(settings.called, _STUCK)
         self.records: dict[Call, CallRecord] = {}
         self.listed: Nodes = {}
@@ -134,6 +164,13 @@ class DriverTrial:
         self.why_no_sample = "the driver lists no nodes"
         self.output = OutputWatch()
         self.listener = ChangeListener(lambda: self.driver.nodes(False))
+        self.not_again = ""
+        """Why there is no second instance; empty if there is one."""
+        self.process_changes: list[str] = []
+        """What the driver did to the process."""
+        self._watch = ProcessWatch()
+        self._looked: Counter[str] = Counter()
+        self._looking = threading.Lock()
         self._facts: dict[str, HostFacts] = {}
         self._hung: set[Call] = set()
         self._blocked = "the driver has not been started"
@@ -161,10 +198,55 @@ class DriverTrial:
         finally:
             self._blocked = "the driver was stopped"
 
+    def begin(self) -> None:
+        """Make the first instance, with standard output watched already.
+
+        :raises ConfigError: it cannot be made.
+        """
+        self._watch = ProcessWatch()
+        self.driver = self._instance()
+
     def renew(self) -> None:
-        """Go on with a new instance, which is not started."""
-        self.driver = self.settings.make()
+        """Go on with a new instance, which is not started.
+
+        :raises Unanswered: it cannot be made; the reason is recorded.
+        """
+        self._blocked = _ONLY_ONE
+        self.driver = self.make_another()
+        self._blocked = "the driver has not been started"
         self._hung.clear()
+
+    def make_another(self) -> Driver:
+        """Return a further instance.
+
+        :raises Unanswered: it cannot be made; the reason is recorded.
+        """
+        try:
+            return self._instance()
+        except AgentError as error:
+            self.not_again = printable(str(error))
+            raise Unanswered(_ONLY_ONE) from error
+
+    def _instance(self) -> Driver:
+        with self.settings.progress.during(CONSTRUCTED, self.settings.deadlines.start):
+            driver = self.settings.make()
+        self.settings.progress.returned(CONSTRUCTED)
+        self.look_at_process(CONSTRUCTED)
+        return driver
+
+    def look_at_process(self, after: str, *, at_most: int = sys.maxsize) -> None:
+        """Note what has changed of the process; ``at_most``: so many times with the same
+        ``after``.
+        """
+        with self._looking:
+            self._looked[after] += 1
+            if self._looked[after] > at_most:
+                return
+            self.process_changes += (f"{after}: {text}" for text in self._watch.changes())
+
+    def threads_left(self) -> Iterator[str]:
+        """Yield a text for each of the driver's threads that keeps the process from ending."""
+        return self._watch.threads_left()
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -229,6 +311,9 @@ class DriverTrial:
         that the worker does not take it for the driver's own error.
         """
 
+        progress, deadline = self.settings.progress, self.settings.deadlines.of(name)
+        what = f"{name}() of node {printable(node)}" if node else f"{name}()"
+
         def guarded() -> T | _Raised:
             try:
                 return function(*args)
@@ -236,9 +321,15 @@ class DriverTrial:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever somebody else's driver raises
                 return _Raised(error)
+            finally:
+                progress.returned(what)
 
         guarded.__name__ = name
-        return self.worker.call(guarded, deadline=self.settings.deadlines.of(name), node=node)
+        with progress.during(what, deadline):
+            try:
+                return self.worker.call(guarded, deadline=deadline, node=node)
+            finally:
+                self.look_at_process(f"{name}()", at_most=_LOOKS)
 
     def _ended(self, name: Call, node: str, make: Callable[[], T | _Raised]) -> T:
         record = self.record(name)
@@ -340,6 +431,21 @@ class DriverTrial:
             return "update_provider_tree", lambda tree, given: update(tree, node, given)
         facts, shape = self.sound_facts(node), cast(ShapesTree, driver).shape
         return "shape", lambda tree, given: shape(tree, facts, given)
+
+
+@contextmanager
+def examining() -> Iterator[None]:
+    """Take an answer that the block cannot examine for one that did not come.
+
+    :raises Unanswered: the answer raised an exception when it was looked at.
+    """
+    try:
+        yield
+    except (AgentError, Unanswered):
+        raise
+    except Exception as error:
+        text = f"the answer cannot be examined: {describe_exception(error)}"
+        raise Unanswered(text) from error
 
 
 def describe_exception(error: BaseException) -> str:

@@ -153,6 +153,7 @@ set -g __agent_valued \
     --placement-connect_timeout \
     --placement-consumers_refresh \
     --placement-full_reread_interval \
+    --placement-interval \
     --placement-max_answer \
     --placement-max_in_flight \
     --placement-read_timeout \
@@ -739,6 +740,7 @@ complete -c agent -l placement-backend -x
 complete -c agent -l placement-connect_timeout -x
 complete -c agent -l placement-consumers_refresh -x
 complete -c agent -l placement-full_reread_interval -x
+complete -c agent -l placement-interval -x
 complete -c agent -l placement-max_answer -x
 complete -c agent -l placement-max_in_flight -x
 complete -c agent -l placement-read_timeout -x

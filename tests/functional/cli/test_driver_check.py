@@ -2,6 +2,7 @@
 other distributions are checked by their names.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 from stevedore.extension import ExtensionManager
 
+from agent.driver.conformance import apart
 from agent.model.facts import HostFacts
 from tests.support import distribution
+from tests.support.child import CHECKOUT
+from tests.support.service_manager import until
 from tests.support.sound_driver import SoundDriver
-from tests.support.system import AgentHere, Result
+from tests.support.system import AgentCommand, AgentHere, Result
 
 FAKES = (
     "fake",
@@ -53,6 +57,10 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "wrong": f"{__name__}:WrongDriver",
         "exits": f"{__name__}:ExitingDriver",
         "prints": f"{__name__}:PrintingDriver",
+        "prints-early": f"{__name__}:PrintsWhenMade",
+        "hangs-early": f"{__name__}:HangsWhenMade",
+        "ends": f"{__name__}:EndingDriver",
+        "moves": f"{__name__}:MovingDriver",
     }
     monkeypatch.syspath_prepend(str(distribution.install(tmp_path, "outside-drivers", drivers)))
     monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
@@ -84,6 +92,36 @@ class PrintingDriver(SoundDriver):
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
         print("{\x1b[2J")
         subprocess.run(["echo", "from a program"], check=True)
+        return super().nodes(refresh)
+
+
+class PrintsWhenMade(SoundDriver):
+    """Writes to standard output before anything is asked of it."""
+
+    def __init__(self, conf: Any = None) -> None:
+        print("made")
+        super().__init__(conf)
+
+
+class HangsWhenMade(SoundDriver):
+    """Is never made."""
+
+    def __init__(self, conf: Any = None) -> None:
+        time.sleep(600)
+
+
+class EndingDriver(SoundDriver):
+    """Ends the process, past everything that Python would do."""
+
+    def facts(self, name: str) -> HostFacts:
+        os._exit(0)
+
+
+class MovingDriver(SoundDriver):
+    """Changes what belongs to the whole process."""
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        os.chdir("/")
         return super().nodes(refresh)
 
 
@@ -190,6 +228,74 @@ def test_what_a_driver_prints_is_a_broken_promise_and_not_in_the_document(
     assert "from a program" in breach["detail"]
     text = agent.run("driver", "check", "prints")
     assert "\x1b" not in text.stdout
+
+
+def test_a_driver_that_ends_the_process_unseen_is_named_with_the_call(
+    agent: AgentHere, outside: None
+) -> None:
+    result = agent.run("driver", "check", "ends")
+    assert result.code == 2, result
+    assert "✗ process-end" in result.stdout
+    assert "the process ended with exit code 0 in facts() of node node-1" in result.stdout
+    assert "unchecked: see the check process-end: the process ended before" in result.stdout
+
+
+def test_a_driver_that_hangs_in_its_constructor_is_named(
+    agent: AgentHere, outside: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "GRACE", 0.5)
+    result = agent.run(
+        "driver", "check", "hangs-early", "--format", "json", "--compute-start_deadline", "1"
+    )
+    assert (result.code, by_state(result)["broken"]) == (2, ["constructor"]), result
+
+
+def test_what_is_printed_in_a_constructor_is_a_broken_promise_and_not_in_the_document(
+    agent: AgentHere, outside: None
+) -> None:
+    result = agent.run("driver", "check", "prints-early", "--format", "json")
+    assert (result.code, by_state(result)["broken"]) == (2, ["stdout"]), result
+
+
+def test_the_command_itself_stays_where_it_is(agent: AgentHere, outside: None) -> None:
+    result = agent.run("driver", "check", "moves", "--format", "json")
+    assert (result.code, by_state(result)["broken"]) == (2, ["process-state"]), result
+    (state,) = (found for found in result.json["checks"] if found["check"] == "process-state")
+    assert state["breaches"][0]["detail"] == (
+        f"nodes(): the working directory was changed from {agent.folder} to /"
+    )
+
+
+def test_a_command_that_is_killed_takes_the_driver_with_it(tmp_path: Path) -> None:
+    folder = distribution.install(
+        tmp_path, "outside-drivers", {"hangs-early": f"{__name__}:TellsItsPid"}
+    )
+    agent = AgentCommand(tmp_path, {"DEFAULT": {"host": "node-a"}})
+    path = os.pathsep.join([str(folder), str(CHECKOUT)])
+    note = tmp_path / "pid"
+    environment = {"PYTHONPATH": path, "NOTE": str(note)}
+    with agent.started("driver", "check", "hangs-early", env=environment) as process:
+        until(note.exists)
+        process.kill()
+        process.wait()
+        until(lambda: _is_gone(int(note.read_text())))
+
+
+class TellsItsPid(SoundDriver):
+    """Writes its process's id, and then hangs."""
+
+    def __init__(self, conf: Any = None) -> None:
+        note = Path(os.environ["NOTE"])
+        note.with_suffix(".new").write_text(str(os.getpid()))
+        note.with_suffix(".new").rename(note)
+        time.sleep(600)
+
+
+def _is_gone(process: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_table_has_one_line_for_each_check(agent: AgentHere, outside: None) -> None:

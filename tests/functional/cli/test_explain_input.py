@@ -13,10 +13,11 @@ import pytest
 from drivers.fake.catalogue import MultiNodeDriver
 from tests.functional.cli.setups import on
 from tests.support import faults
+from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.placement import Placement
 from tests.support.proxy import FaultProxy
-from tests.support.system import AgentHere, Result
+from tests.support.system import AgentCommand, AgentHere, Result
 
 SMALL = ("--vcpus", "1", "--ram", "512")
 CLIENTS: dict[str, Any] = {
@@ -242,11 +243,20 @@ def test_what_nova_would_ignore_is_told(host: AgentHere) -> None:
 
 
 def test_what_nova_would_ignore_is_told_of_a_claim_too(host: AgentHere) -> None:
-    file = host.folder / "claim.json"
-    claim = valid_claim()
-    claim["instance"]["flavor"]["extra_specs"] = {"hw:cpu_polcy": "dedicated"}
-    file.write_text(json.dumps(claim))
-    assert "did you mean hw:cpu_policy?" in refused(host, "--claim", str(file))
+    claim = {
+        "instance": {"uuid": new_uuid(), "project_id": new_uuid(), "user_id": new_uuid()},
+        "flavor": {
+            "id": "1",
+            "name": "small",
+            "vcpus": 1,
+            "memory_mb": 512,
+            "root_gb": 1,
+            "ephemeral_gb": 0,
+            "swap_mb": 0,
+            "extra_specs": {"hw:cpu_polcy": "dedicated"},
+        },
+    }
+    assert "did you mean hw:cpu_policy?" in refused(host, "--claim", written(host, claim))
 
 
 @pytest.mark.parametrize(
@@ -410,3 +420,43 @@ def test_a_placement_that_hangs_is_waited_for_once_and_not_by_each_node(
     codes = {error["code"] for node in result.json["nodes"] for error in node["errors"]}
     assert (len(result.json["nodes"]), codes) == (30, {"placement.unreachable"})
     assert 0 < rule.hits <= 2
+
+
+# --- a query that explodes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [(), ("--anywhere",)])
+def test_a_query_with_too_many_combinations_ends(tmp_path: Path, where: tuple[str, ...]) -> None:
+    file = tmp_path / "host.yaml"
+    cells = [
+        {"id": cell, "cpus": f"{8 * cell}-{8 * cell + 7}", "memory_mib": 4096} for cell in (0, 1)
+    ]
+    file.write_text(
+        json.dumps(
+            {"name": "node-a", "cpu": {"online": "0-15"}, "memory_mib": 8192, "cells": cells}
+        )
+    )
+    agent = AgentCommand(
+        tmp_path / "agent",
+        {
+            "DEFAULT": {"compute_driver": "fake.file", "host": "node-a"},
+            "fake": {"host_file": file},
+            "compute": {"cpu_dedicated_set": "0-15", "tree_layout": "nested"},
+            "placement": {"backend": "embedded", "read_timeout": 3},
+        },
+    )
+    assert agent.run("--once").code == 0
+    # 2 to the power of 40 combinations, none of which fits.
+    words = [f"resources{number}=PCPU:1" for number in range(40)]
+    result = agent.run("explain", *words, "group_policy=none", *where, "--format", "json")
+    document = result.json
+    if result.code == 2:
+        # This machine tries the largest number of combinations within the time.
+        assert document["fits"] is False
+        return
+    assert result.code == 1, result
+    (error,) = document["errors"] or document["nodes"][0]["errors"]
+    assert error["code"] == "placement.unreachable"
+    assert error["message"].startswith(
+        "the embedded Placement did not answer GET /allocation_candi"
+    )

@@ -3,19 +3,30 @@ who move things.
 """
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from agent.audit.context import AuditOptions
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
 from tests.functional.placement.conftest import Host
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
+from tests.support.agent import (
+    NAME,
+    ROOT,
+    AgentUnderTest,
+    ScriptedDriver,
+    new_uuid,
+    shaped,
+    total,
+)
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, clean, node, settled
+from tests.support.tracking import domain, guest
 from tests.support.traffic import traffic
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
@@ -131,11 +142,13 @@ def test_age_alone_has_everything_read_one_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = time.monotonic()
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now + 43000))
+    later = SimpleNamespace(monotonic=lambda: now + 43000, time=time.time)
+    monkeypatch.setattr(clock, "time", later)
     assert disguised.cycle().state == "in-sync"
     assert seen(placement) == [STRUCTURE]
     placement.clear()
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now + 86401))
+    later = SimpleNamespace(monotonic=lambda: now + 86401, time=time.time)
+    monkeypatch.setattr(clock, "time", later)
     assert disguised.cycle().state == "changed"
     assert seen(placement) == [STRUCTURE, *READ_R, "PUT inv R g3 -> 200"]
     settled(disguised, placement, agent_log, {NAME: node(MORE)})
@@ -151,7 +164,11 @@ def test_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothing_up
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     aggregate, begun, wall, passed = new_uuid(), time.monotonic(), time.time, [0.0]
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: begun + passed[0]))
+    monkeypatch.setattr(
+        clock,
+        "time",
+        SimpleNamespace(monotonic=lambda: begun + passed[0], time=lambda: time.time()),
+    )
     agent = host(shaped(HAS), freshness=Freshness(sharing=300, reread=86400))
     agent.cycle(start=True)
     placement.other.set_aggregates(ROOT, [aggregate])
@@ -172,6 +189,40 @@ def test_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothing_up
         assert seen(placement) == expected
     assert warnings(agent_log) == []
     settled(agent, placement, agent_log, {NAME: node(HAS, aggregates={aggregate})})
+
+
+# Less than an hour ahead, because then Placement closes its connection to the database in memory.
+@pytest.mark.parametrize("seconds", [-7200, 3000])
+def test_guests_are_seen_and_missed_at_once_although_the_clock_was_set(
+    placement: PlacementServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    driver, guests, wall = ScriptedDriver(shaped(HAS)), [domain("first", 512)], time.time
+    # As drivers do, by the wall clock.
+    driver.facts_of = lambda name: HostFacts(
+        name,
+        time.time(),
+        "scripted",
+        cpu=CpuFacts(frozenset(range(16))),
+        memory_mib=16384,
+        disk_gib=100,
+        domains=tuple(guests),
+    )
+    agent = AgentUnderTest(placement, tmp_path / "state", driver)
+
+    def strangers() -> set[str | None]:
+        report = agent.cycle()
+        assert report.errors == ()
+        return {one.consumer for one in report.drift if one.kind == "unknown-domain"}
+
+    agent.cycle(start=True)
+    assert strangers() == {guest("first")}
+    monkeypatch.setattr(time, "time", lambda: wall() + seconds)
+    guests.append(domain("second", 512))
+    assert strangers() == {guest("first"), guest("second")}
+    monkeypatch.setattr(time, "time", wall)
+    guests.clear()
+    assert strangers() == set()
+    agent.stop()
 
 
 # --- reads that race ------------------------------------------------------------------------------

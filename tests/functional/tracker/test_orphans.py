@@ -1,8 +1,11 @@
 """Guests that the hypervisor shows and no record knows."""
 
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 from agent.model.provider_tree import ProviderTree
+from agent.tracker.allocations import AllocationShare, judge_allocations
 from agent.tracker.reconcile import ReconcileRules
 from tests.support.journey import Journey
 from tests.support.tracking import F1, Host, World, domain, guest
@@ -87,12 +90,25 @@ def test_a_guest_whose_record_says_that_it_is_gone_is_told_with_that(ha: Host) -
         ha.claim(name, F1)
     ha.update("i1", vm_state="deleted", deleted=True)
     ha.update("i2", vm_state="shelved_offloaded")
+    ha.time.pass_by(1)
     told = ha.audit(domains=(domain("i1", 2048), domain("i2", 2048)))
     assert [
         "but its instance is deleted" in told.drift[0].detail,
         "on no host (shelved_offloaded)" in told.drift[1].detail,
     ] == [True, True]
     assert ha.usage == EMPTY
+
+
+def test_a_guest_that_went_after_the_facts_were_taken_is_no_orphan(world: World, ha: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    facts = replace(ha.facts, taken_at=world.time(), domains=(domain("i1", 2048),))
+    world.time.pass_by(1)
+    ha.update("i1", deleted=True)
+    assert ha.usage_step.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    (drift,) = ha.audit(domains=(domain("i1", 2048),)).drift
+    assert "but its instance is deleted" in drift.detail
+    assert ha.audit(domains=()).drift == ()
 
 
 def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_loss(
@@ -108,3 +124,19 @@ def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_lo
 def test_a_name_of_a_guest_is_escaped(ha: Host) -> None:
     (drift,) = ha.audit(domains=(replace(domain("stray", 1), name="x\nERROR all is lost"),)).drift
     assert "\n" not in drift.detail
+
+
+def test_a_claim_that_is_on_record_and_not_in_memory_yet_is_a_claim(ha: Host) -> None:
+    beside = copy(ha)
+    beside.restart()
+    beside.audit(start=True)
+    view = ha.audit()
+    # As in this process, between the end of the transaction and the change of the state in memory.
+    beside.claim("i1", F1)
+    held: Mapping[str, int] = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+    share = AllocationShare(ha.node, {ha.node: {guest("i1"): held, guest("i2"): held}})
+    records = ha.consumer_records.read(view, share.by_consumer())
+    found = judge_allocations(share, records, {}, ha.time())
+    assert [drift.consumer for drift in found.drift] == [guest("i2")]
+    beside.abort("i1")
+    assert ha.consumer_records.read(view, share.by_consumer()).claims == ()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.driver.conformance import listener, nodes
+from agent.driver.conformance.apart import check_apart
 from agent.driver.conformance.check import Conformance
 from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
 from agent.driver.conformance.trial import CallDeadlines, TrialSettings
@@ -22,7 +23,7 @@ from agent.model.provider_tree import ProviderTree
 from tests.support.agent import total
 from tests.support.child import CHECKOUT
 from tests.support.sound_driver import NAMES, SoundDriver
-from tests.unit.driver.broken_drivers import BROKEN
+from tests.unit.driver.broken_drivers import BROKEN, IN_A_PROCESS_OF_ITS_OWN
 
 
 def core(tree: ProviderTree, root: str, facts: HostFacts) -> None:
@@ -31,8 +32,10 @@ def core(tree: ProviderTree, root: str, facts: HostFacts) -> None:
 
 @pytest.fixture
 def check(tmp_path: Path) -> Callable[..., Conformance]:
-    def checked(make: Callable[[], Any], *, seconds: float = 60, **more: Any) -> Conformance:
-        return check_conformance(
+    def checked(
+        make: Callable[[], Any], *, seconds: float = 60, run: Any = check_conformance, **more: Any
+    ) -> Conformance:
+        return run(  # type: ignore[no-any-return]
             TrialSettings(
                 "tried",
                 make,
@@ -78,7 +81,8 @@ def test_a_broken_driver_breaks_exactly_the_promise_that_it_breaks(
         monkeypatch.setattr(listener, "LOCK_WAIT", 0.5)
     if name == "mark-io":
         monkeypatch.setattr(nodes, "QUICK", 0.1)
-    found = check(driver)
+    run = check_apart if name in IN_A_PROCESS_OF_ITS_OWN else check_conformance
+    found = check(driver, run=run)
     assert states(found, "broken") == [name], [
         promise for promise in found.promises if promise.state == "broken"
     ]

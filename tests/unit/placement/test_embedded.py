@@ -4,13 +4,15 @@ blamed for what is in its file.
 
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
+import requests
 from alembic.util import CommandError
 from oslo_config import cfg
 from sqlalchemy import create_engine
 
-from agent.errors import AgentError, ConfigError, StoreError
+from agent.errors import AgentError, ConfigError, PlacementUnreachable, StoreError
 from agent.placement import embedded
 from tests.support import backends
 
@@ -113,3 +115,36 @@ def test_no_other_configuration_of_the_process_is_changed(
     monkeypatch.setattr(migration, "upgrade", {}.__getitem__)
     assert isinstance(refused(tmp_path), ConfigError | StoreError)
     assert options() == ("sqlite:///x", "keystone")
+
+
+def adapter_of(answering: Event) -> tuple[embedded.WsgiAdapter, list[str]]:
+    """An adapter whose application waits for ``answering`` where it searches; and the paths."""
+    paths: list[str] = []
+
+    def application(environment: dict[str, Any], start_response: Any) -> list[bytes]:
+        paths.append(environment["PATH_INFO"])
+        if environment["PATH_INFO"] == "/allocation_candidates":
+            answering.wait()
+        start_response("200 OK", [])
+        return [b"{}"]
+
+    return embedded.WsgiAdapter(application), paths
+
+
+def send(adapter: embedded.WsgiAdapter, path: str, seconds: float) -> int:
+    request = requests.Request("GET", embedded.ENDPOINT + path).prepare()
+    return adapter.send(request, timeout=(5, seconds)).status_code
+
+
+def test_a_search_that_takes_too_long_is_abandoned_and_what_follows_does_not_wait_for_it() -> None:
+    answering = Event()
+    adapter, paths = adapter_of(answering)
+    for path in ("/allocation_candidates?resources=VCPU:1", "/resource_providers"):
+        with pytest.raises(PlacementUnreachable) as caught:
+            send(adapter, path, 0.05)
+        assert caught.value.kind == embedded.SLOW
+        assert f"did not answer GET {path.partition('?')[0]} within 0.05 s" in caught.value.message
+    assert paths == ["/allocation_candidates"]
+    answering.set()
+    assert send(adapter, "/resource_providers", 60) == 200
+    assert send(adapter, "/allocation_candidates", 60) == 200

@@ -7,7 +7,8 @@ from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome, Problem
 from agent.render.look import Look
-from agent.render.text import render_problems, render_report, render_trees
+from agent.render.problem_lines import render_problems
+from agent.render.text import render_report, render_trees
 from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored, tree
 
 PLAIN = Look()

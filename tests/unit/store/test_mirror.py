@@ -223,9 +223,12 @@ def test_rows_that_make_no_tree_are_reported_as_damage(place: Place, store: Stor
         store.view(ENDPOINT, ROOT)
 
 
-def test_text_that_is_no_json_is_reported_as_damage(place: Place, store: Store) -> None:
+@pytest.mark.parametrize("damage", ["inventory = '{'", "traits = '\"ABC\"'", "aggregates = '[1]'"])
+def test_text_of_another_form_is_reported_as_damage(
+    place: Place, store: Store, damage: str
+) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    place.execute("UPDATE mirror_provider SET inventory = '{' WHERE name = 'cell 1'")
+    place.execute(f"UPDATE mirror_provider SET {damage} WHERE name = 'cell 1'")
     with pytest.raises(StoreError, match="damaged"):
         store.view(ENDPOINT, ROOT)
 

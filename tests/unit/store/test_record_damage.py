@@ -13,22 +13,35 @@ from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, instance, one_of_each, write
 
 DAMAGES = [
-    ("instance", "UPDATE instance SET flavor = '{'", "uuid"),
+    ("instance", "UPDATE instance SET flavor = '{'", "uuid", ""),
     (
         "instance",
         'UPDATE instance SET flavor = \'{"id": "f", "name": "f", "vcpus": "many"}\'',
         "uuid",
+        "$.vcpus",
     ),
-    ("instance", "UPDATE instance SET image_properties = '[1]'", "uuid"),
-    ("claim", "UPDATE claim SET cells = '[{\"host_cell\": -1}]'", "id"),
-    ("device", "UPDATE device SET tags = '{\"a\": 1}'", "node"),
-    ("unit", "UPDATE unit SET metadata = 'x'", "node"),
+    (
+        "instance",
+        'UPDATE instance SET flavor = replace(flavor, \'"id"\', \'"more": 1, "id"\')',
+        "uuid",
+        "`more`",
+    ),
+    ("instance", "UPDATE instance SET image_properties = '[1]'", "uuid", "object"),
+    ("claim", "UPDATE claim SET cells = '[{\"host_cell\": -1}]'", "id", "$[0].host_cell"),
+    (
+        "claim",
+        'UPDATE claim SET mdevs = \'[{"provider": 1, "resource_class": "VGPU", "count": 1}]\'',
+        "id",
+        "$[0].provider",
+    ),
+    ("device", "UPDATE device SET tags = '{\"a\": 1}'", "node", "str"),
+    ("unit", "UPDATE unit SET metadata = 'x'", "node", ""),
 ]
 
 
-@pytest.mark.parametrize(("table", "damage", "key"), DAMAGES)
+@pytest.mark.parametrize(("table", "damage", "key", "place_told"), DAMAGES)
 def test_a_damaged_record_is_set_aside_and_the_others_count(
-    records: Records, place: Place, table: str, damage: str, key: str
+    records: Records, place: Place, table: str, damage: str, key: str, place_told: str
 ) -> None:
     before = one_of_each()
     guest = instance(node=before.nodes[0].uuid)
@@ -49,6 +62,7 @@ def test_a_damaged_record_is_set_aside_and_the_others_count(
     assert [one.table for one in loaded.damaged] == [table]
     assert loaded.damaged[0].key.startswith(getattr(_first(before, table), key))
     assert loaded.damaged[0].why
+    assert place_told in loaded.damaged[0].why
     assert guest.uuid in {one.uuid for one in loaded.instances}
     assert guest.uuid in {one.instance for one in loaded.claims}
     assert "0000:00:09.0" in {one.address for one in loaded.devices}

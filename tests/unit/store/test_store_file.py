@@ -8,14 +8,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
-from agent.store.engines import locate
+from agent.store.engines import FILE_NAME, in_file, locate, on_disk
 from agent.store.leftovers import LogMarks, following, marks_of_log
 from agent.store.lock import RunLock
 from agent.store.open_file import OpenFile
@@ -308,3 +308,16 @@ def test_a_disk_on_which_only_the_log_has_room_is_full(small_disk: Path) -> None
     with pytest.raises(OSError, match="Read-only file system"):
         file.check_room()
     file.close()
+
+
+def test_transactions_one_after_the_other_use_one_connection_of_many(tmp_path):
+    engine = on_disk(in_file(tmp_path / FILE_NAME, "[store] path"))
+    with ExitStack() as stack:
+        at_once = [stack.enter_context(engine.connect()) for _ in range(4)]
+        assert len({id(connection.connection.dbapi_connection) for connection in at_once}) == 4
+    used = set()
+    for _ in range(8):
+        with engine.connect() as connection:
+            used.add(id(connection.connection.dbapi_connection))
+    engine.dispose()
+    assert len(used) == 1

@@ -15,7 +15,7 @@ from agent.audit.context import AuditOptions
 from agent.bootstrap.components import Components, check_configuration
 from agent.bootstrap.fleet import open_run_store, start_fleet
 from agent.cli.command import Options, Source
-from agent.cli.commands.records.guests import guests_here
+from agent.cli.commands.records.guests_here import guests_here
 from agent.cli.commands.takeover.nova_compute import nova_compute_checks, service_check
 from agent.cli.commands.takeover.placement_checks import placement_checks
 from agent.cli.config_files import read_all
@@ -61,7 +61,7 @@ def _daemon_checks(conf: cfg.ConfigOpts) -> Iterator[Check]:
     name = "rival-writer"
     try:
         nodes = from_daemon(
-            conf, lambda daemon: [daemon.node(one["uuid"]) for one in daemon.nodes()]
+            conf, lambda daemon: [daemon.node(node["uuid"]) for node in daemon.nodes()]
         )
     except (ApiProblem, ApiUnreachable) as error:
         yield Check(name, "warning", f"not known: {error.message}", error.remedy)

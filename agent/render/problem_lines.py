@@ -1,0 +1,59 @@
+"""Drift and errors as lines, each with its remedy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from rich.text import Text
+
+from agent.model.names import printable
+from agent.model.report import Drift, Problem
+from agent.render.json_report import replace_uuids
+from agent.render.look import Look, escape_text, to_string, wrap_line
+
+Names = Mapping[str, str]
+NONE: Names = {}
+
+
+def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
+    """Return the lines of one drift, with its remedy."""
+    style = "yellow" if drift.severity == "warning" else "cyan"
+    subject = drift.consumer or drift.provider
+    line = Text.assemble(
+        ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
+    )
+    if subject:
+        line.append(f" {printable(replace_uuids(subject, hidden))}", "bold")
+    line.append(f": {printable(replace_uuids(drift.detail, hidden))}")
+    return [*wrap_line(line, look), *_remedy(replace_uuids(drift.remedy, hidden), look)]
+
+
+def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
+    """Return the lines of errors, each with its remedy."""
+    lines = []
+    for error in errors:
+        line = Text.assemble(
+            (f"{look.signs.bad} ", "bold red"),
+            escape_text(replace_uuids(error.message, hidden), "red"),
+            (f" [{printable(error.code)}]", "dim"),
+        )
+        lines += [*wrap_line(line, look), *_remedy(replace_uuids(error.remedy, hidden), look)]
+    return lines
+
+
+def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[str] = ()) -> str:
+    """Return errors as text, for a run without a report. ``places``: where each comes from, empty
+    if unknown.
+    """
+    lines: list[Text] = []
+    for problem, place in zip_longest(problems, places, fillvalue=""):
+        lines += error_lines([problem], look) if isinstance(problem, Problem) else []
+        lines += wrap_line(escape_text(f"  at {place}", "dim"), look) if place else []
+    return to_string(lines, look)
+
+
+def _remedy(remedy: str, look: Look) -> list[Text]:
+    return (
+        wrap_line(Text.assemble((f"  {look.signs.change} ", "dim"), escape_text(remedy)), look)
+        if remedy
+        else []
+    )

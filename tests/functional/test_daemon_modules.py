@@ -1,0 +1,45 @@
+"""What a daemon with the local API and its records in a file loads: nothing for other work."""
+
+import json
+import subprocess
+import sys
+
+from tests.functional.test_daemon_claims import Host
+
+# Output of the command line, the page of a report, explanations of requests, the other database,
+# the change of an older store, the embedded Placement.
+OTHERS = (
+    "agent.explain",
+    "agent.render.page",
+    "agent.render.text",
+    "alembic",
+    "jinja2",
+    "placement",
+    "psycopg",
+    "rich",
+    "sqlalchemy.dialects.postgresql",
+)
+# In a process that begins with nothing, because the usual ones are forks of one that has it all.
+SCRIPT = """
+import json, sys
+from agent.cli.main import run
+code = run(sys.argv[1:])
+print(json.dumps(sorted(sys.modules)))
+sys.exit(code)
+"""
+
+
+def test_a_daemon_loads_nothing_for_other_work(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url)
+    command = [sys.executable, "-c", SCRIPT, "--config-file", str(host.command.config_file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            host.answers(host.client.readiness)
+            host.claim("i1")
+            host.client.metrics()
+            process.terminate()
+            loaded = json.loads(process.communicate()[0])
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert [name for name in OTHERS if name in loaded] == []

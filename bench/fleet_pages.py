@@ -24,6 +24,8 @@ processes and of Placement's workers on {processors} processors, and not of {age
 - **busiest second** is how many requests began in it; beside it, how many would if they were spread evenly.
 - **CPU of a request** is what Placement's own code takes of the processor.
 - The load of the machine, with the run's own, is [below](#machine-and-versions).
+- The second phase is the worst case: every agent asks Placement at that moment, as with `agent --once` on all hosts. A daemon that has a saved mirror
+  asks at its own offset within the interval, as in the steady phase: see [a start](../costs.md#a-start).
 - In the steady phase each agent makes its passes when the daemon's schedule has them: at an offset of its own, drawn at its start.
 """
 
@@ -94,7 +96,8 @@ def _paper(results: "FleetResults") -> str:
         "period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
         f"{1000 * cost:.1f} ms of the processor, for both; so `processors` are those that Placement "
         "is busy with, without its database. `start` is how long the requests of a start of all "
-        "hosts at once keep a Placement of 100 such processors busy.\n"
+        "hosts keep a Placement of 100 such processors busy; those of the agent's daemon come "
+        "over a whole interval.\n"
     )
     head = ("host", "who", "requests a pass", "a second", "processors", "start: requests", "start")
     return words + "\n" + table(head, "ll" + "r" * 5, rows)

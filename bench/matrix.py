@@ -104,12 +104,11 @@ def measure_turns(
     best: dict[tuple[Case, Peer], Pass] = {}
     for number in range(rounds):
         for peer in size.peers[:: -1 if number % 2 else 1]:
-            place = folder / f"{backend}-{number}-{peer}"
+            place = folder / f"{size}-{number}-{peer}".replace(" ", "-")
             for case, found in _measure(Subject(peer, placement, nova_python, place), size):
                 known = best.get((case, peer))
                 if known is None or found.cpu < known.cpu:
                     best[case, peer] = found
-            shutil.rmtree(place)
     tree = size.tree
     for case in MEANINGS:
         for peer in size.peers:
@@ -124,9 +123,8 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     all_cases = tree.nodes <= MANY_NODES and tree.providers <= MANY_PROVIDERS
     if subject.peer == "agent" and placement.in_flight > 1 and tree.nodes == 1:
         placement.reset()
-        with replace(subject, in_flight=1).running() as process:
+        with replace(_elsewhere(subject), in_flight=1).running() as process:
             yield "first, one in flight", _well("first", process.cycle(tree))
-        shutil.rmtree(subject.folder)
     placement.reset()
     with subject.running() as process:
         yield "first", _well("first", process.cycle(tree))
@@ -143,8 +141,8 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     if tree.nodes > 1 or not all_cases:
         return
     if not guests and subject.peer == "agent":
-        shutil.rmtree(subject.folder)
-        with subject.running() as process:
+        # The reshape below needs what was saved, because it is the proof that the tree is its own.
+        with _elsewhere(subject).running() as process:
             case: Case = "restart, no mirror"
             yield case, _well(case, process.cycle(tree, guests))
     with subject.running() as process:
@@ -152,6 +150,13 @@ def _measure(subject: Subject, size: Size) -> Iterator[tuple[Case, Pass]]:
     for guest in guests:
         held = placement.other.allocations(guest)["allocations"]
         assert "VCPU" not in held[ROOT.format(1)]["resources"], f"{guest} was not moved"
+
+
+def _elsewhere(subject: Subject) -> Subject:
+    """Return the subject with nothing saved."""
+    folder = subject.folder / "elsewhere"
+    shutil.rmtree(folder, ignore_errors=True)
+    return replace(subject, folder=folder)
 
 
 def _changes(

@@ -20,7 +20,7 @@ UNCOUNTED = ("outage",)
 
 def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Mapping[str, str]:
     """Write the plots of a run into ``folder``; return file names with what they show."""
-    return {
+    shown = {
         "requests.svg": _requests(folder / "requests.svg", _largest(rows)),
         "cpu.svg": _growth(
             folder / "cpu.svg", rows, lambda found: 1000 * found.cpu, "CPU of the process, ms"
@@ -34,8 +34,10 @@ def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Ma
         "memory.svg": _growth(
             folder / "memory.svg", rows, lambda found: found.resident, "resident memory, MiB"
         ),
-        "fits.svg": _fits(folder / "fits.svg", fits),
     }
+    if fits:
+        shown["fits.svg"] = _fits(folder / "fits.svg", fits)
+    return shown
 
 
 def _largest(rows: Sequence[Row]) -> Sequence[Row]:

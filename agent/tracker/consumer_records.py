@@ -215,9 +215,9 @@ def _newer_claims(
     """Yield the claims on the node that ``instances`` without a claim in ``state`` have by now.
 
     The state in memory follows after the records: a claim that is being made would look like a
-    guest on the node that has none.
+    guest on the node that has none. After a dry run the state is ahead of the records instead.
     """
     node = state.node
-    if instances and reading.node_versions([node.uuid]).get(node.uuid) != node.version:
+    if instances and reading.node_versions([node.uuid]).get(node.uuid, 0) > node.version:
         for instance in instances:
             yield from (claim for claim in reading.claims_of(instance) if claim.node == node.uuid)

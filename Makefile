@@ -52,8 +52,8 @@ test-long: MARKED := long
 # What the seed of a random walk does depends on the order of sets.
 test-long: export PYTHONHASHSEED ?= 0
 test test-long: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
-	@folder=$$(mktemp -d -p "$(temporary_folder)" agent-tests-XXXXXX) && chmod 1777 $$folder && (set -x; TMPDIR=$$folder \
-		$(BIN)/python -m pytest -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)) && rm -rf $$folder
+	@folder=$$(mktemp -d -p "$(temporary_folder)" t-XXXXXX) && chmod 1777 $$folder && (set -x; TMPDIR=$$folder \
+		$(BIN)/python -m pytest --basetemp=$$folder/t -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)) && rm -rf $$folder
 
 bench: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m bench.growth --quick

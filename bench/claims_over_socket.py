@@ -35,22 +35,18 @@ WARM, CLAIMS, RUNS, STANDING = 200, 1000, 3, 3200
 # More than all guests of a run need.
 HOST = f"uuid: {ROOT}\ncpu: {{online: 0-63}}\nmemory_mib: 100000000\ndisk_gib: 10000000\n"
 TICKS = os.sysconf("SC_CLK_TCK")
-# Of the daemon: also what the kernel does for it, but not what the disk takes.
-EVENTS = "instructions:u"
 CREATED, BUSY = b"HTTP/1.1 201 Created", b"HTTP/1.1 503 Service Unavailable"
 
 
 @dataclass(frozen=True)
 class Rate:
-    """``a_second``: how many claims; ``refusals``: how often too many waited; ``cpu``: the daemon's milliseconds for each;
-    ``instructions``: its thousands of instructions for each, 0 where they cannot be counted;
-    ``waits``: milliseconds until each was answered, in order.
+    """``a_second``: how many claims; ``refusals``: how often too many waited; ``cpu``: the daemon's
+    milliseconds for each; ``waits``: milliseconds until each was answered, in order.
     """
 
     a_second: float
     refusals: int
     cpu: float
-    instructions: float
     waits: Sequence[float]
 
     def at(self, part: float) -> float:
@@ -136,29 +132,6 @@ def cpu_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-@contextlib.contextmanager
-def counted(process: int) -> Iterator[list[float]]:
-    """The instructions that the process executes within the context, once it has ended; none
-    without perf.
-    """
-    found: list[float] = []
-    try:
-        counter = subprocess.Popen(
-            ["perf", "stat", "-x,", "-e", EVENTS, "-p", str(process)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    except FileNotFoundError:
-        yield found
-        return
-    time.sleep(0.3)
-    yield found
-    counter.send_signal(2)
-    _, told = counter.communicate()
-    with contextlib.suppress(ValueError):
-        found.append(float(told.partition(",")[0]))
-
-
 class Claimed:
     """A daemon that runs for one row of the table."""
 
@@ -172,18 +145,14 @@ class Claimed:
             *(sys.executable, "-m", "bench.claims_over_socket", "--drive"),
             *(str(self.host.command.socket), str(clients), str(number), f"turn-{self._turns}"),
         ]
-        with counted(process) as instructions:
-            before = cpu_seconds(process)
-            told = subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
-            )
-            cpu = cpu_seconds(process) - before
+        before = cpu_seconds(process)
+        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
+        cpu = cpu_seconds(process) - before
         seconds, refusals, waits = json.loads(told.stdout)
         return Rate(
             number / seconds,
             refusals,
             1000 * cpu / number,
-            sum(instructions) / 1000 / number,
             waits,
         )
 
@@ -201,8 +170,12 @@ def daemon(placement: HttpPlacement, checkout: Path, connection: str | None) -> 
         if connection is not None:
             host.config["store"] = {"connection": connection}
         host.command.configure(host.config)
-        with host.service.running(PYTHONPATH=str(checkout)):
+        # With a variable of Python's own that differs, the daemon is not forked from a process that
+        # has loaded the code of this checkout.
+        with host.service.running(PYTHONPATH=str(checkout), PYTHONHASHSEED="1"):
             host.answers(host.client.readiness)
+            process = Path(f"/proc/{host.service.process.pid}")
+            assert b"agent" in (process / "cmdline").read_bytes().split(b"\0"), "it was forked"
             yield Claimed(host)
 
 
@@ -215,10 +188,12 @@ def rows(
         claimed.rate(1, WARM)
         for standing in ("few", *([asked.standing] if asked.standing else [])):
             if standing != "few":
-                claimed.rate(8, max(asked.standing - claimed.standing, 1))
+                claimed.rate(8, max(asked.standing - claimed.standing, 8))
             for clients in CLIENTS:
                 claimed.settle()
                 found[standing, clients] = claimed.rate(clients, asked.claims)
+                told = best([found[standing, clients]])
+                print(f"{checkout.name} {clients} {standing}: {told}", file=sys.stderr)
     return found
 
 
@@ -227,7 +202,6 @@ def best(runs: Sequence[Rate]) -> str:
     cells = [
         f"{fastest.a_second:.0f}",
         f"{median(run.cpu for run in runs):.2f}",
-        f"{median(run.instructions for run in runs):.0f}",
         f"{fastest.at(0.5):.1f}",
         f"{fastest.at(0.99):.1f}",
         f"{fastest.waits[-1]:.0f}",
@@ -273,10 +247,10 @@ def main() -> None:
         placement.start()
         which = "" if len(checkouts) == 1 else "checkout | "
         print(
-            f"| store | clients | standing | {which}claims a second | CPU ms | thousand "
-            "instructions | ms: median | 99 % | worst | refused |"
+            f"| store | clients | standing | {which}claims a second | CPU ms | ms: "
+            "median | 99 % | worst | refused |"
         )
-        print(f"|---|---:|---:|{'---|' if which else ''}---:|---:|---:|---:|---:|---:|---:|")
+        print(f"|---|---:|---:|{'---|' if which else ''}---:|---:|---:|---:|---:|---:|")
         try:
             for store in asked.store or ["sqlite", "postgresql"]:
                 server = PostgreSQL(durable=True) if store == "postgresql" else None

@@ -6,33 +6,38 @@ beside this file.
 
 import argparse
 import contextlib
-import json
 import os
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from tests.support.child import CHECKOUT
+from bench import processes
+from bench.processes import Pass, ended
+from bench.tree_driver import HELD, Tree
+from bench.tree_driver import ROOT as NODE
 from tests.support.http_placement import HttpPlacement
 
 PROVIDERS, QUICK_PROVIDERS = (1, 9, 73, 513), (1, 9)
 CONSUMERS, QUICK_CONSUMERS = (0, 100), (0, 5)
 CASES = ("first", "steady", "one change", "restart", "reshape")
-ROOT = "7b1c3f2e-4a5d-4c6b-8e9f-000000000001"
-HELD = {"VCPU": 2, "MEMORY_MB": 512}
+ROOT = NODE.format(1)
 
 
 @dataclass(frozen=True)
-class Period:
-    """One period: the requests as Placement counted them, and the tracker's own figures."""
+class Counted:
+    """The Placement of the tests, which counts requests, but not what they take."""
 
-    requests: int
-    seconds: float
-    cpu: float
+    placement: HttpPlacement
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+        self.placement.clear()
+
+    def counted(self) -> tuple[int, float]:
+        """Return the requests since then."""
+        return len(self.placement.requests), 0.0
 
 
 @dataclass(frozen=True)
@@ -47,47 +52,33 @@ class Site:
     @contextlib.contextmanager
     def tracker(self, providers: int) -> Iterator["Process"]:
         """Start a process with a tracker; it is ended at the end."""
-        arguments = (self.mode, self.placement.url, ROOT, str(providers), str(self.folder))
-        with subprocess.Popen(
-            [self.python, "-W", "ignore", "-m", "bench.inside_nova_tracker", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=CHECKOUT,
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            yield Process(process, self.placement)
+        arguments = (self.mode, self.placement.url, str(self.folder))
+        command = [self.python, "-W", "ignore", "-m", "bench.inside_nova_tracker", *arguments]
+        with ended(processes.Process(command, Counted(self.placement))) as process:
+            yield Process(process, providers)
 
 
 class Process:
-    """A running tracker."""
+    """A running tracker of a host with ``providers``."""
 
-    def __init__(self, process: "subprocess.Popen[str]", placement: HttpPlacement) -> None:
-        self._process, self._placement = process, placement
+    def __init__(self, process: processes.Process, providers: int) -> None:
+        self._process, self._providers = process, providers
 
-    def period(
-        self, consumers: Sequence[str], *, grown: bool = False, split: bool = False
-    ) -> Period:
+    def period(self, consumers: Sequence[str], *, grown: bool = False, split: bool = False) -> Pass:
         """Have it make one period."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._placement.clear()
-        asked = {"consumers": list(consumers), "grown": grown, "split": split}
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("the tracker ended; what it said is above")
-        figures: Mapping[str, Any] = json.loads(line)
-        return Period(len(self._placement.requests), figures["seconds"], figures["cpu"])
+        tree = asdict(Tree(self._providers, grown=grown, split=split))
+        figures, _ = self._process.ask({"tree": tree, "consumers": list(consumers)})
+        if figures.errors:
+            raise SystemExit("; ".join(figures.errors))
+        return figures
 
 
-def measure(site: Site, providers: int, consumers: int) -> Mapping[str, Period]:
+def measure(site: Site, providers: int, consumers: int) -> Mapping[str, Pass]:
     """Each case on a Placement that is empty at first. Periods in between, which read what a change
     left, are not counted.
     """
     site.placement.reset()
-    found: dict[str, Period] = {}
+    found: dict[str, Pass] = {}
     with site.tracker(providers) as tracker:
         found["first"] = tracker.period([])
         guests = [str(uuid.UUID(int=number + 1)) for number in range(consumers)]

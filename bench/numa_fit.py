@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
@@ -103,7 +103,8 @@ class Case:
 
     @property
     def seconds(self) -> list[float]:
-        return self.__dict__.setdefault("_seconds", [])
+        found: list[float] = self.__dict__.setdefault("_seconds", [])
+        return found
 
     @property
     def rows(self) -> Mapping[str, DeviceRecord]:
@@ -115,7 +116,8 @@ class Case:
                 for one in card(number, cell, functions)
             ]
             self.__dict__["_rows"] = {one.address: one for one in rows}
-        return self.__dict__["_rows"]
+        found: Mapping[str, DeviceRecord] = self.__dict__["_rows"]
+        return found
 
     @property
     def asked(self) -> Guest:
@@ -327,11 +329,8 @@ def of_chance(number: int) -> Case:
     )
 
 
-def nova_milliseconds(cases: Sequence[Case]) -> Mapping[str, str]:
+def nova_milliseconds(cases: Sequence[Case], python: str | None) -> Mapping[str, float]:
     """What nova needs for the cases that it can answer before long; empty without a nova."""
-    python = os.environ.get(NOVA) or (
-        sys.executable if importlib.util.find_spec("nova") is not None else None
-    )
     if python is None:
         return {}
     given = json.dumps([{**asdict(case), "distances": []} for case in cases if case.nova])
@@ -342,26 +341,42 @@ def nova_milliseconds(cases: Sequence[Case]) -> Mapping[str, str]:
         text=True,
         check=True,
     )
-    return {
-        name: f"{milliseconds:.1f}"
-        for name, milliseconds in json.loads(ran.stdout.splitlines()[-1]).items()
-    }
+    found: Mapping[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    return found
 
 
-def show_table(cases: Sequence[Case]) -> None:
-    """Print a line for each case."""
-    nova = nova_milliseconds(cases)
-    print("| guest cells on host cells | outcome | ms | nova | budget |\n|---|---|---:|---:|---:|")
+@dataclass(frozen=True)
+class FitRow:
+    """A case with its outcome and milliseconds of the processor; None where nova was not asked, or
+    where there is no budget.
+    """
+
+    name: str
+    outcome: str
+    agent: float
+    nova: float | None
+    budget: float | None
+
+
+def fit_rows(python: str | None, cases: Sequence[Case] = CASES) -> Iterator[FitRow]:
+    """Yield each case, beside nova if ``python`` has it."""
+    nova = nova_milliseconds(cases, python)
     for case in cases:
         outcome = {case.fit() for _ in range(REPEATS)}.pop()
-        budget = "–" if case.budget is None else f"{case.budget:g}"
-        print(
-            (
-                f"| {case.name} | {outcome} | {1000 * min(case.seconds):.1f} | "
-                f"{nova.get(case.name, '–')} | {budget} |"
-            ),
-            flush=True,
-        )
+        best = 1000 * min(case.seconds)
+        yield FitRow(case.name, outcome, best, nova.get(case.name), case.budget)
+
+
+def show_table() -> None:
+    """Print a line for each case."""
+    python = os.environ.get(NOVA) or (
+        sys.executable if importlib.util.find_spec("nova") is not None else None
+    )
+    print("| guest cells on host cells | outcome | ms | nova | budget |\n|---|---|---:|---:|---:|")
+    for row in fit_rows(python):
+        nova = "–" if row.nova is None else f"{row.nova:.1f}"
+        budget = "–" if row.budget is None else f"{row.budget:g}"
+        print(f"| {row.name} | {row.outcome} | {row.agent:.1f} | {nova} | {budget} |", flush=True)
 
 
 def show_chance(count: int) -> None:
@@ -403,7 +418,7 @@ def main() -> None:
     if options.random:
         show_chance(options.random)
     else:
-        show_table(CASES)
+        show_table()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-import nova.conf  # type: ignore[import-not-found]
+import nova.conf
 from nova import objects
 from nova.pci import stats, whitelist
 from nova.virt import hardware

@@ -246,7 +246,9 @@ def _judged_again(
     """Return the consumers with those that are ``known`` now, after those and the ``concerned``
     ones were judged anew.
     """
-    judged = {uuid: consumers[uuid] for uuid in concerned if uuid in consumers} | {**known}
+    judged = {
+        uuid: consumers[uuid] for uuid in concerned if uuid is not None and uuid in consumers
+    } | {**known}
     if not judged:
         return consumers
     found = {**consumers}

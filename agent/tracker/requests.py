@@ -115,15 +115,16 @@ def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        said = ((name, getattr(value, name), left_out) for name, left_out in _said(type(value)))
-        return {name: found for name, found, left_out in said if found != left_out}
+        kind: Any = type(value)
+        pairs = ((name, getattr(value, name), left_out) for name, left_out in _digested(kind))
+        return {name: found for name, found, left_out in pairs if found != left_out}
     return sorted(value) if isinstance(value, frozenset) else dict(value)
 
 
 @cache
-def _said(kind: Any) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a request of that kind that the digest has, each with the value with
-    which it has not.
+def _digested(kind: Any) -> Sequence[tuple[str, Any]]:
+    """Return the fields of a request of that kind that the digest contains, each with the value
+    that is left out of it.
     """
     return [
         (field.name, field.default if field.metadata.get("newer") else _NEVER)

@@ -4,20 +4,32 @@ import dataclasses
 
 import pytest
 
-from agent.errors import GenerationConflict, PlacementUnreachable
+from agent.errors import (
+    GenerationConflict,
+    PlacementUnreachable,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+)
 from agent.model.mirror import Journal, PlacementView
-from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, SetTraits
+from agent.model.operation import (
+    CreateProvider,
+    DeleteProvider,
+    EnsureTrait,
+    SetInventory,
+    SetTraits,
+)
 from agent.placement.client import PlacementClient
-from agent.placement.flush import flush
+from agent.placement.flush import FlushContext, flush, predict_outcomes
 from agent.placement.merge import Target
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import make_plan
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
-from tests.unit.placement.nodes import KNOWLEDGE, NAME, ROOT, total
+from tests.unit.placement.nodes import KNOWLEDGE, NAME, OTHER_UUID, ROOT, total
 
 NAMES = [f"N{number}" for number in range(6)]
 ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
+NOTHING_BEFORE = FlushContext()
 
 
 @pytest.fixture(params=[1, 4])
@@ -224,3 +236,97 @@ def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(
     assert flushed.complete
     assert not flushed.capabilities.can_reshape
     assert placement.count("PUT") == len(NAMES)
+
+
+# --- what a dry run shows -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def predicted(placement, client):
+    """Plans what an edit makes of the tree as it is, and predicts the outcomes: those, the errors;
+    checks that nothing was written.
+    """
+
+    def predict(edit, before=NOTHING_BEFORE, capabilities=ALONE):
+        view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
+        tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
+        edit(tree)
+        plan = make_plan(
+            view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT
+        )
+        placement.clear()
+        outcomes, errors = predict_outcomes(client, plan, capabilities, ROOT, before)
+        assert len(outcomes) == len(plan.operations)
+        assert placement.writes() == []
+        return {
+            (one.operation.op, one.operation.provider.name): (one.status, one.error)
+            for one in outcomes
+            if one.operation.provider
+        }, errors
+
+    return predict
+
+
+def test_a_dry_run_tells_which_names_are_taken_and_what_waits_for_them(
+    predicted, placement, children
+):
+    holders = [placement.other.create_provider(name) for name in ("taken", "taken too")]
+
+    def edit(tree):
+        tree.new_child("taken", ROOT)
+        tree.new_child("below", "taken")
+        tree.new_child("free", ROOT)
+        for name in ("taken", "below", "free", "N0"):
+            tree.update_inventory(name, {"VCPU": total(4)})
+        tree.rename(children["N1"], "taken too")
+        tree.rename(children["N2"], "another")
+
+    outcomes, errors = predicted(edit)
+    assert {key: status for key, (status, _) in outcomes.items()} == {
+        ("create-provider", "taken"): "failed",
+        ("create-provider", "below"): "skipped",
+        ("create-provider", "free"): "planned",
+        ("rename-provider", "taken too"): "failed",
+        ("rename-provider", "another"): "planned",
+        ("set-inventory", "taken"): "skipped",
+        ("set-inventory", "below"): "skipped",
+        ("set-inventory", "free"): "planned",
+        ("set-inventory", "N0"): "planned",
+    }
+    assert all(isinstance(error, ProviderNameConflict) for error in errors)
+    assert sorted(error.data["holder"] for error in errors) == sorted(holders)
+    assert [error for _, error in outcomes.values() if error] == list(map(str, errors))
+
+
+def test_a_dry_run_asks_nothing_about_a_root(predicted, placement):
+    placement.other.create_provider(NAME)
+    outcomes, errors = predicted(lambda tree: tree.new_root(NAME, ROOT))
+    assert (outcomes, errors) == ({("create-provider", NAME): ("planned", None)}, [])
+    assert placement.requests == []
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_dry_run_shows_that_a_child_of_the_agent_comes_back(predicted, placement, owned):
+    placement.other.create_provider(NAME, ROOT)
+    placement.other.create_provider("moved", OTHER_UUID)
+    before = FlushContext(owned={OTHER_UUID} if owned else ())
+    outcomes, errors = predicted(lambda tree: tree.new_child("moved", ROOT, OTHER_UUID), before)
+    if owned:
+        assert (outcomes, errors) == ({("reparent-provider", "moved"): ("planned", None)}, [])
+    else:
+        assert [status for status, _ in outcomes.values()] == ["failed"]
+        assert [type(error) for error in errors] == [ProviderIdentityConflict]
+
+
+def test_a_dry_run_shows_what_waits_for_what_was_refused_before(predicted, children):
+    refused = EnsureTrait(name="CUSTOM_A", reason="")
+
+    def edit(tree):
+        tree.add_traits("N0", "CUSTOM_A")
+        tree.add_traits("N1", "HW_NUMA_ROOT")
+
+    outcomes, errors = predicted(edit, FlushContext(refused=[refused]))
+    assert (outcomes, errors) == (
+        {("set-traits", "N0"): ("skipped", None), ("set-traits", "N1"): ("planned", None)},
+        [],
+    )

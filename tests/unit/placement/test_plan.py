@@ -12,6 +12,8 @@ from agent.model.operation import (
     DeleteProvider,
     EnsureResourceClass,
     EnsureTrait,
+    Operation,
+    ProviderRef,
     RenameProvider,
     ReparentProvider,
     Reshape,
@@ -20,8 +22,9 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift
 from agent.placement.merge import Target
-from agent.placement.plan import make_plan
+from agent.placement.plan import depends, make_plan, names_needed
 from agent.placement.reshaping import AllocationMove
 from tests.unit.placement.nodes import (
     BW,
@@ -295,3 +298,164 @@ def test_a_plan_of_513_providers_without_a_change_is_empty():
         copy.insert(dataclasses.replace(one))
     target = target_of(copy)
     assert make_plan(found, target, KNOWN, ROOT).operations == ()
+
+
+# --- what cannot be sent when something failed ----------------------------------------------------
+
+
+def ref(uuid: str) -> ProviderRef:
+    return ProviderRef(uuid, uuid)
+
+
+def creation(uuid: str, parent: str | None = ROOT) -> CreateProvider:
+    return CreateProvider(provider=ref(uuid), parent=parent, reason="")
+
+
+def move(uuid: str, parent: str | None = ROOT) -> ReparentProvider:
+    return ReparentProvider(provider=ref(uuid), old_parent=None, parent=parent, reason="")
+
+
+def rename(uuid: str) -> RenameProvider:
+    return RenameProvider(provider=ref(uuid), old_name="before", reason="")
+
+
+def contents(uuid: str, *names: str) -> list[SetInventory | SetTraits | SetAggregates]:
+    """The writes of a provider's inventory, traits and aggregates."""
+    return [
+        SetInventory(provider=ref(uuid), old={}, new={name: total(1) for name in names}, reason=""),
+        SetTraits(provider=ref(uuid), old=frozenset(), new=frozenset(names), reason=""),
+        SetAggregates(provider=ref(uuid), old=frozenset(), new=frozenset(names), reason=""),
+    ]
+
+
+def deletion(uuid: str) -> DeleteProvider:
+    return DeleteProvider(provider=ref(uuid), inventory={}, reason="")
+
+
+def reshape(*emptied: str, to: str = ROOT, names: tuple[str, ...] = ()) -> Reshape:
+    """A reshape with the inventories of ``emptied``, that moves an allocation to ``to``."""
+    inventories = {uuid: {name: total(1) for name in names} for uuid in emptied}
+    return Reshape(
+        old_inventories={uuid: {} for uuid in emptied},
+        inventories=inventories,
+        old_allocations={},
+        allocations={CONSUMER: Allocation(CONSUMER, {to: {"VCPU": 1}}, "p", "u", 1)},
+        reason="",
+    )
+
+
+CLASS = EnsureResourceClass(name="CUSTOM_A", reason="")
+TRAIT = EnsureTrait(name="CUSTOM_A", reason="")
+INVENTORY, TRAITS, AGGREGATES = contents(BW, "CUSTOM_A", "CUSTOM_B")
+
+
+@pytest.mark.parametrize(
+    ("operation", "failed", "expected"),
+    [
+        # A provider needs its ancestors: BW is below N0, and N0 below the root.
+        (creation(BW, N0), creation(N0), True),
+        (creation(BW, N0), creation(ROOT, None), True),
+        (creation(ROOT, None), creation(N0), False),
+        (creation(N0), creation(BW, N0), False),
+        (creation(N0), move(ROOT), False),
+        (move(BW, N0), creation(N0), True),
+        (move(BW, N0), move(N0), False),
+        (move(BW, None), creation(ROOT, None), False),
+        (rename(BW), creation(N0), False),
+        (INVENTORY, creation(BW, N0), True),
+        (INVENTORY, creation(ROOT, None), True),
+        (TRAITS, creation(N0), True),
+        (AGGREGATES, creation(BW, N0), True),
+        (AGGREGATES, creation(N0), True),
+        (AGGREGATES, creation(OTHER_UUID), False),
+        (INVENTORY, creation(OTHER_UUID), False),
+        (INVENTORY, rename(BW), False),
+        (INVENTORY, move(BW), False),
+        (deletion(BW), creation(N0), False),
+        # A name has to exist before it is set; aggregates have no names.
+        (INVENTORY, CLASS, True),
+        (TRAITS, TRAIT, True),
+        (contents(BW, "CUSTOM_B")[0], CLASS, False),
+        (contents(BW, "CUSTOM_B")[1], TRAIT, False),
+        (AGGREGATES, CLASS, False),
+        (TRAIT, CLASS, False),
+        # A reshape needs all its providers in their place, and its classes.
+        (reshape(N0), creation(N0), True),
+        (reshape(BW), creation(N0), True),
+        (reshape(N0, to=BW), creation(BW, N0), True),
+        (reshape(N0, to=N0), creation(BW, N0), False),
+        (reshape(BW), rename(N0), True),
+        (reshape(BW), move(N0), True),
+        (reshape(N0), move(BW), False),
+        (reshape(ROOT, N0, names=("CUSTOM_A",)), CLASS, True),
+        (reshape(N0, names=("CUSTOM_B",)), CLASS, False),
+        # A provider that a reshape was to empty is deleted only after it.
+        (deletion(N0), reshape(N0), True),
+        (deletion(N0), reshape(BW, to=N0), False),
+        (deletion(N0), deletion(N0), False),
+        (INVENTORY, reshape(BW), False),
+    ],
+)
+def test_an_operation_waits_for_what_it_needs_and_for_nothing_else(
+    operation: Operation, failed: Operation, *, expected: bool
+) -> None:
+    tree = tree_in_placement().subtree(ROOT)
+    assert depends(operation, [failed], tree) == expected
+    assert depends(operation, [deletion(OTHER_UUID), failed], tree) == expected
+    assert not depends(operation, [], tree)
+
+
+def test_a_provider_that_the_target_lacks_has_no_ancestors_there() -> None:
+    tree = tree_in_placement().subtree(ROOT)
+    assert not depends(contents(OTHER_UUID)[0], [creation(ROOT, None)], tree)
+    assert depends(contents(OTHER_UUID)[0], [creation(OTHER_UUID)], tree)
+
+
+def test_the_names_that_an_operation_needs_are_those_that_its_provider_lacks() -> None:
+    old, new = {"CUSTOM_A": total(1)}, {"CUSTOM_A": total(2), "CUSTOM_B": total(1)}
+    inventory = SetInventory(provider=ref(N0), old=old, new=new, reason="")
+    traits = SetTraits(provider=ref(N0), old=frozenset(old), new=frozenset(new), reason="")
+    assert names_needed(inventory) == names_needed(traits) == {"CUSTOM_B"}
+    assert names_needed(reshape(N0, BW, names=("CUSTOM_A", "VCPU"))) == {"CUSTOM_A", "VCPU"}
+    assert names_needed(AGGREGATES) == names_needed(creation(N0)) == frozenset()
+
+
+# --- what is only reported ------------------------------------------------------------------------
+
+
+def test_a_root_below_a_provider_of_somebody_is_told_with_what_makes_it_a_root_again() -> None:
+    found = dataclasses.replace(view(), above=OTHER_UUID)
+    (drift,) = make_plan(found, target_of(found.subtree(ROOT)), KNOWN, ROOT).drift
+    assert (drift.kind, drift.severity, drift.provider) == ("identity", "warning", ROOT)
+    assert drift.detail.startswith(f"{NAME} hangs under provider {OTHER_UUID}")
+    assert f"PUT /resource_providers/{ROOT}" in drift.remedy
+    nothing = dataclasses.replace(view(ProviderTree()), above=OTHER_UUID)
+    target = target_of(tree_in_placement().subtree(ROOT))
+    assert make_plan(nothing, target, KNOWN, ROOT).drift == ()
+
+
+def test_the_drift_of_the_target_comes_first() -> None:
+    target = target_of(tree_in_placement().subtree(ROOT))
+    before = Drift("identity", "info", "", "")
+    found = dataclasses.replace(view(), above=OTHER_UUID)
+    plan = make_plan(found, dataclasses.replace(target, drift=(before,)), KNOWN, ROOT)
+    assert [drift.severity for drift in plan.drift] == ["info", "warning"]
+    assert (plan.target.drift, plan.withheld) == ((before,), False)
+
+
+@pytest.mark.parametrize(
+    ("version", "parent", "limited"),
+    [("1.37", ROOT, False), ("1.36", ROOT, True), ("1.36", N0, False)],
+)
+def test_a_plan_is_limited_if_a_newer_placement_could_do_more(
+    version: str, parent: str, *, limited: bool
+) -> None:
+    capabilities = dataclasses.replace(KNOWN, max_version=version)
+    assert planned(lambda tree: tree.reparent(BW, parent), capabilities).limited == limited
+
+
+def test_sharing_providers_belong_to_the_plan_if_the_target_has_them() -> None:
+    tree = tree_in_placement()
+    tree.add_traits("storage", "CUSTOM_A")
+    plan = make_plan(view(), target_of(tree), KNOWN, ROOT, with_sharing=True)
+    assert kinds(plan) == [(EnsureTrait, "CUSTOM_A"), (SetTraits, "storage")]

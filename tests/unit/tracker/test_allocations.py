@@ -15,9 +15,13 @@ from agent.model.claim import STATUSES, TYPES, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import DeleteAllocations, SetAllocations
+from agent.model.report import Drift
 from agent.tracker.allocations import (
     AllocationShare,
+    Leftover,
     Removal,
+    is_beside,
+    is_used_elsewhere,
     judge_allocations,
     removal_operations,
 )
@@ -25,6 +29,7 @@ from agent.tracker.consumer_records import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 
 NODE, CELL, ELSEWHERE = (ProviderUuid(f"node-{name}") for name in ("a", "a-cell", "b"))
+SHARED = ProviderUuid("store")
 WHO = [ConsumerUuid(f"consumer-{number}") for number in range(4)]
 NOW, GRACE = 1_000_000.0, 86400.0
 DONE = {
@@ -295,6 +300,276 @@ def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_her
     )
 
 
+# --- what each rule says --------------------------------------------------------------------------
+
+GUEST, MOVE = WHO[0], ConsumerUuid("m1")
+TWO = {"MEMORY_MB": 2048, "VCPU": 1}
+HERE = {"host": HOST, "node": NODE}
+THERE = {"host": "host-b", "node": ELSEWHERE}
+NOWHERE = {"host": None, "node": None}
+
+
+def judged(
+    consumer: ConsumerUuid, known: TreeConsumers, *, age: float = 0.0, **changes: Any
+) -> Removal | Drift | None:
+    """The verdict on a consumer that has memory of the node and a CPU of its cell."""
+    share = AllocationShare(
+        NODE, {NODE: {consumer: {"MEMORY_MB": 2048}}, CELL: {consumer: {"VCPU": 1}}}, **changes
+    )
+    verdicts = judge_allocations(share, known, {consumer: NOW - age}, NOW, GRACE)
+    both = [*verdicts.removals, *verdicts.drift]
+    assert len(both) <= 1
+    return both[0] if both else None
+
+
+def orphaned(consumer: ConsumerUuid, severity: Any, detail: str, remedy: str) -> Drift:
+    return Drift("orphaned-allocation", severity, detail, remedy, consumer=consumer)
+
+
+HOLDS = "holds MEMORY_MB 2048, VCPU 1"
+
+
+def away(place: str) -> Drift:
+    return orphaned(
+        GUEST,
+        "warning",
+        f"instance {GUEST} {HOLDS} here, but is on {place}",
+        "the end of its move removes this share; if it stays, remove this node from its allocation",
+    )
+
+
+def unclaimed(severity: Any) -> Drift:
+    return orphaned(
+        GUEST,
+        severity,
+        f"instance {GUEST} (building) {HOLDS}, but is on no host and has no claim",
+        f"if it is not about to be built here: agent allocation remove-tree {GUEST} {NODE}",
+    )
+
+
+EVACUATED = [migration(MOVE, GUEST, **DONE)]
+LEFTOVER = Removal(
+    GUEST,
+    "the instance was evacuated to host-b(node-b)",
+    leftover=Leftover(frozenset({MOVE}), ELSEWHERE, away("another host: host-b(node-b)")),
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "moves", "running", "expected"),
+    [
+        # A deleted guest has nothing, wherever its record says it was.
+        ({**HERE, "deleted": True}, [], (), Removal(GUEST, "the instance is deleted", "all")),
+        (
+            {**THERE, "deleted": True},
+            [],
+            (),
+            Removal(GUEST, "the instance is deleted", "tree-and-shared"),
+        ),
+        # The hidden copy in a move between cells is not what counts.
+        ({**HERE, "deleted": True, "hidden": True, "task_state": "deleting"}, [], (), None),
+        # On no host: its allocation is made before it is built again.
+        ({**NOWHERE, "updated_at": NOW - 599}, [], (), unclaimed("info")),
+        ({**NOWHERE, "updated_at": NOW - 600}, [], (), unclaimed("warning")),
+        ({**NOWHERE, "task_state": "spawning"}, [], (), None),
+        ({**NOWHERE, "hidden": True}, [], (), None),
+        # Here without a claim.
+        (
+            HERE,
+            [],
+            (),
+            orphaned(
+                GUEST,
+                "warning",
+                f"instance {GUEST} (building) is on this node and {HOLDS}, but has no claim",
+                f"claim it again if it runs; else agent guests forget {GUEST}, and what it holds "
+                "here goes too",
+            ),
+        ),
+        ({**HERE, "task_state": "rebuilding"}, [], (), None),
+        # Elsewhere: the end of its move removes the share.
+        (THERE, [], (), away("another host: host-b(node-b)")),
+        (
+            {"host": HOST, "node": ELSEWHERE},
+            [],
+            (),
+            away(f"another node of this host: {HOST}(node-b)"),
+        ),
+        ({"host": "host-b", "node": None}, [], (), away("another host: host-b(no node)")),
+        # Evacuated from here, and nothing may bring it back.
+        (THERE, EVACUATED, (), LEFTOVER),
+        (THERE, EVACUATED, (WHO[1],), LEFTOVER),
+        (THERE, EVACUATED, (GUEST,), away("another host: host-b(node-b)")),
+        (THERE, EVACUATED, None, away("another host: host-b(node-b)")),
+        (
+            {**THERE, "task_state": "resize_prep"},
+            EVACUATED,
+            (),
+            away("another host: host-b(node-b)"),
+        ),
+        ({**THERE, "hidden": True}, EVACUATED, (), away("another host: host-b(node-b)")),
+        (
+            {"host": "host-b", "node": None},
+            EVACUATED,
+            (),
+            away("another host: host-b(no node)"),
+        ),
+        (
+            THERE,
+            [migration(MOVE, WHO[1], **DONE)],
+            (),
+            away("another host: host-b(node-b)"),
+        ),
+    ],
+)
+def test_each_rule_of_an_instance_says_what_goes_or_what_to_do(
+    fields: dict[str, Any],
+    moves: list[Migration],
+    running: tuple[ConsumerUuid, ...] | None,
+    expected: Removal | Drift | None,
+) -> None:
+    known = records([instance(GUEST, **fields)], moves)
+    shown = None if running is None else frozenset(running)
+    assert judged(GUEST, known, running=shown) == expected
+    # A claim counts it, and a record that cannot be read may.
+    counted = replace(known, claims=(claim(GUEST, NODE),))
+    assert judged(GUEST, counted, running=shown) is None
+    assert judged(GUEST, replace(known, unreadable=frozenset({GUEST})), running=shown) is None
+
+
+def test_a_leftover_of_a_guest_whose_node_has_another_store_says_so() -> None:
+    known = records([instance(GUEST, **THERE)], EVACUATED, strange_nodes=frozenset({ELSEWHERE}))
+    assert LEFTOVER.leftover is not None
+    assert judged(GUEST, known) == replace(
+        LEFTOVER, leftover=replace(LEFTOVER.leftover, in_other_store=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("age", "running", "expected"),
+    [
+        (
+            GRACE + 3600,
+            (),
+            Removal(GUEST, "no record has known it for 25 hours", "tree"),
+        ),
+        (
+            GRACE,
+            (),
+            orphaned(
+                GUEST,
+                "info",
+                f"no record knows consumer {GUEST}, which {HOLDS}",
+                "none while the guest is being built; an allocation that stays is removed by "
+                "[compute] purge_unknown_allocations, or by hand",
+            ),
+        ),
+    ],
+)
+def test_an_unknown_consumer_is_told_with_what_it_holds(
+    age: float, running: tuple[ConsumerUuid, ...], expected: Removal | Drift
+) -> None:
+    assert judged(GUEST, records([]), age=age, running=frozenset(running)) == expected
+
+
+GUEST_ON = {"here": HERE, "there": THERE, "unknown": None, "gone": {**HERE, "deleted": True}}
+
+
+@pytest.mark.parametrize(
+    ("status", "guest_is", "fields", "running", "goes"),
+    [
+        ("running", "there", {}, (), False),
+        ("error", "there", {}, (), False),
+        ("finished", "there", {}, (), False),
+        ("confirmed", "there", {}, (), True),
+        ("confirmed", "here", {}, (), True),
+        ("completed", "there", {"hidden": True}, (), False),
+        ("running", "there", {"hidden": True}, (), False),
+        # A move that came to nothing: the guest may have nothing but this.
+        ("reverted", "here", {}, (), False),
+        ("failed", "here", {}, (), False),
+        ("cancelled", "here", {}, (), False),
+        ("failed", "there", {}, (), True),
+        ("failed", "there", {}, (GUEST,), False),
+        ("failed", "there", {}, None, False),
+        ("failed", "unknown", {}, (), True),
+        ("failed", "unknown", {}, (GUEST,), False),
+        ("failed", "gone", {}, (GUEST,), True),
+        ("failed", "gone", {}, None, True),
+    ],
+)
+def test_the_allocation_of_a_move_goes_with_its_end_unless_its_guest_may_need_it(
+    status: str,
+    guest_is: str,
+    fields: dict[str, Any],
+    running: tuple[ConsumerUuid, ...] | None,
+    *,
+    goes: bool,
+) -> None:
+    found = GUEST_ON[guest_is]
+    known = records(
+        [] if found is None else [instance(GUEST, **found)],
+        [migration(MOVE, GUEST, status=status, **fields)],
+    )
+    shown = None if running is None else frozenset(running)
+    over = Removal(MOVE, f"the migration of instance {GUEST} is over ({status})", "tree-and-shared")
+    assert judged(MOVE, known, running=shown) == (over if goes else None)
+
+
+@pytest.mark.parametrize("status", ["failed", "confirmed"])
+def test_an_allocation_of_a_move_goes_if_its_guest_holds_the_same(status: str) -> None:
+    share = AllocationShare(NODE, {NODE: {GUEST: TWO, MOVE: TWO}, CELL: {}})
+    known = records([instance(GUEST, **HERE)], [migration(MOVE, GUEST, status=status)])
+    verdicts = judge_allocations(share, known, {}, NOW)
+    assert [removal.consumer for removal in verdicts.removals] == [MOVE]
+    elsewhere = AllocationShare(NODE, {NODE: {GUEST: TWO}, CELL: {MOVE: TWO}})
+    verdicts = judge_allocations(elsewhere, known, {}, NOW)
+    assert bool(verdicts.removals) == (status == "confirmed")
+
+
+@pytest.mark.parametrize(("tracked", "goes"), [(True, False), (False, True)])
+def test_a_claim_here_keeps_the_allocation_of_a_move_that_failed(
+    *, tracked: bool, goes: bool
+) -> None:
+    known = records(
+        [instance(GUEST, **THERE)],
+        [migration(MOVE, GUEST, status="failed")],
+        claims=(claim(GUEST, NODE),) if tracked else (),
+    )
+    assert (judged(MOVE, known) is not None) == goes
+
+
+@pytest.mark.parametrize(
+    ("held", "beside", "used"),
+    [
+        ({}, False, False),
+        ({NODE: {"VCPU": 1}}, False, False),
+        ({ELSEWHERE: {"VCPU": 1}}, False, True),
+        ({NODE: {"VCPU": 1}, ELSEWHERE: {"DISK_GB": 1}}, True, False),
+        ({CELL: {"VCPU": 1}, ELSEWHERE: {"MEMORY_MB": 1}}, True, True),
+        ({NODE: {"VCPU": 1}, SHARED: {"DISK_GB": 1}, ELSEWHERE: {"PCPU": 1}}, True, True),
+        ({NODE: {"VCPU": 1}, SHARED: {"DISK_GB": 1}}, False, False),
+    ],
+)
+def test_what_a_consumer_has_of_other_trees(held: Any, *, beside: bool, used: bool) -> None:
+    found = Allocation(GUEST, held, "p", "u", 1)
+    assert is_beside(found, {NODE, CELL}, {ELSEWHERE}) == beside
+    assert is_used_elsewhere(found, {NODE, CELL}) == used
+
+
+def test_an_evacuation_is_cleared_only_by_its_own_instance() -> None:
+    done = migration("m1", WHO[0], **DONE)
+    known = records(
+        [instance(WHO[0], **THERE), instance(WHO[1], **HERE)],
+        [done],
+        claims=(
+            claim(WHO[1], NODE, half="new", migration=ConsumerUuid("m2")),
+            claim(WHO[0], NODE, half="old", migration=ConsumerUuid("m3")),
+        ),
+    )
+    assert judge_allocations(holding(WHO[0]), known, {}, NOW).cleared == frozenset()
+
+
 # --- from removals to operations ------------------------------------------------------------------
 
 
@@ -303,7 +578,6 @@ def allocation(*providers: ProviderUuid) -> Allocation:
 
 
 PARTLY, WHOLLY = Removal(WHO[0], "evacuated"), Removal(WHO[0], "deleted", "all")
-SHARED = ProviderUuid("store")
 
 
 def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> None:

@@ -22,7 +22,7 @@ from agent.tracker.errors import (
 )
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.requests import MoveClaim
-from agent.tracker.stored_state import StoredState
+from agent.tracker.stored_state import PlannedChange, StoredState
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
 from tests.unit.tracker.samples import ELSEWHERE, HERE, state
@@ -390,3 +390,322 @@ def test_devices_at_the_end_where_the_guest_arrives_are_in_use() -> None:
     ]
     # The source keeps its own until the move is confirmed.
     assert all(claim.node == HERE.uuid for claim in changes.claims)
+
+
+# --- every field that a step writes ---------------------------------------------------------------
+
+MOVING = replace(I1, old_flavor=F1, new_flavor=F3)
+ARRIVED_NEW = replace(NEW, state="consumed")
+ARRIVED_GUEST = replace(MOVING, host=HERE.host, node=HERE.uuid, flavor=F3)
+RELEASED_OLD = replace(OLD, state="released", updated_at=NOW)
+SOURCE_AGAIN = replace(SOURCE, updated_at=NOW)
+# Where the destination has a store of its own, the source has this in place of the new half.
+DEPARTURE = replace(NEW, node=ELSEWHERE.uuid, state="released")
+
+
+def departing(status: str = "pre-migrating", kind: str = "resize", **fields: Any) -> StoredState:
+    """What a source says of a move to a host with a store of its own."""
+    return replace(under_way(status, kind, new=DEPARTURE), **fields)
+
+
+def at(status: str, kind: str = "resize") -> Migration:
+    return replace(MOVE, status=status, type=kind, updated_at=NOW)  # type: ignore[arg-type]
+
+
+def test_an_arrival_writes_the_guest_its_claim_and_the_move() -> None:
+    arrived = replace(ARRIVED_NEW, updated_at=NOW)
+    assert moves.finish(under_way(), NOW) == PlannedChange(
+        arrived,
+        RecordChanges(
+            instances=(replace(ARRIVED_GUEST, updated_at=NOW),),
+            migrations=(at("finished"),),
+            claims=(arrived,),
+        ),
+    )
+
+
+def test_an_arrival_without_confirmation_gives_the_source_back() -> None:
+    alone = replace(ARRIVED_NEW, half="only", migration=None, updated_at=NOW)
+    guest_there = replace(MOVING, new_flavor=F1, host=HERE.host, node=HERE.uuid, updated_at=NOW)
+    assert moves.finish(under_way(kind="live-migration"), NOW) == PlannedChange(
+        alone,
+        RecordChanges(
+            instances=(guest_there,),
+            migrations=(at("completed", "live-migration"),),
+            claims=(RELEASED_OLD, alone),
+        ),
+    )
+
+
+def test_a_resize_without_a_new_flavor_keeps_the_one_that_the_guest_has() -> None:
+    known = under_way(instance=replace(MOVING, new_flavor=None))
+    assert [found.flavor for found in moves.finish(known, NOW).changes.instances] == [F1]
+    other = under_way(kind="migration", instance=MOVING)
+    assert [found.flavor for found in moves.finish(other, NOW).changes.instances] == [F1]
+
+
+def test_a_confirmation_writes_the_guest_its_claim_and_the_move() -> None:
+    kept = replace(ARRIVED_NEW, half="only", migration=None, updated_at=NOW)
+    assert moves.confirm(finished(), NOW) == PlannedChange(
+        kept,
+        RecordChanges(
+            instances=(replace(ARRIVED_GUEST, old_flavor=None, new_flavor=None, updated_at=NOW),),
+            migrations=(at("confirmed"),),
+            claims=(RELEASED_OLD, kept),
+        ),
+    )
+
+
+def test_a_revert_writes_the_guest_both_claims_and_the_move() -> None:
+    gone = replace(ARRIVED_NEW, state="released", updated_at=NOW)
+    back = replace(I1, task_state="resize_reverting", updated_at=NOW)
+    assert moves.revert(finished(task_state="resize_reverting"), NOW) == PlannedChange(
+        gone,
+        RecordChanges(instances=(back,), migrations=(at("reverted"),), claims=(gone, SOURCE_AGAIN)),
+    )
+
+
+def test_a_revert_without_an_old_flavor_keeps_the_one_that_the_guest_has() -> None:
+    known = finished(task_state="resize_reverting", old_flavor=None)
+    assert [found.flavor for found in moves.revert(known, NOW).changes.instances] == [F3]
+
+
+def test_an_abort_writes_the_guest_both_claims_and_the_move() -> None:
+    gone = replace(NEW, state="released", updated_at=NOW)
+    assert moves.abort(under_way(), NOW) == PlannedChange(
+        gone,
+        RecordChanges(
+            instances=(replace(I1, updated_at=NOW),),
+            migrations=(at("cancelled"),),
+            claims=(gone, SOURCE_AGAIN),
+        ),
+    )
+
+
+@pytest.mark.parametrize("known", [None, I1])
+def test_an_abort_leaves_a_guest_that_was_to_keep_its_flavor_alone(known: Any) -> None:
+    assert moves.abort(under_way(instance=known), NOW).changes.instances == ()
+
+
+def test_an_abort_ends_the_rest_of_a_move_whose_record_says_error() -> None:
+    changes = moves.abort(under_way("error"), NOW).changes
+    assert outcome(changes) == {MOVE.uuid: ("released", "new"), "source": ("held", "only")}
+    assert changes.migrations == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "known"),
+    [
+        (moves.finish, under_way("failed", new=replace(NEW, state="released"))),
+        (moves.finish, under_way(new=replace(NEW, state="released"))),
+        (moves.finish, under_way("cancelled")),
+        (moves.finish, departing("failed")),
+        (moves.confirm, under_way()),
+        (moves.confirm, departing()),
+        (moves.revert, departing()),
+        (moves.abort, finished()),
+        (moves.abort, departing("finished")),
+        (moves.abort, departing("completed", "live-migration")),
+    ],
+)
+def test_a_step_out_of_order_is_refused_with_the_status_of_the_move(step: Any, known: Any) -> None:
+    with pytest.raises(WrongState, match=f"is {known.migration.status}") as caught:
+        step(known, NOW)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("step", [moves.finish, moves.confirm, moves.revert])
+def test_a_step_of_a_guest_whose_record_is_gone_is_refused(step: Any) -> None:
+    known = under_way("migrating") if step is moves.finish else finished()
+    with pytest.raises(UnknownClaim, match="the moved instance is gone") as caught:
+        step(replace(known, instance=None), NOW)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "known",
+    [StoredState(I1, MOVE, SOURCE, (SOURCE,)), StoredState(I1, None, NEW, (OLD, NEW))],
+)
+@pytest.mark.parametrize(
+    "step",
+    [
+        moves.finish,
+        moves.confirm,
+        moves.revert,
+        moves.abort,
+        lambda known, now: moves.progress(known, "migrating", now),
+        lambda known, now: moves.drop_half(known, "old", now),
+    ],
+)
+def test_a_claim_that_is_no_move_takes_no_step_of_one(step: Any, known: StoredState) -> None:
+    with pytest.raises(UnknownClaim, match=f"claim {known.claim.id} is no move") as caught:  # type: ignore[union-attr]
+        step(known, NOW)
+    assert caught.value.remedy
+
+
+# --- at a source whose guest goes to a host with a store of its own -------------------------------
+
+
+def test_a_source_is_told_that_its_guest_has_arrived() -> None:
+    leaving = replace(MOVING, task_state="resize_migrating")
+    assert moves.finish(departing(instance=leaving), NOW) == PlannedChange(
+        DEPARTURE,
+        RecordChanges(
+            instances=(replace(ARRIVED_GUEST, updated_at=NOW),), migrations=(at("finished"),)
+        ),
+    )
+
+
+def test_a_source_gives_back_what_a_guest_had_that_needs_no_confirmation() -> None:
+    planned = moves.finish(departing(kind="live-migration"), NOW)
+    assert planned.claim == DEPARTURE
+    assert planned.changes.claims == (RELEASED_OLD,)
+    assert planned.changes.migrations == (at("completed", "live-migration"),)
+
+
+@pytest.mark.parametrize(
+    "status", ["finished", "confirming", "reverting", "confirmed", "completed", "done", "reverted"]
+)
+def test_a_source_that_is_told_of_an_arrival_late_does_nothing(status: str) -> None:
+    assert moves.finish(departing(status), NOW) == PlannedChange(DEPARTURE)
+
+
+@pytest.mark.parametrize("status", ["confirmed", "completed", "done", "reverted"])
+def test_a_destination_that_is_told_of_an_arrival_late_does_nothing(status: str) -> None:
+    assert moves.finish(under_way(status), NOW) == PlannedChange(NEW)
+    assert moves.finish(finished("finished"), NOW) == PlannedChange(ARRIVED_NEW)
+
+
+def test_a_source_is_told_that_the_move_stays() -> None:
+    planned = moves.confirm(departing("finished", instance=ARRIVED_GUEST), NOW)
+    assert planned.claim == DEPARTURE
+    assert planned.changes.claims == (RELEASED_OLD,)
+    assert planned.changes.migrations == (at("confirmed"),)
+
+
+def test_a_source_is_told_that_its_guest_comes_back() -> None:
+    planned = moves.revert(departing("reverting", instance=ARRIVED_GUEST), NOW)
+    assert planned == PlannedChange(
+        DEPARTURE,
+        RecordChanges(
+            instances=(replace(I1, updated_at=NOW),),
+            migrations=(at("reverted"),),
+            claims=(SOURCE_AGAIN,),
+        ),
+    )
+
+
+def test_a_source_is_told_that_a_move_was_given_up() -> None:
+    assert moves.abort(departing(), NOW) == PlannedChange(
+        DEPARTURE,
+        RecordChanges(
+            instances=(replace(I1, updated_at=NOW),),
+            migrations=(at("cancelled"),),
+            claims=(SOURCE_AGAIN,),
+        ),
+    )
+    assert moves.abort(departing("cancelled"), NOW) == PlannedChange(DEPARTURE)
+
+
+# --- how far a move has come ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", sorted(STATUSES))
+@pytest.mark.parametrize("after", sorted(STATUSES))
+def test_a_move_comes_on_and_never_goes_back(before: Any, after: Any) -> None:
+    known = under_way(before)
+    waits = before == "finished" and after in ARRIVED
+    on = (
+        before in UNDER_WAY
+        and after in UNDER_WAY
+        and UNDER_WAY.index(after) >= UNDER_WAY.index(before)
+    )
+    if before == after and before not in UNDER_WAY:
+        assert moves.progress(known, after, NOW) == PlannedChange(NEW)
+    elif on or waits:
+        assert moves.progress(known, after, NOW) == PlannedChange(
+            NEW, RecordChanges(migrations=(at(after),))
+        )
+    else:
+        with pytest.raises(WrongState, match=f"is {before}, and cannot become {after}") as caught:
+            moves.progress(known, after, NOW)
+        assert caught.value.remedy
+
+
+@pytest.mark.parametrize(("age", "written"), [(0, False), (59, False), (60, True), (61, True)])
+def test_the_same_progress_is_written_once_a_minute(age: float, *, written: bool) -> None:
+    known = under_way(migration=replace(MOVE, updated_at=NOW - age))
+    planned = moves.progress(known, "pre-migrating", NOW)
+    assert planned == PlannedChange(
+        NEW, RecordChanges(migrations=(at("pre-migrating"),)) if written else RecordChanges()
+    )
+
+
+# --- one half by the move's id --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("known", "half", "refused"),
+    [
+        # The guest is at the source until it has arrived.
+        (under_way(), "old", True),
+        (under_way(), "new", False),
+        (under_way("error"), "old", True),
+        (under_way("error", instance=replace(MOVING, node=HERE.uuid)), "old", False),
+        (under_way("error", instance=None), "old", False),
+        (under_way("cancelled"), "old", True),
+        (under_way("cancelled", instance=replace(MOVING, node=None)), "old", False),
+        (under_way("finished"), "old", False),
+        (under_way("finished"), "new", True),
+        (finished(), "old", False),
+        (finished(), "new", True),
+        (finished("reverting"), "old", True),
+        (finished("reverting"), "new", False),
+        (finished("confirming"), "old", False),
+        (finished("confirming"), "new", True),
+        (finished("error"), "new", True),
+        (finished("error"), "old", False),
+    ],
+)
+def test_a_half_where_the_guest_is_or_may_be_is_not_dropped(
+    known: StoredState, half: Any, *, refused: bool
+) -> None:
+    if refused:
+        where = "source" if half == "old" else "destination"
+        with pytest.raises(WrongState, match=f"its guest is at the {where}, .* is ") as caught:
+            moves.drop_half(known, half, NOW)
+        assert caught.value.remedy
+        return
+    planned = moves.drop_half(known, half, NOW)
+    assert known.claim is not None
+    if half == "new":
+        gone = replace(known.claim, state="released", updated_at=NOW)
+        assert planned == PlannedChange(gone, RecordChanges(claims=(gone,)))
+    else:
+        status = known.migration.status  # type: ignore[union-attr]
+        waits = (at("confirming"),) if status == "finished" else ()
+        assert planned == PlannedChange(
+            known.claim, RecordChanges(claims=(RELEASED_OLD,), migrations=waits)
+        )
+
+
+@pytest.mark.parametrize("half", ["old", "new"])
+def test_a_half_that_was_dropped_before_changes_nothing(half: Any) -> None:
+    known = finished(task_state=None)
+    known = replace(known, claims=())
+    assert moves.drop_half(known, half, NOW) == PlannedChange(ARRIVED_NEW)
+
+
+def test_devices_that_are_put_to_use_are_those_of_claims_at_the_destination() -> None:
+    mine = device(HERE, "0000:01:00.0", holder=MOVE.uuid, state="claimed")
+    in_use = device(HERE, "0000:02:00.0", holder=MOVE.uuid, state="allocated")
+    there = device(ELSEWHERE, "0000:03:00.0", holder="port-n2", state="claimed")
+    used = replace(PORT_HERE, state="consumed")
+    known = replace(under_way(), claims=(OLD, NEW, PORT_THERE, used), devices=(mine, in_use, there))
+    changes = moves.finish(known, NOW).changes
+    assert changes.devices == (replace(mine, state="allocated"),)
+    assert [found.id for found in changes.claims] == [MOVE.uuid]
+    waiting = replace(known, claims=(OLD, NEW, PORT_HERE))
+    assert replace(PORT_HERE, state="consumed", updated_at=NOW) in (
+        moves.finish(waiting, NOW).changes.claims
+    )

@@ -12,7 +12,14 @@ import pytest
 from agent.model.claim import STATUSES, TYPES, Claim, Half, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.verdicts import WAITING, judge_claim
+from agent.model.node_records import ComputeNode, DamagedRecord, NodeRecords
+from agent.tracker.verdicts import (
+    WAITING,
+    ClaimVerdict,
+    judge_claim,
+    left_half_verdicts,
+    lone_device_verdicts,
+)
 from tests.support.tracking import F1
 
 SOURCE, DEST, THIRD = (ProviderUuid(f"node-{name}") for name in ("source", "dest", "third"))
@@ -262,3 +269,125 @@ def test_a_shelved_guest_that_is_built_again_counts() -> None:
         judge_claim(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).kind
         == "keep"
     )
+
+
+# --- the reasons that are reported ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("half", "kind", "status", "fields", "left", "reason"),
+    [
+        (
+            "only",
+            "resize",
+            "migrating",
+            {"place": "dest"},
+            RECENT,
+            f"its instance is on node {DEST}",
+        ),
+        ("old", "resize", "migrating", {"deleted": True}, RECENT, "its instance is deleted"),
+        (
+            "old",
+            "resize",
+            "migrating",
+            {"vm_state": "shelved_offloaded"},
+            RECENT,
+            "its instance is shelved_offloaded",
+        ),
+        (
+            "old",
+            "resize",
+            "error",
+            {},
+            RECENT,
+            "its migration failed and the instance is still here",
+        ),
+        (
+            "new",
+            "live-migration",
+            "running",
+            {"place": "dest"},
+            RECENT,
+            "its instance is here already",
+        ),
+        ("new", "resize", "confirmed", {"place": "dest"}, RECENT, "its migration is confirmed"),
+        ("new", "resize", "reverted", {}, RECENT, "its migration is reverted"),
+        (
+            "old",
+            "resize",
+            "migrating",
+            {},
+            WAITED,
+            f"migration {MOVE} is migrating, but its instance is not being moved",
+        ),
+        (
+            "new",
+            "resize",
+            "migrating",
+            {"task_state": "resize_prep"},
+            WAITED,
+            f"migration {MOVE} is migrating, but its instance is resize_prep, but no progress is "
+            "reported",
+        ),
+        (
+            "new",
+            "resize",
+            "migrating",
+            {"vm_state": "resized"},
+            WAITED,
+            f"migration {MOVE} is migrating, but its instance is resized, but no progress is "
+            "reported",
+        ),
+        ("old", "resize", "migrating", {}, RECENT, ""),
+    ],
+)
+def test_a_verdict_has_its_reason(
+    half: Half, kind: str, status: str, fields: dict[str, Any], left: float, reason: str
+) -> None:
+    node = DEST if half == "new" else SOURCE
+    guest = instance(**{"place": "source", **fields})
+    assert judge_claim(claim(half, node), guest, move(kind, status), node, left).reason == reason
+
+
+# --- halves and devices that depend on other claims -----------------------------------------------
+
+
+def records_of(*claims: Claim, damaged: tuple[DamagedRecord, ...] = ()) -> NodeRecords:
+    return NodeRecords(ComputeNode(uuid=SOURCE, host="HA", name="n"), claims, damaged=damaged)
+
+
+def verdicts_on(**kinds: str) -> dict[str, ClaimVerdict]:
+    return {id: ClaimVerdict(kind) for id, kind in kinds.items()}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["keep", "release", "only", "arrived", "stranded", "unknown"])
+def test_a_sources_half_goes_once_the_other_half_of_its_move_has_arrived_here(kind: str) -> None:
+    old, new = (replace(claim(half, SOURCE), id=half) for half in ("old", "new"))
+    other = replace(old, id="other", migration=ConsumerUuid("other"))
+    alone = replace(old, id="alone", half="only", migration=MOVE)
+    found = dict(
+        left_half_verdicts(
+            records_of(new, alone, other, old),
+            verdicts_on(old="keep", new=kind, other="only", alone="only"),
+        )
+    )
+    goes = ClaimVerdict("release", "the other half of its move has arrived here")
+    assert found == ({"old": goes} if kind in ("only", "arrived") else {})
+
+
+@pytest.mark.parametrize("kind", ["keep", "release", "only", "arrived", "stranded", "unknown"])
+def test_devices_go_with_the_last_other_claim_of_their_guest(kind: str) -> None:
+    room = replace(claim("only", SOURCE), id="room")
+    mine = replace(room, id="mine", purpose="devices")
+    strange = replace(mine, id="strange", instance=ConsumerUuid("another"))
+    gone = ClaimVerdict("release", "its instance is not on this node")
+    judged = verdicts_on(room=kind, mine="keep", strange="keep")
+    assert dict(lone_device_verdicts(records_of(room, mine, strange), judged)) == {
+        **({"mine": gone} if kind == "release" else {}),
+        "strange": gone,
+    }
+    # A claim that cannot be read may be such a guest's.
+    unreadable = records_of(room, mine, strange, damaged=(DamagedRecord("claim", "x", "why"),))
+    assert dict(lone_device_verdicts(unreadable, judged)) == {}
+    elsewhere = records_of(room, mine, strange, damaged=(DamagedRecord("device", "x", "why"),))
+    assert "strange" in dict(lone_device_verdicts(elsewhere, judged))

@@ -1,0 +1,125 @@
+"""The page of a fleet, in Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bench.pages import machine_rows, table
+
+if TYPE_CHECKING:
+    from bench.fleet import FleetResults, Phase
+
+HOSTS, PERIOD = 10_000, 60
+"""The fleet on paper: hosts, and seconds between two passes of each."""
+PAPER: Sequence[tuple[int, int]] = ((1, 20), (9, 20), (73, 40))
+"""Providers and guests of each host."""
+READING = """\
+{agents} agents, each with a configuration, a store (SQLite) and a thread of its own, on one openstack-placement with {workers} worker
+processes on PostgreSQL; everything on one machine. Each host has {providers} providers (`fake.file`).
+
+A process with one agent has {alone:.0f} MiB after its first pass, so that {agents} of them would need {sum:.1f} GiB. Therefore {in_process} agents share a
+process ({resident:.0f} MiB each). They share its interpreter too: the times of passes in a storm are those of {processes} busy
+processes and of Placement's workers on {processors} processors, and not of {agents} hosts. Count the requests; read the times as the worst case.
+
+- **pass** is from its begin to its report, in the agent. **request** is from the begin in a worker of Placement to its answer.
+- **busiest second** is how many requests began in it; beside it, how many would if they were spread evenly.
+- **CPU of a request** is what Placement's own code takes of the processor.
+- The load of the machine, with the run's own, is [below](#machine-and-versions).
+- The second phase is the worst case: every agent asks Placement at that moment, as with `agent --once` on all hosts. A daemon that has a saved mirror
+  asks at its own offset within the interval, as in the steady phase: see [a start](../costs.md#a-start).
+- In the steady phase each agent makes its passes when the daemon's schedule has them: at an offset of its own, drawn at its start.
+"""
+
+
+def fleet_page(results: "FleetResults") -> str:
+    """Return the page."""
+    reading = READING.format(
+        agents=results.agents,
+        workers=results.workers,
+        providers=results.providers,
+        alone=results.resident_alone,
+        sum=results.agents * results.resident_alone / 1024,
+        in_process=results.in_process,
+        resident=results.resident,
+        processes=-(-results.agents // results.in_process),
+        processors=results.machine.processors,
+    )
+    head = ("phase", "passes", "errors", "requests", "a second", "busiest second (even)")
+    times = ("pass: median", "99 %", "request: median", "99 %")
+    costs = ("CPU of a request", "bytes of an answer")
+    blocks = [
+        "# A fleet\n",
+        "<!-- written by python -m bench.fleet; do not edit -->\n",
+        reading,
+        "Run it again with `python -m bench.fleet` in the environment of `tox -e bench`.\n",
+        table((*head, *times, *costs), "l" + "r" * 11, [_row(phase) for phase in results.phases]),
+        *(_errors(phase) for phase in results.phases if phase.errors),
+        "## Ten thousand hosts, on paper\n",
+        _paper(results),
+        "## Machine and versions\n",
+        table(("what", "value"), "ll", machine_rows(results.machine)),
+    ]
+    return "\n".join(blocks)
+
+
+def _row(phase: "Phase") -> Sequence[str]:
+    even = phase.requests / max(phase.seconds, 1)
+    return (
+        phase.name,
+        str(phase.passes),
+        str(sum(phase.errors.values())),
+        str(phase.requests),
+        f"{phase.requests / phase.seconds:.1f}",
+        f"{phase.busiest_second} ({even:.0f})",
+        f"{1000 * phase.pass_50:.0f} ms",
+        f"{1000 * phase.pass_99:.0f} ms",
+        f"{1000 * phase.request_50:.0f} ms",
+        f"{1000 * phase.request_99:.0f} ms",
+        f"{1000 * phase.placement_cpu:.1f} ms",
+        f"{phase.answer_bytes:.0f}",
+    )
+
+
+def _errors(phase: "Phase") -> str:
+    shown = "; ".join(f"{text} ({count} times)" for text, count in sorted(phase.errors.items())[:5])
+    return f"Errors of “{phase.name}”: {shown}\n"
+
+
+def _paper(results: "FleetResults") -> str:
+    """Return the arithmetic: requests of both follow the budgets, which the page of the benchmarks
+    checks; what one costs Placement is what it cost in the steady phase of this run.
+    """
+    cost = results.phases[-1].placement_cpu
+    rows = [row for providers, guests in PAPER for row in _paper_rows(providers, guests, cost)]
+    words = (
+        f"{HOSTS} hosts, a pass each {PERIOD} seconds. The requests of one host are exact "
+        "([table](../costs.md)): nova's tracker sends P + C + 1 in a steady "
+        "period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
+        f"{1000 * cost:.1f} ms of the processor, for both; so `processors` are those that Placement "
+        "is busy with, without its database. `start` is how long the requests of a start of all "
+        "hosts keep a Placement of 100 such processors busy; those of the agent's daemon come "
+        "over a whole interval.\n"
+    )
+    head = ("host", "who", "requests a pass", "a second", "processors", "start: requests", "start")
+    return words + "\n" + table(head, "ll" + "r" * 5, rows)
+
+
+def _paper_rows(providers: int, guests: int, cost: float) -> Sequence[Sequence[str]]:
+    sent: Mapping[str, tuple[int, int]] = {
+        "nova": (providers + guests + 1, 4 * providers + guests + 2),
+        "this agent": (1, 1),
+    }
+    rows = []
+    for who, (steady, start) in sent.items():
+        rate = HOSTS * steady / PERIOD
+        rows.append(
+            (
+                f"P={providers} C={guests}",
+                who,
+                str(steady),
+                f"{rate:.0f}",
+                f"{rate * cost:.1f}",
+                str(HOSTS * start),
+                f"{HOSTS * start * cost / 100:.0f} s",
+            )
+        )
+    return rows

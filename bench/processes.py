@@ -1,0 +1,194 @@
+"""The measured processes: nova's tracker, and this agent. One starts, makes its passes one by one,
+and ends.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from bench.agent_driver import DRIVER, install
+from bench.placement_site import BenchPlacement
+from bench.tree_driver import Tree
+from tests.support.child import CHECKOUT
+from tests.support.ini import Config, write_config
+
+Peer = Literal["nova", "agent"]
+SETTLED = 2
+"""Passes after which the agent has read again what was changed."""
+END = 60
+"""Seconds that a process may take to end."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One piece of work: what the process reports of itself, and what Placement counted."""
+
+    requests: int
+    seconds: float
+    cpu: float
+    """Seconds of the processor in the measured process."""
+    placement_cpu: float
+    """Seconds of the processor in Placement."""
+    instructions: int | None
+    resident: float
+    """MiB after the pass."""
+    peak: float
+    """MiB, the most there was."""
+    threads: int
+    errors: Sequence[str] = ()
+
+
+class CountingPlacement(Protocol):
+    """A Placement that counts what it answers."""
+
+    def clear(self) -> None:
+        """Begin to count anew."""
+
+    def counted(self) -> tuple[int, float]:
+        """Return the requests, and the seconds of the processor that they took."""
+
+
+class Process:
+    """A running process that takes one message a line."""
+
+    def __init__(
+        self, command: Sequence[str], placement: CountingPlacement, path: Path | None = None
+    ) -> None:
+        self._placement = placement
+        environment = {**os.environ, **({"PYTHONPATH": str(path)} if path is not None else {})}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=CHECKOUT,
+            env=environment,
+        )
+
+    def ask(self, message: Mapping[str, Any]) -> tuple[Pass, Mapping[str, Any]]:
+        """Have one piece of work done. Return its figures, and everything that the process said.
+
+        :raises SystemExit: the process ended.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._placement.clear()
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("the measured process ended; what it said is above")
+        said: Mapping[str, Any] = json.loads(line)
+        requests, placement_cpu = self._placement.counted()
+        figures = Pass(
+            requests,
+            said["seconds"],
+            said["cpu"],
+            placement_cpu,
+            said["instructions"],
+            said["resident"],
+            said["peak"],
+            said["threads"],
+            tuple(said.get("errors", ())),
+        )
+        return figures, said
+
+    def end(self) -> None:
+        """Close its input, which ends it after its present work; if that takes long, kill it."""
+        try:
+            self._process.communicate(timeout=END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def ended(process: Process) -> Iterator[Process]:
+    """End the process at the end."""
+    try:
+        yield process
+    finally:
+        process.end()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One of the two that are compared, on a Placement, with a folder for what it keeps.
+
+    ``in_flight``: how many requests the agent may have under way; None: what the Placement takes.
+    """
+
+    peer: Peer
+    placement: BenchPlacement
+    nova_python: str
+    folder: Path
+    in_flight: int | None = None
+
+    @contextmanager
+    def running(self) -> Iterator["Running"]:
+        """A process of it; what it keeps is that of the process before."""
+        with ended(self._process()) as process:
+            yield Running(process, self.peer)
+
+    def _process(self) -> Process:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.peer == "nova":
+            arguments = ["nova", self.placement.url, str(self.folder)]
+            return Process(
+                [
+                    self.nova_python,
+                    "-W",
+                    "ignore",
+                    "-m",
+                    "bench.inside_nova_tracker",
+                    *arguments,
+                ],
+                self.placement,
+            )
+        options: Config = {
+            "DEFAULT": {"host": "bench", "compute_driver": DRIVER, "state_path": self.folder},
+            "store": {"path": self.folder / "store"},
+            "placement": {
+                **self.placement.credentials(),
+                "max_in_flight": self.in_flight or self.placement.in_flight,
+            },
+        }
+        config = write_config(self.folder / "agent.conf", options)
+        command = [sys.executable, "-m", "bench.agent_process", str(config)]
+        return Process(command, self.placement, install(self.folder.parent / "driver"))
+
+
+class Running:
+    """A running process of a subject."""
+
+    def __init__(self, process: Process, peer: Peer) -> None:
+        self._process, self._peer = process, peer
+
+    def cycle(self, tree: Tree, consumers: Sequence[str] = ()) -> Pass:
+        """Have it make one pass over this tree."""
+        return self._process.ask({"tree": asdict(tree), "consumers": list(consumers)})[0]
+
+    def settle(self, tree: Tree, consumers: Sequence[str]) -> None:
+        """Have the agent make the passes that read again what was changed. nova makes none: it
+        trusts what it wrote.
+        """
+        for _ in range(SETTLED if self._peer == "agent" else 0):
+            self.cycle(tree, consumers)
+
+    def keep(self, guests: Sequence[str]) -> None:
+        """Have the agent record guests, as the orchestrator that built them does. nova's tracker
+        has no records besides nova's database, and gets the guests with each pass.
+        """
+        if self._peer == "agent":
+            self._process.ask({"claims": list(guests)})
+
+    def claim(self, instance: str) -> Pass:
+        """Have it claim room for an instance, and release the room again, which is not measured."""
+        figures, _ = self._process.ask({"claims": [instance]})
+        self._process.ask({"abort": instance})
+        return figures

@@ -1,0 +1,125 @@
+"""What the bench concludes from figures: budgets that are missed, and growth over the baseline."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import ProviderTree
+from bench.baseline import growths, make_baseline, read_baseline
+from bench.budgets import request_verdicts, verdicts
+from bench.claim_figures import ClaimRow, Claims
+from bench.fleet import summarize
+from bench.matrix import Case, Row
+from bench.placement_site import Request
+from bench.processes import Pass, Peer
+from bench.results import Machine, Results
+from bench.tree_driver import NAME, ROOT, Tree, TreeDriver
+
+FIGURES = Pass(1, 0.02, 0.1, 0.01, 1_000_000, 60.0, 61.0, 4)
+
+
+def row(case: Case, peer: Peer = "agent", **figures: object) -> Row:
+    return Row("sqlite", 73, 10, 1, case, peer, replace(FIGURES, **figures))
+
+
+def beside_nova(**figures: object) -> list[Row]:
+    return [row("steady", **figures), row("steady", "nova", requests=84, cpu=1.0)]
+
+
+def test_the_same_figures_have_not_grown():
+    assert list(growths(beside_nova(), make_baseline(beside_nova()))) == []
+
+
+def test_one_request_more_is_growth():
+    found = list(growths(beside_nova(requests=2), make_baseline(beside_nova())))
+    assert found == ["sqlite P=73 C=10 steady: 2 requests, the baseline has 1"]
+
+
+def test_more_instructions_are_growth_whatever_the_time_says():
+    baseline = make_baseline(beside_nova())
+    (found,) = growths(beside_nova(instructions=1_200_000, cpu=0.01), baseline)
+    assert "1200000 instructions, at most 1150000" in found
+    assert list(growths(beside_nova(instructions=1_100_000, cpu=9.0), baseline)) == []
+
+
+@pytest.mark.parametrize("counted", [None, 1_000_000], ids=["no counter", "another interpreter"])
+def test_without_comparable_instructions_the_share_of_novas_time_counts(counted: int | None):
+    baseline = make_baseline(beside_nova(instructions=counted))
+    baseline["interpreter"] = "another"
+    assert list(growths(beside_nova(cpu=0.22), baseline)) == []
+    (found,) = growths(beside_nova(cpu=0.24), baseline)
+    assert "240 ms of the processor, at most 230 ms" in found
+
+
+def test_a_case_without_a_baseline_has_not_grown():
+    assert list(growths(beside_nova(), {"interpreter": "", "cases": {}})) == []
+
+
+def test_the_committed_baseline_has_every_case_within_its_budget():
+    for key, known in read_baseline()["cases"].items():
+        backend, *size, case = key.split(" ", maxsplit=3 if " P=" in key else 2)
+        number = {part[0]: int(part[2:]) for part in size}
+        found = replace(FIGURES, requests=known["requests"])
+        sized = Row(
+            backend,
+            number.get("P", 1),
+            number.get("C", 0),
+            number.get("N", 1),
+            case,
+            "agent",
+            found,
+        )
+        assert sized.key == key
+        assert [one for one in request_verdicts([sized]) if one.holds is False] == []
+
+
+def test_a_budget_that_is_missed_names_the_size():
+    found = [one for one in request_verdicts([row("steady", requests=3)]) if one.holds is not None]
+    assert [(one.budget, one.found, one.holds, one.kind) for one in found] == [
+        ("requests, P providers, steady", "3 of 1 (P=73 C=10)", False, "count")
+    ]
+
+
+@pytest.mark.parametrize("providers", [1, 2, 9, 73])
+def test_the_common_driver_reports_the_tree_that_it_is_given(providers: int):
+    driver, tree = TreeDriver(), ProviderTree()
+    driver.tree = Tree(providers)
+    tree.new_root(NAME, ProviderUuid(ROOT.format(1)))
+    driver.update_provider_tree(tree, NAME)
+    assert len(list(tree.providers())) == providers
+    with_traits = [provider for provider in tree.providers() if provider.traits]
+    # The root gets its traits from the capabilities.
+    assert len(with_traits) + 1 == driver.tree.with_traits
+    driver.tree = replace(driver.tree, dropped=True)
+    driver.update_provider_tree(tree, NAME)
+    assert len(list(tree.providers())) == providers - bool(driver.tree.devices)
+
+
+def test_a_phase_of_a_fleet_counts_errors_statuses_and_the_busiest_second():
+    requests = [
+        Request("GET", "/", status, 0.002, begun, 0.01, 100)
+        for status, begun in ((200, 10.0), (200, 10.5), (500, 11.2))
+    ]
+    passes = [{"seconds": number / 100, "errors": []} for number in range(1, 100)]
+    phase = summarize("storm", [*passes, {"seconds": 5.0, "errors": ["away"]}], requests)
+    assert (phase.passes, phase.requests, phase.busiest_second) == (100, 3, 2)
+    assert phase.errors == {"away": 1}
+    assert phase.statuses == {"200": 2, "500": 1}
+    assert (phase.pass_50, phase.pass_99) == (0.5, 0.99)
+    assert phase.seconds == pytest.approx(1.21)
+
+
+@pytest.mark.parametrize(("load", "holds"), [(0.5, False), (7.0, None)], ids=["calm", "busy"])
+def test_a_time_on_the_clock_is_not_decided_on_a_busy_machine(load: float, holds: bool | None):
+    machine = Machine("", 2, 4.0, "", False, {}, "", 1.0, load, load, 0)
+    slow = [ClaimRow("SQLite", threads, 1, 100.0, 1.0, 1.0, 1.0) for threads in (1, 8)]
+    claims = Claims(slow, 2, {"every audit": 900.0}, 1.0)
+    found = {
+        verdict.budget: verdict.holds
+        for verdict in verdicts(Results(False, 1, machine, (), (), (), claims=claims))
+    }
+    assert found["claims a second, one thread, SQLite"] is holds
+    assert found["claims from eight threads, together"] is True
+    assert found["guests that get the last device"] is False
+    assert found["audit of 1000 instances, CPU"] is False

@@ -1,0 +1,452 @@
+"""The plans of claims of new guests and of devices, on values alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model.claim import Claim
+from agent.model.devices import DeviceRequest
+from agent.model.facts import Domain
+from agent.model.instance import BUILT, VM_STATES, Amounts, Instance
+from agent.model.node_records import RecordChanges
+from agent.tracker import claims
+from agent.tracker.errors import (
+    ClaimIdTaken,
+    ClaimReleased,
+    InstanceClaimed,
+    InstanceElsewhere,
+    NodeDegraded,
+    NodeUnavailable,
+    ResourcesUnavailable,
+    TrackerError,
+    UnknownClaim,
+    UnknownInstance,
+    WrongState,
+)
+from agent.tracker.node_record import HostCapacity
+from agent.tracker.planning import ClaimPlanner
+from agent.tracker.requests import DeviceClaim, InstanceClaim, digest
+from agent.tracker.stored_state import PlannedChange, StoredState
+from tests.support.tracking import F1, F3, FN, instance
+from tests.unit.store.record_samples import claim, device, unit
+from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, pinned, state
+
+NOW = 1_000_000.0
+I1 = instance("i1", F1)
+I1_HERE = replace(I1, host=HERE.host, node=HERE.uuid, version=3)
+I1_THERE = replace(I1, host=ELSEWHERE.host, node=ELSEWHERE.uuid, version=3)
+ROOM = claim(I1, HERE, id="room", version=1)
+ROOM_THERE = claim(I1, ELSEWHERE, id="room-there", version=1)
+PORT = claim(I1, HERE, id="port", purpose="devices", version=1)
+PORT_THERE = claim(I1, ELSEWHERE, id="port-there", purpose="devices", version=1)
+GPU = DeviceRequest("gpu", 1, {"kind": "gpu"})
+
+
+def wanted(of: Instance = I1, **fields: Any) -> InstanceClaim:
+    return InstanceClaim(**{"id": "room", "node": HERE.uuid, "instance": of, **fields})
+
+
+def port(*devices: DeviceRequest) -> DeviceClaim:
+    return DeviceClaim(id="port", node=HERE.uuid, instance=I1.uuid, devices=devices or (GPU,))
+
+
+# --- new guests -----------------------------------------------------------------------------------
+
+
+def test_a_new_guest_is_a_held_claim_and_belongs_to_the_node() -> None:
+    flavor = replace(FN, memory_mb=1024)
+    guest, asked = replace(I1, flavor=flavor), (GPU,)
+    units = unit(HERE, "ns0"), unit(HERE, "ns1")
+    request = wanted(guest, devices=asked, allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})
+    (gpu,) = gpus(1)
+    planned = claims.claim_instance(state(devices=[gpu], units=units), StoredState(), request, NOW)
+    made = Claim(
+        id="room",
+        purpose="instance",
+        instance=I1.uuid,
+        node=HERE.uuid,
+        amounts=Amounts(1024, 2, 10240),
+        cells=planned.claim.cells,
+        flavor_id="fn",
+        digest=digest(request),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    assert len(made.cells) == 1
+    owned = replace(
+        guest,
+        host=HERE.host,
+        node=HERE.uuid,
+        launched_on=HERE.host,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    assert planned == PlannedChange(
+        made,
+        RecordChanges(
+            instances=(owned,),
+            claims=(made,),
+            devices=(replace(gpu, holder="room", state="allocated", request="gpu"),),
+            units=(replace(units[0], holder="room"),),
+        ),
+    )
+
+
+def test_a_guest_on_record_keeps_what_only_its_record_has() -> None:
+    kept = replace(I1, launched_on="HZ", created_at=5.0, version=7, project_id="before")
+    planned = claims.claim_instance(state(), StoredState(kept), wanted(), NOW)
+    (owned,) = planned.changes.instances
+    assert owned == replace(
+        I1,
+        host=HERE.host,
+        node=HERE.uuid,
+        launched_on=HERE.host,
+        created_at=5.0,
+        updated_at=NOW,
+        version=7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "error", "message"),
+    [
+        (
+            StoredState(I1_HERE, claims=(ROOM,)),
+            I1,
+            InstanceClaimed,
+            "has claim room already",
+        ),
+        (StoredState(replace(I1, deleted=True)), I1, WrongState, "is deleted"),
+        (StoredState(I1_THERE), I1, InstanceElsewhere, "host HB, node 5d1c9d7e"),
+        (StoredState(replace(I1, host="HB")), I1, InstanceElsewhere, r"belongs to host HB \("),
+        # The record says that it is here, and the caller that it is not.
+        (StoredState(I1_HERE), I1_THERE, InstanceElsewhere, "host HB"),
+        (StoredState(), I1_THERE, InstanceElsewhere, "host HB"),
+        (
+            StoredState(),
+            replace(I1, host=HERE.host, node=ELSEWHERE.uuid),
+            InstanceElsewhere,
+            "host HA, node",
+        ),
+        (StoredState(), replace(I1, flavor=replace(FN, vcpus=9)), ResourcesUnavailable, "NUMA"),
+    ],
+)
+def test_a_new_guest_that_cannot_be_is_refused_with_its_reason(
+    known: StoredState, given: Instance, error: type[TrackerError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        claims.claim_instance(state(), known, wanted(given), NOW)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        StoredState(I1_HERE),
+        StoredState(replace(I1_HERE, node=None)),
+        # Its record is what was last reported of a host with a store of its own.
+        StoredState(I1_THERE, strange_hosts=frozenset({ELSEWHERE.host})),
+    ],
+)
+def test_a_guest_that_is_here_or_has_left_another_store_may_be_claimed(known: StoredState) -> None:
+    (owned,) = claims.claim_instance(state(), known, wanted(), NOW).changes.instances
+    assert (owned.host, owned.node) == (HERE.host, HERE.uuid)
+
+
+def test_a_refusal_names_the_claim_or_the_host_that_is_in_the_way() -> None:
+    with pytest.raises(InstanceClaimed) as claimed:
+        claims.claim_instance(state(), StoredState(I1_HERE, claims=(ROOM,)), wanted(), NOW)
+    assert claimed.value.data["claim"] == "room"
+    with pytest.raises(InstanceElsewhere) as elsewhere:
+        claims.claim_instance(state(), StoredState(I1_THERE), wanted(), NOW)
+    assert elsewhere.value.data["host"] == ELSEWHERE.host
+
+
+DEGRADED = replace(state(), damaged=("claim x: nonsense", "claim y: nonsense"))
+
+
+@pytest.mark.parametrize(
+    ("node", "error", "message"),
+    [
+        (state(host=HostCapacity(available=False)), NodeUnavailable, "does not offer node n1 now"),
+        (state(on=replace(HERE, deleted=True)), NodeUnavailable, "does not offer node n1 now"),
+        (DEGRADED, NodeDegraded, "node n1 is degraded: claim x: nonsense; claim y: nonsense"),
+    ],
+)
+def test_a_node_that_takes_no_claims_says_why(
+    node: Any, error: type[TrackerError], message: str
+) -> None:
+    for plan in (
+        lambda: claims.claim_instance(node, StoredState(), wanted(), NOW),
+        lambda: claims.claim_devices(node, StoredState(I1_HERE, claims=(ROOM,)), port(), NOW),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            plan()
+        assert caught.value.remedy
+
+
+# --- requests that are repeated -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [wanted(), port()])
+def test_an_equal_request_has_the_claim_that_it_made_and_no_other(asked: Any) -> None:
+    made = claim(I1, HERE, id=asked.id, digest=digest(asked))
+    assert claims.repeated_claim(StoredState(), asked) is None
+    assert claims.repeated_claim(StoredState(claim=made), asked) is made
+    with pytest.raises(ClaimIdTaken, match=f"claim {asked.id} exists, with another") as taken:
+        claims.repeated_claim(StoredState(claim=replace(made, digest="another")), asked)
+    assert taken.value.remedy
+    released = replace(made, state="released")
+    assert claims.claim_made_by(StoredState(claim=released), asked) is released
+    with pytest.raises(ClaimReleased, match=f"claim {asked.id} was given back") as given_back:
+        claims.repeated_claim(StoredState(claim=released), asked)
+    assert given_back.value.remedy
+
+
+@pytest.mark.parametrize("node", [state(), DEGRADED])
+def test_a_request_that_is_repeated_is_answered_on_any_node(node: Any) -> None:
+    guest = replace(ROOM, digest=digest(wanted()))
+    known = StoredState(I1_HERE, claim=guest, claims=(guest,))
+    assert claims.claim_instance(node, known, wanted(), NOW) == PlannedChange(guest)
+    devices = replace(PORT, digest=digest(port()))
+    known = StoredState(I1_HERE, claim=devices, claims=(ROOM, devices))
+    assert claims.claim_devices(node, known, port(), NOW) == PlannedChange(devices)
+
+
+def test_what_no_claim_is_known_of_is_refused() -> None:
+    for plan in (claims.abort_claim, claims.allocate_devices):
+        with pytest.raises(UnknownClaim, match="no claim has that id") as caught:
+            plan(StoredState(I1_HERE, claims=(ROOM,)), NOW)
+        assert caught.value.remedy
+
+
+# --- aborts ---------------------------------------------------------------------------------------
+
+
+def aborted(what: Claim, of: Instance | None = I1_HERE, **fields: Any) -> PlannedChange:
+    stored = StoredState(of, claim=what, claims=(what,) if what.open else ())
+    return claims.abort_claim(replace(stored, **fields), NOW)
+
+
+def test_an_aborted_guest_is_on_no_host_and_leaves_what_it_had() -> None:
+    (gpu,) = gpus(1, holder="room", state="allocated", request="gpu")
+    planned = aborted(ROOM, claims=(ROOM, PORT, ROOM_THERE), devices=(gpu,))
+    released = replace(ROOM, state="released", updated_at=NOW)
+    assert planned == PlannedChange(
+        released,
+        RecordChanges(
+            claims=(released, replace(PORT, state="released", updated_at=NOW)),
+            devices=(replace(gpu, holder=None, state="available", request=None),),
+            instances=(replace(I1_HERE, host=None, node=None, updated_at=NOW),),
+        ),
+    )
+
+
+@pytest.mark.parametrize("of", [None, I1_THERE])
+def test_an_abort_leaves_the_record_of_a_guest_that_is_not_here_alone(of: Instance | None) -> None:
+    assert aborted(ROOM, of).changes.instances == ()
+
+
+def test_an_abort_of_devices_leaves_their_guest_alone() -> None:
+    running = replace(I1_HERE, vm_state="active")
+    planned = aborted(replace(PORT, state="consumed"), running)
+    assert (planned.claim.state, planned.changes.instances) == ("released", ())
+
+
+def test_an_abort_that_is_repeated_writes_nothing() -> None:
+    released = replace(ROOM, state="released")
+    assert aborted(released) == PlannedChange(released)
+    assert aborted(replace(released, migration="move")) == PlannedChange(
+        replace(released, migration="move")
+    )
+
+
+def test_a_claim_that_is_part_of_a_move_is_not_aborted_by_itself() -> None:
+    with pytest.raises(WrongState, match="claim room is part of migration move") as caught:
+        aborted(replace(ROOM, half="old", migration="move"))
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("vm_state", sorted(VM_STATES))
+@pytest.mark.parametrize("claim_state", ["held", "consumed"])
+@pytest.mark.parametrize("of", [I1_HERE, I1_THERE, None])
+def test_a_guest_that_was_built_here_keeps_its_claim(
+    of: Instance | None, claim_state: Any, vm_state: Any
+) -> None:
+    what = replace(ROOM, state=claim_state)
+    guest = None if of is None else replace(of, vm_state=vm_state)
+    if of is I1_HERE and (claim_state == "consumed" or vm_state in BUILT):
+        with pytest.raises(WrongState, match=rf"was built \({vm_state}\).*claim room") as caught:
+            aborted(what, guest)
+        assert caught.value.remedy
+    else:
+        assert aborted(what, guest).claim.state == "released"
+
+
+@pytest.mark.parametrize(
+    ("what", "shown", "goes"),
+    [
+        (ROOM, [], True),
+        (ROOM, [("i1", "running")], False),
+        (ROOM, [("i1", "paused")], False),
+        (ROOM, [("i1", "stopped")], True),
+        (ROOM, [("i2", "running")], True),
+        (ROOM, [("i2", "stopped"), ("i1", "running")], False),
+        (PORT, [("i1", "running")], True),
+    ],
+)
+def test_a_guest_that_the_hypervisor_runs_keeps_its_claim(
+    what: Claim, shown: list[tuple[str, Any]], *, goes: bool
+) -> None:
+    guests = [Domain(instance(name, F1).uuid, name, 2048, state=running) for name, running in shown]
+    stored = StoredState(I1_HERE, claim=what, claims=(what,))
+    if goes:
+        assert claims.abort_claim(stored, NOW, guests).claim.state == "released"
+    else:
+        with pytest.raises(WrongState, match="runs on the hypervisor with claim room") as caught:
+            claims.abort_claim(stored, NOW, guests)
+        assert caught.value.remedy
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def test_devices_of_a_guest_are_claimed_and_not_in_use_yet() -> None:
+    planned = claims.claim_devices(
+        state(devices=gpus(2)), StoredState(I1_HERE, claims=(ROOM_THERE, ROOM)), port(), NOW
+    )
+    made = Claim(
+        id="port",
+        purpose="devices",
+        instance=I1.uuid,
+        node=HERE.uuid,
+        digest=digest(port()),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    held = replace(gpus(1)[0], holder="port", state="claimed", request="gpu")
+    assert planned == PlannedChange(made, RecordChanges(claims=(made,), devices=(held,)))
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "message"),
+    [
+        (StoredState(claims=(ROOM,)), UnknownInstance, f"no record of instance {I1.uuid}"),
+        (StoredState(I1_HERE), InstanceElsewhere, "has no claim on node n1"),
+        (StoredState(I1_HERE, claims=(ROOM_THERE,)), InstanceElsewhere, "has no claim on node n1"),
+        (StoredState(I1_HERE, claims=(ROOM,)), ResourcesUnavailable, "."),
+    ],
+)
+def test_devices_that_a_guest_cannot_have_are_refused(
+    known: StoredState, error: type[TrackerError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        claims.claim_devices(state(), known, port(), NOW)
+    assert caught.value.remedy
+
+
+class Asked(ClaimPlanner):
+    """Notes near to which cells, and how near, devices are to be."""
+
+    def choose_devices(self, state: Any, requests: Any, cells: Any, policy: Any) -> Any:
+        self.near = (requests, sorted(cells), policy)
+        return ()
+
+
+REQUIRED = replace(FN, extra_specs={**FN.extra_specs, "hw:pci_numa_affinity_policy": "required"})
+PREFERRED = replace(F3, extra_specs={"hw:pci_numa_affinity_policy": "preferred"})
+IN_0, IN_1 = (claim(I1, HERE, cells=(pinned(cell, 8 * cell),)) for cell in range(2))
+ARRIVES = replace(IN_1, half="new")
+
+
+@pytest.mark.parametrize(
+    ("given", "new_flavor", "here", "near"),
+    [
+        (FN, None, [ROOM], ([], None)),
+        (F1, None, [ROOM], ([], None)),
+        (REQUIRED, None, [IN_0], ([0], "required")),
+        # A guest that is resized here will be where its new half is.
+        (REQUIRED, FN, [replace(IN_0, half="old"), ARRIVES], ([1], None)),
+        (REQUIRED, FN, [ARRIVES, replace(IN_0, half="old")], ([1], None)),
+        # It leaves this node: what it is to become elsewhere does not matter.
+        (REQUIRED, FN, [replace(IN_0, half="old")], ([0], "required")),
+        # A move that keeps the flavor.
+        (REQUIRED, None, [ARRIVES], ([1], "required")),
+        # Devices have no cells, and its claims on other nodes are not here.
+        (REQUIRED, None, [IN_0, PORT], ([0], "required")),
+        (REQUIRED, None, [IN_0, replace(ARRIVES, node=ELSEWHERE.uuid)], ([0], "required")),
+        # A flavor that nobody could build now.
+        (replace(FN, extra_specs={"hw:cpu_policy": "nonsense"}), None, [IN_0], ([0], None)),
+    ],
+)
+def test_devices_are_near_to_the_cells_that_the_guest_has_or_gets(
+    given: Any, new_flavor: Any, here: list[Claim], near: Any
+) -> None:
+    guest, planner = replace(I1_HERE, flavor=given, new_flavor=new_flavor), Asked()
+    claims.claim_devices(state(), StoredState(guest, claims=tuple(here)), port(), NOW, planner)
+    assert planner.near == ((GPU,), *near)
+
+
+def test_devices_that_are_in_use_are_allocated_and_their_claim_consumed() -> None:
+    mine, used, other = gpus(3)
+    mine = replace(mine, holder="port", state="claimed")
+    used = replace(used, holder="port", state="allocated")
+    other = replace(other, holder="room", state="claimed")
+    stored = StoredState(I1_HERE, claim=PORT, claims=(ROOM, PORT), devices=(mine, used, other))
+    consumed = replace(PORT, state="consumed", updated_at=NOW)
+    assert claims.allocate_devices(stored, NOW) == PlannedChange(
+        consumed,
+        RecordChanges(claims=(consumed,), devices=(replace(mine, state="allocated"),)),
+    )
+    stored = replace(stored, claim=ROOM)
+    assert claims.allocate_devices(stored, NOW) == PlannedChange(
+        replace(ROOM, updated_at=NOW),
+        RecordChanges(
+            claims=(replace(ROOM, updated_at=NOW),), devices=(replace(other, state="allocated"),)
+        ),
+    )
+
+
+def test_devices_that_are_in_use_already_change_nothing() -> None:
+    (used,) = gpus(1, holder="port", state="allocated")
+    stored = StoredState(I1_HERE, claim=PORT, claims=(ROOM, PORT), devices=(used,))
+    assert claims.allocate_devices(stored, NOW) == PlannedChange(PORT)
+
+
+def test_devices_that_were_given_back_are_not_put_to_use() -> None:
+    with pytest.raises(WrongState, match="claim port was released") as caught:
+        claims.allocate_devices(StoredState(claim=replace(PORT, state="released")), NOW)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("only", "states", "goes"),
+    [
+        (None, ("claimed",), True),
+        (None, (), True),
+        ("claimed", ("claimed", "claimed"), True),
+        ("claimed", ("claimed", "allocated"), False),
+        ("claimed", ("allocated",), False),
+        ("allocated", ("allocated",), True),
+        ("claimed", (), False),
+    ],
+)
+def test_devices_of_a_guest_are_freed_by_the_state_of_all_of_a_claim(
+    only: Any, states: tuple[Any, ...], *, goes: bool
+) -> None:
+    held = [
+        replace(gpu, holder="port", state=found)
+        for gpu, found in zip(gpus(len(states)), states, strict=True)
+    ]
+    others = (
+        device(HERE, "0000:99:00.0", holder="room", state="claimed"),
+        device(ELSEWHERE, "0000:98:00.0", holder="port-there", state="claimed"),
+        device(HERE, "0000:97:00.0"),
+    )
+    stored = StoredState(I1_HERE, claims=(ROOM, PORT, PORT_THERE), devices=(*held, *others))
+    changes = claims.free_devices_of(state(), stored, only, NOW)
+    assert [found.id for found in changes.claims] == (["port"] if goes else [])
+    assert [found.address for found in changes.devices] == (
+        [found.address for found in held] if goes else []
+    )

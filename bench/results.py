@@ -61,7 +61,7 @@ class Results:
     left_out: Sequence[str]
     """Sizes of the matrix that were not measured, and why."""
     failed: Sequence[str]
-    """Sizes on which a pass had an error."""
+    """Parts of the run and sizes that had an error."""
     fits: Sequence[FitRow] = ()
     claims: Claims | None = None
     processes: ProcessFigures | None = None

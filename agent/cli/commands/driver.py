@@ -14,7 +14,7 @@ from agent.conf.default import host_name
 from agent.driver import interface as drivers
 from agent.driver.answers import Nodes, chosen_nodes
 from agent.driver.conformance.apart import check_apart
-from agent.driver.conformance.trial import CallDeadlines, TrialSettings
+from agent.driver.conformance.trial_settings import CallDeadlines, TrialSettings
 from agent.driver.interface import HostContext
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts

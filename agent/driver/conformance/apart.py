@@ -21,7 +21,8 @@ from typing import Any, NoReturn
 from agent.driver.conformance.check import Breach, CheckedPromise, Conformance
 from agent.driver.conformance.life import CONSTRUCTOR, PROCESS_END
 from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
-from agent.driver.conformance.trial import CONSTRUCTED, Progress, TrialSettings, describe_exception
+from agent.driver.conformance.trial import describe_exception
+from agent.driver.conformance.trial_settings import CONSTRUCTED, Progress, TrialSettings
 from agent.errors import AgentBug, AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.names import printable
 

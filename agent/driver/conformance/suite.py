@@ -16,14 +16,13 @@ from agent.driver.conformance.check import (
 )
 from agent.driver.conformance.nodes import list_nodes
 from agent.driver.conformance.trial import (
-    Call,
     DriverTrial,
     NothingToCheck,
-    TrialSettings,
     Unanswered,
     describe_exception,
     examining,
 )
+from agent.driver.conformance.trial_settings import Call, TrialSettings
 from agent.driver.interface import (
     ChecksConfiguration,
     CountsHangingCalls,

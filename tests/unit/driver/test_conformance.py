@@ -15,7 +15,7 @@ from agent.driver.conformance import listener, nodes
 from agent.driver.conformance.apart import check_apart
 from agent.driver.conformance.check import Conformance
 from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
-from agent.driver.conformance.trial import CallDeadlines, TrialSettings
+from agent.driver.conformance.trial_settings import CallDeadlines, TrialSettings
 from agent.driver.interface import HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts

@@ -18,7 +18,7 @@ import pytest
 from agent.driver.conformance import apart
 from agent.driver.conformance.apart import check_apart
 from agent.driver.conformance.check import Conformance
-from agent.driver.conformance.trial import CallDeadlines, TrialSettings
+from agent.driver.conformance.trial_settings import CallDeadlines, TrialSettings
 from agent.driver.interface import HostContext
 from agent.errors import AgentError, DriverError, NotReady
 from agent.model.facts import HostFacts

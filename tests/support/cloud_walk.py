@@ -115,6 +115,8 @@ class CloudWalk:
         """The hosts whose agents hold what is gone, or may do so still although it is back."""
         self.shrunk: set[str] = set()
         """The hosts that have less than they had, so that guests may have more of them than they offer."""
+        self.estranged: set[str] = set()
+        """The hosts whose nodes are on record as another agent's since their own had them last."""
         self.others: set[str] = set()
         self.children: dict[str, Any] = {}
         self.traits: set[str] = set()
@@ -278,6 +280,8 @@ class CloudWalk:
             f"{how}{f', with {disturbance or fault}' if disturbance or fault else ''}"
         )
         self.met[f"pass: {report.state if done else 'crash'}"] += 1
+        if done and report.state not in ("failed", "refused"):
+            self.estranged.discard(host.name)
         calm = (
             done
             and disturbance is None
@@ -526,30 +530,33 @@ class CloudWalk:
             node=host.node.removeprefix("node-"),
         )
         rival.layout = self.dice.choice(["flat", "nested"])
-        rival.machine, rival.lost, rival.domains, rival.lie = (
-            host.machine,
-            host.lost,
-            host.domains,
-            host.lie,
-        )
-        rival.memory_mib, rival.disk_gib, rival.offline = (
-            host.memory_mib,
-            host.disk_gib,
-            host.offline,
-        )
+        self._shows_the_same(rival, host)
         if early:
             self._comes_too_early(rival)
             return
+        self.estranged.add(host.name)
         self._passes(host, rival.layout)
         report = rival.start()
         self.tell(f"{rival.name} takes the node of {host.name}: {report.state} {report.errors}")
         for _ in range(2):
             yield "has it"
+            self._shows_the_same(rival, host)
             self._passes(host, rival.layout)
             report = rival.audit()
             self.tell(f"{rival.name}: {report.state} {[one.message for one in report.errors]}")
         rival.stop()
         self.tell(f"{rival.name} lets go")
+
+    @staticmethod
+    def _shows_the_same(rival: WalkedHost, host: WalkedHost) -> None:
+        """Both agents ask one hypervisor."""
+        rival.machine, rival.lost, rival.domains = host.machine, host.lost, host.domains
+        rival.memory_mib, rival.disk_gib, rival.offline = (
+            host.memory_mib,
+            host.disk_gib,
+            host.offline,
+        )
+        rival.lie = host.lie
 
     def _comes_too_early(self, rival: WalkedHost) -> None:
         """An agent whose node another one has writes nothing."""
@@ -608,7 +615,7 @@ class CloudWalk:
             if isinstance(error, ApiProblem) and error.code == "resources.unavailable":
                 self.met["refused"] += 1
                 return True, error
-            if isinstance(error, ApiProblem) and error.status != 503 and error.code not in LATER:
+            if isinstance(error, ApiProblem) and not self._passes_by(host, error):
                 raise
             self.tell(f"{host.name} does not do it: {error}")
             return self._lost(after)
@@ -618,6 +625,11 @@ class CloudWalk:
         if self.dice.random() < 0.2:
             call(host.client)
         return True, None
+
+    def _passes_by(self, host: WalkedHost, error: ApiProblem) -> bool:
+        """Whether a refusal is one for now."""
+        unknown = error.code == "node.unknown" and host.name in self.estranged
+        return error.status == 503 or error.code in LATER or unknown
 
     def _lost(self, after: CloudAccount) -> tuple[bool, None]:
         """Nobody heard an answer: it was done, or it was not."""

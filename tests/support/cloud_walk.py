@@ -774,8 +774,18 @@ class CloudWalk:
             for one in share.things
         }
         found = self._offered(host, dump, hosts)
+        used = {
+            (_behind(dump["providers"][uuid]["name"]), name): amount
+            for (uuid, name), amount in _used(dump).items()
+            if hosts.get(uuid) == host.name
+        }
         yield from self.offers.wrong(
-            host, found, self.passed.get(host.name, set()), calm=host.name in self.calm, held=held
+            host,
+            found,
+            self.passed.get(host.name, set()),
+            calm=host.name in self.calm,
+            held=held,
+            used=used,
         )
 
     def _offered(

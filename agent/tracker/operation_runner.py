@@ -233,13 +233,8 @@ class OperationRunner:
             }
             if not either & (mine | removed):
                 self.check_audited(either, reading)
-                raise UnknownNode(
-                    (
-                        f"claim {target.claim} is on node {', '.join(sorted(nodes))}, which is "
-                        "not managed here"
-                    ),
-                    "ask the agent of its host",
-                )
+                # Not unknown: a client may take that for a claim that has ended.
+                raise self.absence(min(nodes), reading)
         return nodes
 
     def node_of_instance(self, instance: ConsumerUuid) -> ProviderUuid:

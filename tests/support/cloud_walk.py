@@ -115,8 +115,6 @@ class CloudWalk:
         """The hosts whose agents hold what is gone, or may do so still although it is back."""
         self.shrunk: set[str] = set()
         """The hosts that have less than they had, so that guests may have more of them than they offer."""
-        self.estranged: set[str] = set()
-        """The hosts whose nodes are on record as another agent's since their own had them last."""
         self.others: set[str] = set()
         self.children: dict[str, Any] = {}
         self.traits: set[str] = set()
@@ -280,8 +278,6 @@ class CloudWalk:
             f"{how}{f', with {disturbance or fault}' if disturbance or fault else ''}"
         )
         self.met[f"pass: {report.state if done else 'crash'}"] += 1
-        if done and report.state not in ("failed", "refused"):
-            self.estranged.discard(host.name)
         calm = (
             done
             and disturbance is None
@@ -534,7 +530,6 @@ class CloudWalk:
         if early:
             self._comes_too_early(rival)
             return
-        self.estranged.add(host.name)
         self._passes(host, rival.layout)
         report = rival.start()
         self.tell(f"{rival.name} takes the node of {host.name}: {report.state} {report.errors}")
@@ -615,7 +610,7 @@ class CloudWalk:
             if isinstance(error, ApiProblem) and error.code == "resources.unavailable":
                 self.met["refused"] += 1
                 return True, error
-            if isinstance(error, ApiProblem) and not self._passes_by(host, error):
+            if isinstance(error, ApiProblem) and error.status != 503 and error.code not in LATER:
                 raise
             self.tell(f"{host.name} does not do it: {error}")
             return self._lost(after)
@@ -625,11 +620,6 @@ class CloudWalk:
         if self.dice.random() < 0.2:
             call(host.client)
         return True, None
-
-    def _passes_by(self, host: WalkedHost, error: ApiProblem) -> bool:
-        """Whether a refusal is one for now."""
-        unknown = error.code == "node.unknown" and host.name in self.estranged
-        return error.status == 503 or error.code in LATER or unknown
 
     def _lost(self, after: CloudAccount) -> tuple[bool, None]:
         """Nobody heard an answer: it was done, or it was not."""

@@ -539,31 +539,17 @@ class CloudWalk:
         out, and gives it back.
         """
         if self.rival is None:
-            self.rival = self._rivalry(self.dice.choice(self.hosts))
+            host = self.dice.choice(self.hosts)
+            if self._just_renewed(host):
+                self._comes_too_early(self._rival_of(host))
+                return
+            self.rival = self._rivalry(host)
         if next(self.rival, None) is None:
             self.rival = None
 
     def _rivalry(self, host: WalkedHost) -> Generator[str, None, None]:
-        # Whose agent has just renewed its lease.
-        early = host.up and self.dice.random() < 0.4
-        if early:
-            self._audits(host)
-            early = host.name in self.calm
-        if not early:
-            self.time.pass_by(LEASE + 1)
-        rival = WalkedHost(
-            f"rival-{self.step}",
-            self.placement,
-            host.folder,
-            self.url,
-            self.time,
-            node=host.node.removeprefix("node-"),
-        )
-        rival.layout = self.dice.choice(["flat", "nested"])
-        self._shows_the_same(rival, host)
-        if early:
-            self._comes_too_early(rival)
-            return
+        self.time.pass_by(LEASE + 1)
+        rival = self._rival_of(host)
         self.faults["a second agent, once the lease has ended"] += 1
         self._passes(host, rival.layout)
         report = rival.start()
@@ -576,6 +562,27 @@ class CloudWalk:
             self.tell(f"{rival.name}: {report.state} {[one.message for one in report.errors]}")
         rival.stop()
         self.tell(f"{rival.name} lets go")
+
+    def _just_renewed(self, host: WalkedHost) -> bool:
+        """Now and then, whether its agent has just renewed its lease."""
+        if not host.up or self.dice.random() >= 0.4:
+            return False
+        self._audits(host)
+        return host.name in self.calm
+
+    def _rival_of(self, host: WalkedHost) -> WalkedHost:
+        """Another agent with a copy of its identity."""
+        rival = WalkedHost(
+            f"rival-{self.step}",
+            self.placement,
+            host.folder,
+            self.url,
+            self.time,
+            node=host.node.removeprefix("node-"),
+        )
+        rival.layout = self.dice.choice(["flat", "nested"])
+        self._shows_the_same(rival, host)
+        return rival
 
     @staticmethod
     def _shows_the_same(rival: WalkedHost, host: WalkedHost) -> None:

@@ -87,9 +87,7 @@ def read_latency(metrics: str) -> Latency:
     return Latency(int(sums[f"{LATENCY}_count"]), sums[f"{LATENCY}_sum"])
 
 
-def screen_lines(
-    sight: Sight, look: Look, size: tuple[int, int], failure: str = ""
-) -> list[Text]:
+def screen_lines(sight: Sight, look: Look, size: tuple[int, int], failure: str = "") -> list[Text]:
     """Return the display for a screen of that many columns and lines: nodes that are not well
     first. A screen of few lines has the daemon's line and the nodes.
 

@@ -68,9 +68,7 @@ class Terminal:
 
     def start(self, line, **given):
         # What is started in the background of a shell inherits that signals are ignored.
-        return subprocess.Popen(
-            line, **{"preexec_fn": self._heed_signals, **given}
-        )
+        return subprocess.Popen(line, **{"preexec_fn": self._heed_signals, **given})
 
     @staticmethod
     def _heed_signals():
@@ -87,7 +85,9 @@ class Terminal:
         return self.written
 
     def wait_for_count(self, text, count):
-        until(lambda: self.read().count(text) >= count, lambda: self.written.decode(errors="replace"))
+        until(
+            lambda: self.read().count(text) >= count, lambda: self.written.decode(errors="replace")
+        )
 
     def wait_for(self, text):
         until(lambda: text in self.read(), lambda: self.written.decode(errors="replace"))
@@ -136,7 +136,9 @@ def test_it_shows_the_nodes_as_they_change_and_quits_with_q(api, command):
 
 
 @pytest.mark.parametrize(
-    "sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT], ids=lambda sent: sent.name
+    "sent",
+    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT],
+    ids=lambda sent: sent.name,
 )
 def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(command, sent):
     with on_terminal(command) as terminal:
@@ -336,7 +338,10 @@ def test_streams_may_be_closed_but_where_it_writes(command, closed, code, told):
     line = shlex.join(command_line(command, "--interval", "0.2"))
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line} {closed}>&- | head -n 1"],
-        cwd=command.folder, capture_output=True, text=True, timeout=PATIENCE,
+        cwd=command.folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == code, done.stderr
     assert told in done.stderr

@@ -250,7 +250,7 @@ class _WatchedProcess:
     def _left(self) -> float:
         """Return the seconds until the process is late."""
         waits = [begun.until for begun in self._under_way.values()]
-        return max(0.0, max([self._moved + EXAMINATION, *waits]) - time.monotonic())
+        return max(0.0, max(waits, default=self._moved + EXAMINATION) - time.monotonic())
 
     def _read(self) -> bool:
         """Read what the pipe has. Return False at its end."""

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from stevedore.extension import ExtensionManager
 
-from agent.driver.conformance import apart
 from agent.model.facts import HostFacts
 from tests.support import distribution
 from tests.support.child import CHECKOUT
@@ -241,10 +240,7 @@ def test_a_driver_that_ends_the_process_unseen_is_named_with_the_call(
     assert "unchecked: see the check process-end: the process ended before" in result.stdout
 
 
-def test_a_driver_that_hangs_in_its_constructor_is_named(
-    agent: AgentHere, outside: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apart, "GRACE", 0.5)
+def test_a_driver_that_hangs_in_its_constructor_is_named(agent: AgentHere, outside: None) -> None:
     result = agent.run(
         "driver", "check", "hangs-early", "--format", "json", "--compute-start_deadline", "1"
     )

@@ -156,6 +156,7 @@ def test_a_new_size_shows_at_once(command):
         assert terminal.end() == 0
 
 
+@pytest.mark.long
 def test_a_service_that_hangs_keeps_no_key_from_quitting(api, command, tmp_path):
     path = tmp_path / "link.sock"
     path.symlink_to(api.path)
@@ -209,6 +210,7 @@ class Shell(Terminal):
         return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stopped_by", ["key", "signal"])
 def test_it_gives_the_terminal_back_while_it_is_stopped(command, stopped_by):
     with closing(Shell(command, "--interval", "3600")) as shell:
@@ -329,6 +331,7 @@ def test_without_a_terminal_it_writes_lines_until_nobody_reads_them(command):
         assert re.fullmatch(rf"{MOMENT} node-1 degraded: audited \d+ s ago, used .*\n", of_node)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("closed", "code", "told"),
     [(1, 1, "stdout is closed"), (0, 0, ""), (2, 0, "")],

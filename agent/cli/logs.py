@@ -58,8 +58,8 @@ class Masking(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
         text = masked(self._formatter.format(record))
-        # Newlines stay, and so do the colours of oslo.log itself, which are empty in a file: an empty
-        # text would be found between any two characters.
+        # Newlines stay, and so do the colours of oslo.log itself. In a file these are empty, and an
+        # empty text would be found between any two characters.
         colours = (getattr(record, name, "") for name in ("color", "reset_color"))
         kept = {"\n", *filter(None, colours)}
         parts = re.split(f"({'|'.join(map(re.escape, kept))})", text)

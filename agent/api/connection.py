@@ -78,7 +78,7 @@ class Request(HTTPRequest):
         """Have the head of the answer wait for its body."""
         self.conn.wfile.holds = True
         try:
-            super().send_headers()  # type: ignore[no-untyped-call]
+            super().send_headers()
         finally:
             self.conn.wfile.holds = False
 

@@ -68,8 +68,9 @@ def _hosts() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
         "steady": ("1", lambda _: 1),
         "inventory": ("2", lambda _: 2),
         "conflict": (
-            "a pass with its write, one structure, what moved, the write: 7, with guests 8",
-            lambda row: 7 + bool(row.consumers),
+            "a pass with its write, one structure, 3 reads of what moved, the write: 7; "
+            "with a guest, as the claim before leaves one on a host, 4 reads: 8",
+            lambda row: 7 + (row.nodes == 1),
         ),
         "trait": ("2", lambda _: 2),
         "recovery": ("1", lambda _: 1),

@@ -22,7 +22,7 @@ from bench.fleet_pages import fleet_page
 from bench.growth import tree
 from bench.placement_site import BenchPlacement, Request, placement_on
 from bench.processes import Process
-from bench.results import Machine, machine, now, write_json
+from bench.results import Machine, code_commit, machine, now, write_json
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, default=PAGES, help="folder of the page (default: docs/benchmarks)"
     )
     options = parser.parse_args(arguments)
-    began, load = now(), os.getloadavg()
+    began, load, commit = now(), os.getloadavg(), code_commit()
     with tempfile.TemporaryDirectory(prefix="agent-bench-") as name:
         folder = Path(name)
         with placement_on("postgresql", folder / "placement", options.workers) as placement:
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             alone = _resident_alone(placement, folder / "alone")
             phases, resident = _measure(placement, folder / "fleet", options)
     results = FleetResults(
-        machine(None, began, load),
+        machine(None, began, load, commit),
         options.agents,
         options.in_process,
         PROVIDERS,

@@ -77,9 +77,7 @@ SLOW = 1.0
 # some times the CPU time of its tests.
 LONGEST_WAIT = 300
 MEMORY = 8 << 30
-# A text is a string with a space. What it says is for people, and is worded differently at any
-# time.
-TEXT = re.compile(r'(?<![\w"])"[^"{}]* [^"{}]*"')
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,12 @@ def _difference(before: list[str], after: list[str]) -> tuple[str, str]:
 
 
 def _plain(line: str) -> str:
-    return TEXT.sub(lambda text: text[0].casefold().replace("xx", ""), line)
+    """Return the line with all wordings of a text equal: a text is a string with a space, which is
+    for people and is worded differently at any time.
+    """
+    return STRING.sub(
+        lambda text: text[0].casefold().replace("xx", "") if " " in text[0] else text[0], line
+    )
 
 
 def mutants_of(module: str, code: str) -> list[Mutant]:

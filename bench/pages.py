@@ -19,7 +19,7 @@ BACKENDS: Mapping[Backend, str] = {
 READING = """\
 nova-compute's resource tracker with nova's report client, and this agent, report the same tree to the same real
 openstack-placement over HTTP. Both run the same driver code (`bench/tree_driver.py`), in processes of their own, in turns;
-nothing else uses that Placement. Of {rounds} the one with the least CPU time counts.
+nothing else uses that Placement. {rounds}
 
 - **P** providers: a root, up to eight cells below it, the others devices below the cells. **C** guests, which hold CPUs and
   memory of the root, and a function of a device. **N** bare-metal nodes, each a root of its own.
@@ -69,7 +69,9 @@ def _introduction(results: Results) -> Iterator[str]:
             "These figures are of a quick run, of the sizes that take seconds: they show that the "
             "counts are right.\n"
         )
-    rounds = "one round" if results.rounds == 1 else f"{results.rounds} rounds"
+    rounds = "Each size was measured once."
+    if results.rounds > 1:
+        rounds = f"Of {results.rounds} rounds the one with the least CPU time counts."
     yield READING.format(rounds=rounds, in_flight=IN_FLIGHT)
     yield (
         "Run it again with `tox -e bench`; `bench/README.md` tells how. [](fleet.md) has many "

@@ -32,7 +32,11 @@ def write_plots(folder: Path, rows: Sequence[Row], fits: Sequence[FitRow]) -> Ma
             "CPU of Placement, ms",
         ),
         "memory.svg": _growth(
-            folder / "memory.svg", rows, lambda found: found.resident, "resident memory, MiB"
+            folder / "memory.svg",
+            rows,
+            lambda found: found.resident,
+            "resident memory, MiB",
+            scale="linear",
         ),
     }
     if fits:
@@ -60,11 +64,12 @@ def _save(file: Path, figure: Any) -> None:
 
 def _requests(file: Path, rows: Sequence[Row]) -> str:
     cases = [case for case in MEANINGS if case not in UNCOUNTED]
-    measured = [case for case in cases if any(row.case == case for row in rows)]
+    peers = {case: {row.peer for row in rows if row.case == case} for case in cases}
+    measured = [case for case in cases if len(peers[case]) == len(PEERS)]
     figure, axes = pyplot.subplots(figsize=(7, 3.6))
     for place, peer in enumerate(PEERS):
         found = {row.case: row.figures.requests for row in rows if row.peer == peer}
-        heights = [found.get(case, 0) for case in measured]
+        heights = [found[case] for case in measured]
         places = [number + 0.4 * place for number in range(len(measured))]
         bars = axes.bar(places, heights, 0.38, color=COLOURS[peer], label=NAMES[peer])
         axes.bar_label(bars, fontsize=7)
@@ -76,7 +81,13 @@ def _requests(file: Path, rows: Sequence[Row]) -> str:
     return f"Requests of each case, {rows[0].size}, {rows[0].backend}"
 
 
-def _growth(file: Path, rows: Sequence[Row], value: Callable[[Pass], float], label: str) -> str:
+def _growth(
+    file: Path,
+    rows: Sequence[Row],
+    value: Callable[[Pass], float],
+    label: str,
+    scale: str = "log",
+) -> str:
     """Plot the steady pass against P, for the most guests, and against N."""
     figure, (hosts, nodes) = pyplot.subplots(1, 2, figsize=(7, 3.2), sharey=True)
     steady = [row for row in rows if row.case == "steady" and row.backend == "sqlite"]
@@ -91,7 +102,9 @@ def _growth(file: Path, rows: Sequence[Row], value: Callable[[Pass], float], lab
         _line(nodes, many, peer)
     for axes, title in ((hosts, "providers P"), (nodes, "nodes N")):
         axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_yscale(scale)
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.set_xlabel(title)
         axes.grid(visible=True, alpha=0.3)
     hosts.set_ylabel(label)

@@ -30,7 +30,7 @@ from tests.support.other_client import PROJECT, USER
 from tests.support.tracking import F1
 
 DAEMON_PROVIDERS, SMALL_PROVIDERS, LARGE_PROVIDERS = 73, 9, 513
-START = 120.0
+START = 600.0
 """Seconds in which a daemon has to be well."""
 CLAIMS = 100
 RUNS = 3

@@ -17,6 +17,7 @@ from bench.instructions import InstructionCount
 from bench.matrix import Row
 from bench.numa_fit import FitRow
 from bench.process_figures import ProcessFigures
+from tests.support.child import CHECKOUT
 from tests.support.postgresql import BINARIES
 
 COUNTED_PACKAGES = ("compute-node-agent", "openstack-placement", "SQLAlchemy", "keystoneauth1")
@@ -61,7 +62,7 @@ class Results:
     left_out: Sequence[str]
     """Sizes of the matrix that were not measured, and why."""
     failed: Sequence[str]
-    """Sizes on which a pass had an error."""
+    """Parts of the run and sizes that had an error."""
     fits: Sequence[FitRow] = ()
     claims: Claims | None = None
     processes: ProcessFigures | None = None
@@ -87,22 +88,43 @@ def write_json(file: Path, document: Any) -> None:
 
 
 def machine(
-    nova_python: str | None, began: datetime.datetime, load_before: tuple[float, float, float]
+    nova_python: str | None,
+    began: datetime.datetime,
+    load_before: tuple[float, float, float],
+    commit: str,
 ) -> Machine:
-    """Describe this machine, at the end of a run; ``load_before`` as ``os.getloadavg`` gave it."""
+    """Describe this machine, at the end of a run; ``load_before`` as ``os.getloadavg`` gave it,
+    ``commit`` of the code that was measured.
+    """
     return Machine(
         processor=_processor(),
         processors=os.cpu_count() or 0,
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
         counts_instructions=InstructionCount().available,
-        versions=_versions(nova_python),
+        versions={"commit": commit, **_versions(nova_python)},
         started=began.strftime("%Y-%m-%d %H:%M UTC"),
         seconds=(now() - began).total_seconds(),
         load_before=load_before[1],
         load_after=os.getloadavg()[2],
         nice=os.nice(0),
     )
+
+
+def code_commit() -> str:
+    """Return the commit of the code that is measured, and whether files differ from it."""
+    files = ("agent", "drivers", "bench", "tests/support")
+    try:
+        commit = _git("rev-parse", "--short=10", "HEAD")
+        changed = _git("status", "--porcelain", "--", *files)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown, because this is no clone"
+    return f"{commit} with changes of its own" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    command = ("git", "-C", str(CHECKOUT), *arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def now() -> datetime.datetime:

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from bench.nova_python import find_nova_python
 from bench.numa_fit import fit_rows
 from bench.pages import VERDICTS, page
 from bench.placement_site import Backend, BenchPlacement, placement_on
-from bench.process_figures import process_figures
-from bench.results import Results, machine, now, write_json
+from bench.process_figures import ProcessFigures, process_figures
+from bench.results import Results, code_commit, machine, now, write_json
 from bench.tree_driver import Tree
 from tests.support.child import CHECKOUT
 
@@ -65,15 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     began, load = now(), os.getloadavg()
-    nova_python = find_nova_python()
+    nova_python, commit = find_nova_python(), code_commit()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     left_out: list[str] = []
     failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="agent-bench-") as name:
         folder = Path(name)
-        others = {} if options.quick else _others(nova_python, folder)
+        others = {} if options.quick else _others(nova_python, folder, failed)
         rows = list(_matrix(options, nova_python, folder, rounds, left_out, failed))
-    described = machine(nova_python, began, load)
+    if code_commit() != commit:
+        failed.append(f"the code was changed during the run, which began at commit {commit}")
+    described = machine(nova_python, began, load, commit)
     results = Results(options.quick, rounds, described, rows, left_out, failed, **others)
     return _conclude(results, options)
 
@@ -105,16 +107,28 @@ def _tell(what: str) -> None:
     print(f"{now():%H:%M:%S} {what}", file=sys.stderr, flush=True)
 
 
-def _others(nova_python: str, folder: Path) -> dict[str, Any]:
-    """Measure processes, claims and fits."""
-    with placement_on("sqlite", folder / "processes") as placement:
+def _others(nova_python: str, folder: Path, failed: list[str]) -> dict[str, Any]:
+    """Measure processes, claims and fits; add to ``failed`` what cannot be measured."""
+    parts: Mapping[str, Callable[[], Any]] = {
+        "processes": lambda: _processes(folder / "processes"),
+        "claims": lambda: claim_figures(folder, RUNS),
+        "fits": lambda: list(fit_rows(nova_python)),
+    }
+    found = {}
+    for name, measure in parts.items():
+        _tell(name)
+        try:
+            found[name] = measure()
+        except SystemExit as error:
+            _tell(f"{name}: {error}")
+            failed.append(f"{name}: {error}")
+    return found
+
+
+def _processes(folder: Path) -> ProcessFigures:
+    with placement_on("sqlite", folder) as placement:
         assert placement is not None, "SQLite is everywhere"
-        _tell("processes")
-        processes = process_figures(placement, folder / "processes")
-    _tell("claims")
-    claims = claim_figures(folder, RUNS)
-    _tell("fits")
-    return {"processes": processes, "claims": claims, "fits": list(fit_rows(nova_python))}
+        return process_figures(placement, folder)
 
 
 def _matrix(
@@ -190,7 +204,7 @@ def _conclude(results: Results, options: argparse.Namespace) -> int:
     for line in results.failed:
         print(f"failed       {line}")
     counts = f"{len(missed)} budgets missed, {len(grown)} figures grown"
-    print(f"{counts}, {len(results.failed)} sizes failed; {options.output}")
+    print(f"{counts}, {len(results.failed)} parts failed; {options.output}")
     return 1 if missed or grown or results.failed else 0
 
 

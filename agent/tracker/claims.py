@@ -359,7 +359,6 @@ def _with_record(given: Instance, kept: Instance | None) -> Instance:
         given,
         host=kept.host,
         node=kept.node,
-        launched_on=kept.launched_on,
         created_at=kept.created_at,
         version=kept.version,
     )

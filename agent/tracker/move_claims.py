@@ -64,7 +64,7 @@ def claim_move(
         )
     instance = _moving_instance(stored, request)
     source = _source_claim(node.uuid, node.host, stored, request, instance)
-    migration = _migration_record(stored, request, instance, source, now)
+    migration = _migration_record(stored, request, instance, now)
     migration = replace(
         migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
     )
@@ -132,7 +132,7 @@ def leave(state: NodeState, stored: StoredState, request: MoveClaim, now: float)
             "ask the agent of its host; or say its host, if that has a store of its own",
         )
     source = _source_claim(state.node.uuid, None, stored, request, instance)
-    migration = _migration_record(stored, request, instance, source, now)
+    migration = _migration_record(stored, request, instance, now)
     migration = replace(migration, dest_compute=request.host, dest_node=request.node)
     departure = Claim(
         id=request.id,
@@ -315,7 +315,7 @@ def _moving_changes(
 
 
 def _migration_record(
-    stored: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float
+    stored: StoredState, request: MoveClaim, instance: Instance, now: float
 ) -> Migration:
     """Return the record of the move, as far as it is about the instance.
 
@@ -344,7 +344,7 @@ def _migration_record(
         found,
         status=found.status if request.type == "live-migration" else "pre-migrating",
         source_compute=found.source_compute or instance.host,
-        source_node=found.source_node or instance.node or (source.node if source else None),
+        source_node=found.source_node or instance.node,
         old_flavor_id=instance.flavor.id,
         new_flavor_id=(request.flavor or instance.flavor).id,
         updated_at=now,

@@ -114,6 +114,9 @@ def _leave(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # The command raises an exception at them.
+        signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -247,7 +250,7 @@ class _WatchedProcess:
     def _left(self) -> float:
         """Return the seconds until the process is late."""
         waits = [begun.until for begun in self._under_way.values()]
-        return max(0.0, max([self._moved + EXAMINATION, *waits]) - time.monotonic())
+        return max(0.0, max(waits, default=self._moved + EXAMINATION) - time.monotonic())
 
     def _read(self) -> bool:
         """Read what the pipe has. Return False at its end."""

@@ -28,9 +28,7 @@ from tests.unit.driver.test_conformance import core, details, states
 
 
 @pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Conformance]:
-    monkeypatch.setattr(apart, "GRACE", 1.0)
-
+def check(tmp_path: Path) -> Callable[..., Conformance]:
     def checked(make: Callable[[], Any], seconds: float = 60) -> Conformance:
         return check_apart(
             TrialSettings(

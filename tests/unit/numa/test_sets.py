@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from random import Random
 
 import pytest
 from hypothesis import event, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from agent.errors import Undecided
 from agent.model.devices import DeviceDemand
 from agent.numa.cell_distances import Cells
-from agent.numa.matching import Hitting, match
+from agent.numa.matching import Hitting, including, match, without
 from agent.numa.sets import Search
 
 
@@ -199,6 +200,91 @@ def test_the_search_for_networks_ends_without_a_no():
         Hitting([[True] * 8] * 6, range(8), groups, budget=2).columns()
     assert Hitting([[True] * 8] * 6, range(8), groups).columns() is None
     assert Hitting([[True] * 8] * 7, range(8), groups).columns() is not None
+
+
+@pytest.mark.parametrize(("chance", "steps", "found"), [(0.7, 328, 137), (1.0, 327, 138)])
+def test_the_search_for_networks_is_short(chance: float, steps: int, found: int) -> None:
+    """Of 150 random guests on up to 14 cells with up to 8 networks: steps that a lost bound would
+    add.
+    """
+    random, taken, answers = Random(17), 0, 0
+    for _ in range(150):
+        rows, columns = random.randint(3, 6), random.randint(8, 14)
+        fits = [[random.random() < chance for _ in range(columns)] for _ in range(rows)]
+        groups = [
+            frozenset(random.sample(range(columns), random.randint(1, 4)))
+            for _ in range(random.randint(1, 8))
+        ]
+        search = Hitting(fits, random.sample(range(columns), columns), groups)
+        answers += search.columns() is not None
+        taken += search._steps
+    assert (taken, answers) == (steps, found)
+
+
+def test_the_cells_of_networks_are_those_in_most_of_them_and_then_the_most_wanted() -> None:
+    plain = [[True] * 6] * 3
+    groups = [frozenset({0, 4}), frozenset({1, 4}), frozenset({2})]
+    for order, wanted in (([0, 1, 2, 3, 4, 5], 0), ([5, 4, 3, 2, 1, 0], 5)):
+        found = Hitting(plain, order, groups).columns()
+        assert found is not None
+        assert ({*found[:2]}, found[2:]) == ({2, 4}, (wanted,))
+    # A cell that only one row fits, and that another row needs.
+    fits = [[True, False, True], [True, True, False]]
+    assert Hitting(fits, range(3), [frozenset({2})]).columns() == (2, 0)
+    assert Hitting([[False, True]], range(2), [frozenset({0})]).columns() is None
+    assert Hitting([[False, False]], range(2), []).columns() is None
+
+
+def test_a_search_that_is_given_up_says_after_what() -> None:
+    groups = [frozenset({number, other}) for number in range(8) for other in range(number)]
+    with pytest.raises(Undecided, match="no answer after as many attempts") as error:
+        Hitting([[True] * 8] * 6, range(8), groups, budget=2).columns()
+    assert error.value.remedy == "another host, or fewer networks"
+    # As many steps as are allowed may be taken.
+    one = [frozenset({0})]
+    assert Hitting([[True] * 2], range(2), one, budget=1).columns() == (0,)
+    with pytest.raises(Undecided):
+        Hitting([[True] * 2], range(2), one, budget=0).columns()
+
+
+def test_a_matching_changes_by_one_column_exactly_if_it_can() -> None:
+    random, changes = Random(17), set()
+    for _ in range(400):
+        rows, width = random.randint(1, 4), random.randint(2, 5)
+        fits = [[random.random() < 0.5 for _ in range(width)] for _ in range(rows)]
+        order = random.sample(range(width), width)
+        matching = match(fits, order)
+        if matching is None:
+            continue
+        before, column = list(matching), random.randrange(width)
+        others = [other for other in order if other != column]
+        left = without(fits, matching, column, others)
+        possible = any(has_room(fits, some) for some in combinations(others, rows))
+        assert (left is not None) == possible
+        if left is not None:
+            assert column not in left
+            assert is_matching(fits, left)
+            assert len({*matching} - {*left}) <= 1
+        kept = random.sample(matching, random.randint(0, rows - 1))
+        joined = including(fits, matching, column, kept)
+        sets = [
+            some
+            for some in combinations(range(width), rows)
+            if {column, *kept} <= {*some} and {*some} <= {column, *matching}
+        ]
+        assert (joined is not None) == any(has_room(fits, some) for some in sets)
+        if joined is not None:
+            assert {column, *kept} <= {*joined}
+            assert is_matching(fits, joined)
+        assert matching == before
+        changes |= {("without", possible), ("with", joined is not None)}
+    assert len(changes) == 4
+
+
+def is_matching(fits: list[list[bool]], columns: list[int]) -> bool:
+    return len(set(columns)) == len(fits) and all(
+        line[column] for line, column in zip(fits, columns, strict=True)
+    )
 
 
 @pytest.mark.long

@@ -10,14 +10,20 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
+from agent.model.allocation import Allocation
 from agent.model.mirror import Journal, PlacementView
 from agent.model.operation import (
     CreateProvider,
+    DeleteAllocations,
     DeleteProvider,
     EnsureTrait,
+    ProviderRef,
+    RenameProvider,
+    Reshape,
     SetInventory,
     SetTraits,
 )
+from agent.model.report import Outcome
 from agent.placement.client import PlacementClient
 from agent.placement.flush import FlushContext, flush, predict_outcomes
 from agent.placement.merge import Target
@@ -53,16 +59,17 @@ def sent(placement, client):
     view before.
     """
 
-    def send(edit, capabilities=ALONE, prepare=lambda: None):
+    def send(edit, capabilities=ALONE, prepare=lambda: None, more=(), context=NOTHING_BEFORE):
         view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
         plan = make_plan(
             view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT
         )
+        plan = dataclasses.replace(plan, operations=(*plan.operations, *more))
         prepare()
         placement.clear()
-        return flush(client, plan, view, capabilities, ROOT, 200.0)
+        return flush(client, plan, view, capabilities, ROOT, 200.0, context)
 
     return send
 
@@ -236,6 +243,235 @@ def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(
     assert flushed.complete
     assert not flushed.capabilities.can_reshape
     assert placement.count("PUT") == len(NAMES)
+
+
+def outcomes(flushed):
+    return [
+        (one.operation.op, one.operation.provider.name, one.status)
+        for one in flushed.outcomes
+        if one.operation.provider
+    ]
+
+
+def paths(placement, method):
+    """The last words of the paths that were asked for."""
+    return [
+        one.path.removeprefix("/resource_providers/")
+        for one in placement.requests
+        if one.method == method
+    ]
+
+
+def test_contents_are_written_from_the_bottom_up(sent, placement, client, children):
+    below = placement.other.create_provider("below", parent=children["N0"])
+
+    def edit(tree):
+        for uuid in (ROOT, children["N0"], below):
+            tree.add_traits(uuid, "HW_NUMA_ROOT")
+
+    assert sent(edit).complete
+    assert paths(placement, "PUT") == [f"{uuid}/traits" for uuid in (below, children["N0"], ROOT)]
+
+
+def test_a_provider_that_is_to_lose_its_inventory_and_is_in_use_keeps_its_traits(
+    sent, placement, client, children
+):
+    sent(stocked)
+    placement.other.claim({children["N2"]: {"VCPU": 1}})
+
+    def edit(tree):
+        for name in ("N1", "N2"):
+            tree.update_inventory(name, {})
+            tree.update_traits(name, [])
+
+    flushed = sent(edit)
+    assert statuses(flushed, SetInventory) == {"N1": "done", "N2": "failed"}
+    assert statuses(flushed, SetTraits) == {"N1": "done", "N2": "skipped"}
+    assert placement.other.traits(children["N2"]) == {"HW_NUMA_ROOT"}
+
+
+def test_a_provider_that_is_to_have_other_inventory_and_is_in_use_gets_its_traits(
+    sent, placement, client, children
+):
+    sent(stocked)
+    placement.other.claim({children["N2"]: {"VCPU": 1}})
+
+    def edit(tree):
+        tree.update_inventory("N2", {"PCPU": total(1)})
+        tree.update_traits("N2", [])
+
+    flushed = sent(edit)
+    assert statuses(flushed, SetInventory) == {"N2": "failed"}
+    assert statuses(flushed, SetTraits) == {"N2": "done"}
+
+
+def test_a_provider_that_is_gone_already_is_told_as_missing(sent, placement, client, children):
+    flushed = sent(
+        lambda tree: [tree.remove("N0"), tree.remove("N1")],
+        prepare=lambda: placement.other.delete_provider(children["N1"]),
+    )
+    assert statuses(flushed, DeleteProvider) == {"N0": "done", "N1": "done"}
+    assert flushed.missing == {children["N1"]}
+    assert not flushed.view.tree.exists("N1")
+
+
+def test_children_are_made_after_their_parents_and_deleted_before_them(sent, placement, client):
+    def build(tree):
+        tree.new_root(NAME, ROOT)
+        for name, parent in (("N0", ROOT), ("N1", ROOT), ("below", "N0"), ("deep", "below")):
+            tree.new_child(name, parent)
+
+    flushed = sent(build)
+    assert flushed.complete
+    assert placement.count("POST") == 5
+    uuid = {one.name: one.uuid for one in flushed.view.tree.providers()}
+    assert sent(lambda tree: tree.remove("N0")).complete
+    assert paths(placement, "DELETE") == [uuid[name] for name in ("deep", "below", "N0")]
+
+
+def test_names_are_made_only_for_what_can_be_sent(sent, placement, client, children):
+    def edit(tree):
+        tree.new_child("new", ROOT)
+        for name in ("new", "N0"):
+            tree.update_inventory(name, {f"CUSTOM_OF_{name.upper()}": total(1)})
+            tree.add_traits(name, f"CUSTOM_TRAIT_OF_{name.upper()}")
+
+    placement.faults.add(faults.answer(400), method="POST", path="^/resource_providers", times=None)
+    flushed = sent(edit)
+    assert {
+        one.operation.name: one.status for one in flushed.outcomes if not one.operation.provider
+    } == {
+        "CUSTOM_OF_N0": "done",
+        "CUSTOM_OF_NEW": "skipped",
+        "CUSTOM_TRAIT_OF_N0": "done",
+        "CUSTOM_TRAIT_OF_NEW": "skipped",
+    }
+    assert (flushed.capabilities.classes, flushed.capabilities.traits) == (
+        {"CUSTOM_OF_N0"},
+        {"CUSTOM_TRAIT_OF_N0"},
+    )
+    assert placement.other.traits(children["N0"]) == {"CUSTOM_TRAIT_OF_N0"}
+    assert statuses(flushed, SetInventory) == {"new": "skipped", "N0": "done"}
+
+
+def test_providers_are_renamed_and_moved_one_after_the_other(sent, placement, client, children):
+    taken = placement.other.create_provider("taken")
+
+    def edit(tree):
+        tree.rename(children["N0"], "cell")
+        tree.rename(children["N1"], "taken")
+        tree.reparent(children["N2"], children["N0"])
+        tree.add_traits(children["N1"], "HW_NUMA_ROOT")
+
+    flushed = sent(edit, dataclasses.replace(ALONE, max_version="1.39"))
+    assert outcomes(flushed) == [
+        ("rename-provider", "cell", "done"),
+        ("rename-provider", "taken", "failed"),
+        ("reparent-provider", "N2", "done"),
+        ("set-traits", "taken", "done"),
+    ]
+    (error,) = flushed.errors
+    assert (type(error), error.data["holder"]) == (ProviderNameConflict, taken)
+    assert flushed.view.tree.name_of(children["N0"]) == "cell"
+    assert flushed.view.tree.provider(children["N2"]).parent_uuid == children["N0"]
+    assert all(as_in_placement(flushed, client))
+
+
+def reshape_of(children, *emptied):
+    """A reshape that takes all inventories of ``emptied``."""
+    return Reshape(
+        old_inventories={children[name]: {"VCPU": total(4)} for name in emptied},
+        inventories={children[name]: {} for name in emptied},
+        old_allocations={},
+        allocations={},
+        reason="",
+    )
+
+
+def test_a_reshape_that_waits_for_something_keeps_what_it_was_to_empty(
+    sent, placement, client, children
+):
+    sent(stocked)
+    refused = RenameProvider(
+        provider=ProviderRef(children["N0"], "N0"), old_name="before", reason=""
+    )
+    reshape = reshape_of(children, "N0", "N1")
+    flushed = sent(
+        lambda tree: [tree.remove(name) for name in ("N1", "N2")],
+        KNOWLEDGE,
+        more=[reshape],
+        context=FlushContext(refused=[refused]),
+    )
+    assert statuses(flushed, DeleteProvider) == {"N1": "skipped", "N2": "done"}
+    assert flushed.outcomes[-1] == Outcome(reshape, "skipped")
+    assert paths(placement, "POST") == []
+
+
+# --- allocations ----------------------------------------------------------------------------------
+
+
+def holding(placement, children, name):
+    """A consumer of a CPU, and the operation that frees it."""
+    consumer = placement.other.claim({children[name]: {"VCPU": 1}})
+    found = placement.other.allocations(consumer)
+    held = Allocation(
+        consumer,
+        {uuid: one["resources"] for uuid, one in found["allocations"].items()},
+        found["project_id"],
+        found["user_id"],
+        found["consumer_generation"],
+    )
+    return consumer, DeleteAllocations(old=held, reason="")
+
+
+def test_allocations_are_taken_after_the_tree_is_written(sent, placement, client, children):
+    sent(stocked)
+    consumer, free = holding(placement, children, "N0")
+    flushed = sent(lambda tree: tree.add_traits("N1", "HW_CPU_HYPERTHREADING"), more=[free])
+    assert flushed.outcomes[-1] == Outcome(free, "done")
+    assert placement.other.allocations(consumer)["allocations"] == {}
+
+
+def test_a_consumer_that_changed_is_tried_again_in_the_next_pass_and_the_others_now(
+    sent, placement, client, children
+):
+    sent(stocked)
+    consumers = [holding(placement, children, name) for name in ("N0", "N1")]
+    (changed, first), (_, second) = consumers
+    flushed = sent(
+        lambda tree: None,
+        more=[first, second],
+        prepare=lambda: placement.other.claim({children["N2"]: {"VCPU": 1}}, changed),
+    )
+    assert [one.status for one in flushed.outcomes] == ["failed", "done"]
+    assert flushed.conflict is None
+    (error,) = flushed.errors
+    assert (type(error), error.remedy) == (
+        GenerationConflict,
+        "it is tried again in the next pass",
+    )
+    assert flushed.complete, "the tree is as it was planned"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_nothing_is_taken_from_consumers_of_a_tree_that_was_not_written(
+    sent, placement, client, children, lost
+):
+    sent(stocked)
+    _, free = holding(placement, children, "N0")
+
+    def prepare():
+        if lost:
+            placement.faults.add(faults.cut(applied=False), method="PUT", times=None)
+        else:
+            placement.other.set_traits(children["N1"], [])
+
+    flushed = sent(
+        lambda tree: tree.add_traits("N1", "HW_CPU_HYPERTHREADING"), more=[free], prepare=prepare
+    )
+    assert (flushed.outage is not None, flushed.conflict is not None) == (lost, not lost)
+    assert flushed.outcomes[-1] == Outcome(free, "skipped")
+    assert not any("/allocations/" in one.path for one in placement.requests)
 
 
 # --- what a dry run shows -------------------------------------------------------------------------

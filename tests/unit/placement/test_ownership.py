@@ -6,6 +6,7 @@ import pytest
 
 from agent.errors import InvalidTree
 from agent.model.mirror import Journal, Ownership
+from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree, compare_trees
 from agent.placement.merge_inputs import foreign_share
 from agent.placement.merge_inventory import held_record
@@ -288,6 +289,77 @@ def test_a_root_that_went_away_makes_the_whole_tree_ours_again():
     assert target.journal.owns(target.tree.data("N0").uuid)
 
 
+@pytest.mark.parametrize("name", ["A", "Z"])
+def test_somebody_elses_provider_is_kept_beside_any_of_ours(name):
+    tree = tree_in_placement()
+    tree.new_child(name, ROOT, OTHER_UUID)
+    journal = dataclasses.replace(
+        JOURNAL, providers={**JOURNAL.providers, OTHER_UUID: Ownership(name=name)}
+    )
+
+    def edit(desired):
+        same(desired)
+        desired.new_child(name, ROOT)
+        desired.remove(BW)
+
+    target = merged(edit, found=view(tree), journal=journal)
+    assert target.tree.data(BW) == present().data(BW)
+
+
+def test_a_driver_that_has_no_root_keeps_only_what_others_have():
+    assert merged(lambda tree: tree.remove(ROOT)).tree.get_provider_uuids() == [ROOT, N0, BW]
+    tree = tree_in_placement()
+    tree.remove(BW)
+    assert len(merged(lambda tree: tree.remove(ROOT), found=view(tree)).tree) == 0
+
+
+def test_a_provider_that_stays_for_others_loses_what_the_agent_has_on_it():
+    tree = tree_in_placement()
+    tree.add_aggregates(N0, OURS_AGGREGATE, THEIR_AGGREGATE)
+    tree.add_traits(N0, "CUSTOM_THEIRS")
+    journal = dataclasses.replace(
+        JOURNAL,
+        providers={
+            **JOURNAL.providers,
+            N0: dataclasses.replace(JOURNAL.of(N0), aggregates=frozenset({OURS_AGGREGATE})),
+        },
+    )
+    cell = merged(nothing, found=view(tree), journal=journal).tree.data(N0)
+    assert (cell.traits, cell.aggregates) == ({"CUSTOM_THEIRS"}, {THEIR_AGGREGATE})
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_name_of_ours_that_somebody_else_has_is_a_conflict_until_it_is_free(chosen):
+    """``chosen``: the driver chooses the uuids of its children."""
+    tree = tree_in_placement()
+    tree.new_child("N1", ROOT, OTHER_UUID)
+    missing = STORAGE if chosen else child_uuid(ROOT, "N1")
+    mine = Ownership(classes=frozenset({"VGPU"}), name="N1" if chosen else None)
+    journal = dataclasses.replace(JOURNAL, providers={**JOURNAL.providers, missing: mine})
+
+    def edit(desired):
+        same(desired)
+        desired.update_inventory("N1", {"VGPU": total(1)})
+
+    target = merged(edit, found=view(tree), journal=journal)
+    (conflict,) = target.conflicts
+    assert (conflict.data["holder"], conflict.data["uuid"]) == (OTHER_UUID, missing)
+    assert conflict.remedy == (
+        "delete or rename that provider"
+        if chosen
+        else "agent --once --adopt takes the tree over, that provider too; or delete or rename it"
+    )
+    assert target.journal.of(missing) == mine
+    assert target.tree.data(OTHER_UUID) == tree.data(OTHER_UUID)
+    # A provider that the driver leaves alone is in nobody's way, and one that is no name of ours.
+    assert merged(same, found=view(tree), journal=journal).conflicts == ()
+    assert merged(edit, found=view(tree)).conflicts == ()
+    other = dataclasses.replace(
+        JOURNAL, providers={**JOURNAL.providers, STORAGE: Ownership(name="N2")}
+    )
+    assert merged(edit, found=view(tree), journal=other).conflicts == ()
+
+
 # --- adoption -------------------------------------------------------------------------------------
 
 
@@ -310,6 +382,9 @@ def test_before_the_adoption_nothing_of_ours_goes():
     assert not compare_trees(present(), target.tree).removed
     assert target.tree.data(N0) == present().data(N0)
     assert ("adoption-needed", "warning", N0) in kinds(target)
+    assert [drift.detail for drift in target.drift if drift.provider == N0] == [
+        "N0: the node no longer has it, but the tree is not adopted"
+    ]
     assert target.journal.owns(N0)
 
 

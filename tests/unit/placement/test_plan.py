@@ -92,6 +92,7 @@ def test_a_new_node_providers_first_then_names_then_contents_from_the_bottom_up(
     ]
     creations = [one for one in plan.operations if isinstance(one, CreateProvider)]
     assert [one.parent for one in creations] == [None, ROOT, N0]
+    assert [one.provider.uuid for one in creations] == [ROOT, N0, BW]
     assert {one.reason for one in creations} == {"the node has it, Placement does not"}
 
 
@@ -111,7 +112,23 @@ def test_inventories_come_before_aggregates_and_these_before_traits():
         tree.add_aggregates(N0, OURS_AGGREGATE)
         tree.update_inventory(N0, {"VGPU": total(3)})
 
-    assert kinds(planned(edit)) == [(SetInventory, "N0"), (SetAggregates, "N0"), (SetTraits, "N0")]
+    plan = planned(edit)
+    assert kinds(plan) == [(SetInventory, "N0"), (SetAggregates, "N0"), (SetTraits, "N0")]
+    _, aggregates, traits = plan.operations
+    assert (aggregates.old, aggregates.new) == (frozenset(), {OURS_AGGREGATE})
+    assert aggregates.reason == "other aggregates than in Placement"
+    assert (traits.old, traits.new) == ({"HW_NUMA_ROOT"}, {"HW_NUMA_ROOT", "HW_NEW"})
+    assert traits.reason == "missing in Placement"
+
+
+def test_traits_that_come_and_go_are_told_apart():
+    def edit(tree):
+        tree.update_traits(N0, ["HW_NEW"])
+
+    (traits,) = planned(edit).operations
+    assert traits.reason == "missing in Placement; no longer true of the node"
+    (traits,) = planned(lambda tree: tree.update_traits(N0, [])).operations
+    assert traits.reason == "no longer true of the node"
 
 
 def test_renames_and_moves_come_after_creations_and_before_deletes():
@@ -129,6 +146,10 @@ def test_renames_and_moves_come_after_creations_and_before_deletes():
     rename, move = plan.operations[1:]
     assert (rename.old_name, rename.before, rename.after) == ("N0", "N0", "cell")
     assert (move.old_parent, move.parent) == (N0, OTHER_UUID)
+    assert (rename.reason, move.reason) == (
+        "renamed from outside",
+        "it hangs under another provider on the node",
+    )
 
 
 def test_a_move_that_the_server_cannot_make_is_told_and_not_sent():
@@ -140,6 +161,10 @@ def test_a_move_that_the_server_cannot_make_is_told_and_not_sent():
         "identity",
         BW,
         "upgrade Placement to 1.37, which is asked for once an hour, or delete the provider",
+    )
+    assert (drift.severity, drift.detail) == (
+        "warning",
+        f"BW hangs under {N0}, on the node under {ROOT}; this Placement cannot move it",
     )
 
 
@@ -277,7 +302,7 @@ def test_a_reshape_that_changes_nothing_is_not_sent():
 
 
 def test_a_reshape_is_not_done_in_parts():
-    with pytest.raises(ReshapeFailed, match="VCPU: total is 0"):
+    with pytest.raises(ReshapeFailed, match=r"VCPU: total is 0 \(a reshape is not done in parts"):
         planned(move_vcpu, move=AllocationMove(BEFORE, AFTER), invalid=("VCPU: total is 0",))
 
 

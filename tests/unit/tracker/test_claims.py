@@ -8,6 +8,7 @@ import pytest
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRequest
 from agent.model.facts import Domain
+from agent.model.host_units import MdevShare
 from agent.model.instance import BUILT, VM_STATES, Amounts, Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker import claims
@@ -27,6 +28,7 @@ from agent.tracker.errors import (
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.planning import ClaimPlanner
 from agent.tracker.requests import DeviceClaim, InstanceClaim, digest
+from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
 from tests.support.tracking import F1, F3, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
@@ -91,6 +93,21 @@ def test_a_new_guest_is_a_held_claim_and_belongs_to_the_node() -> None:
             units=(replace(units[0], holder="room"),),
         ),
     )
+
+
+class Shared(ClaimPlanner):
+    """Gives the guest a mediated device."""
+
+    def reserve(self, state: Any, wanted: GuestRequest) -> Reservation:
+        return Reservation(wanted.amounts, (), (), (), SHARES)
+
+
+SHARES = (MdevShare(HERE.uuid, "VGPU", 1),)
+
+
+def test_a_claim_has_the_mediated_devices_of_its_guest() -> None:
+    planned = claims.claim_instance(state(), StoredState(), wanted(), NOW, Shared())
+    assert planned.claim.mdevs == SHARES
 
 
 def test_a_guest_on_record_keeps_what_only_its_record_has() -> None:
@@ -446,7 +463,8 @@ def test_devices_of_a_guest_are_freed_by_the_state_of_all_of_a_claim(
     )
     stored = StoredState(I1_HERE, claims=(ROOM, PORT, PORT_THERE), devices=(*held, *others))
     changes = claims.free_devices_of(state(), stored, only, NOW)
-    assert [found.id for found in changes.claims] == (["port"] if goes else [])
+    released = replace(PORT, state="released", updated_at=NOW)
+    assert changes.claims == ((released,) if goes else ())
     assert [found.address for found in changes.devices] == (
         [found.address for found in held] if goes else []
     )

@@ -543,6 +543,14 @@ def test_a_claim_that_is_no_move_takes_no_step_of_one(step: Any, known: StoredSt
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [(moves.confirm, "confirmed"), (moves.revert, "reverted"), (moves.finish, "confirmed")],
+)
+def test_a_step_that_is_repeated_answers_with_the_claim_of_the_move(step: Any, status: str) -> None:
+    assert step(finished(status), NOW) == PlannedChange(ARRIVED_NEW)
+
+
 # --- at a source whose guest goes to a host with a store of its own -------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from agent.model.host_units import MdevShare
 from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import StoredState
 from agent.tracker.verdicts import give_back, release_claims
@@ -9,14 +10,15 @@ from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, guest_here, holder, pinned
 
 GUEST = guest_here()
-CLAIM = claim(GUEST, HERE, cells=(pinned(0, 4),))
+CLAIM = claim(GUEST, HERE, cells=(pinned(0, 4),), mdevs=(MdevShare(HERE.uuid, "VGPU", 1),))
 ATTACHED = claim(GUEST, HERE, purpose="devices")
 
 
-def test_a_released_claim_has_no_pins_and_keeps_its_amounts() -> None:
+def test_a_released_claim_has_no_pins_and_no_mediated_devices_and_keeps_its_amounts() -> None:
     (one,) = release_claims([CLAIM], StoredState(), 7.0).claims
-    assert (one.state, one.cells, one.amounts, one.updated_at) == (
+    assert (one.state, one.cells, one.mdevs, one.amounts, one.updated_at) == (
         "released",
+        (),
         (),
         CLAIM.amounts,
         7.0,

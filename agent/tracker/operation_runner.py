@@ -118,14 +118,14 @@ class OperationRunner:
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
                 operation.outcome = None
-                if planner is None or len(nodes) > 1:
-                    self._group_commit.attempt_alone(nodes, operation)
-                elif planner.count < LOCKLESS_SEARCHES:
-                    self._group_commit.attempt_with_others(*nodes, operation)
-                else:
+                if planner is not None and planner.count >= LOCKLESS_SEARCHES:
                     # Other operations changed the node each time. Now the search is made under the
                     # lock, and they wait, as operations on one node do for each other.
                     self._group_commit.attempt_alone(nodes, operation, planner)
+                elif planner is None or len(nodes) > 1:
+                    self._group_commit.attempt_alone(nodes, operation)
+                else:
+                    self._group_commit.attempt_with_others(*nodes, operation)
                 outcome = operation.outcome
                 if isinstance(outcome, Done):
                     for uuid in outcome.changes.touched & self._entries.keys():

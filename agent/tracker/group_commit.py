@@ -42,7 +42,8 @@ class Done(Generic[Answer]):
     changes: RecordChanges
 
 
-@dataclass(slots=True, eq=False)
+# Without a text of its own, because deque.remove() makes one of what it does not find.
+@dataclass(slots=True, eq=False, repr=False)
 class Operation(Generic[Answer]):
     """An operation on its way through the runner."""
 

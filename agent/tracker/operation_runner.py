@@ -121,7 +121,7 @@ class OperationRunner:
                 if planner is None or len(nodes) > 1:
                     self._group_commit.attempt_alone(nodes, operation)
                 elif planner.count < LOCKLESS_SEARCHES:
-                    self._group_commit.attempt_with_others(*nodes, operation)
+                    self._group_commit.attempt_with_others(next(iter(nodes)), operation)
                 else:
                     # Other operations changed the node each time. Now the search is made under the
                     # lock, and they wait, as operations on one node do for each other.

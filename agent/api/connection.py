@@ -143,6 +143,10 @@ class LocalConnection(HTTPConnection):
                 self.server.forget(self)
             finally:
                 super().close()
+                # cheroot's caches of these methods refer to the connection, which would stay, with
+                # its buffers and up to some thousand others, until Python looks for garbage.
+                for name in ("resolve_peer_creds", "get_peer_creds"):
+                    vars(self).pop(name, None)
         except Exception:
             LOG.exception("closing a connection")
 

@@ -179,14 +179,7 @@ class OperationRunner:
                 if (found := reading.node(uuid)) is not None and found.deleted
             }
             if not either & (mine | removed):
-                self.check_audited(either, reading)
-                raise UnknownNode(
-                    (
-                        f"claim {target.claim} is on node {', '.join(sorted(nodes))}, which is "
-                        "not managed here"
-                    ),
-                    "ask the agent of its host",
-                )
+                raise self._absence_of_all(either, reading)
         return nodes
 
     def node_of_instance(self, instance: ConsumerUuid) -> ProviderUuid:
@@ -225,8 +218,7 @@ class OperationRunner:
             ]
             there = [*(claim.node for claim in reading.claims_of(request.instance.uuid)), *named]
             if not (mine := [uuid for uuid in there if uuid in self._entries]):
-                self.check_audited(there, reading)
-                raise self.absence(request.node, reading)
+                raise self._absence_of_all([*there, request.node], reading)
         return mine[0]
 
     def check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
@@ -238,6 +230,22 @@ class OperationRunner:
         for uuid in sorted(nodes):
             if isinstance(reason := self.absence(uuid, reading), NodeNotReady):
                 raise reason
+
+    def _absence_of_all(
+        self, nodes: Collection[ProviderUuid], reading: RecordReads
+    ) -> TrackerError:
+        """Return the error that says why none of ``nodes`` can be used: one that passes, else one
+        that names another host. A client may take an unknown node for a claim that has ended, and
+        of a move between hosts with stores of their own only one end is on record here.
+        """
+        reasons = [self.absence(uuid, reading) for uuid in sorted(nodes)]
+        return min(
+            reasons,
+            key=lambda error: (
+                not isinstance(error, NodeNotReady),
+                isinstance(error, UnknownNode),
+            ),
+        )
 
     def absence(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
         """Return the error that says why a node without a state in memory cannot be used."""

@@ -42,8 +42,9 @@ class Done(Generic[Answer]):
     changes: RecordChanges
 
 
-@dataclass(slots=True, eq=False)
-class Operation(Generic[Answer]):
+# Without a text of its own, because deque.remove() makes one of what it does not find.
+@dataclass(slots=True, eq=False, repr=False)
+class TrackerOperation(Generic[Answer]):
     """An operation on its way through the runner."""
 
     target: OperationTarget
@@ -62,12 +63,12 @@ class GroupCommit:
     def __init__(self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry]) -> None:
         self._records, self._entries = records, entries
         # The operations that wait for the lock of their node, in the order of their arrival.
-        self._waiting: dict[ProviderUuid, deque[Operation[Any]]] = {}
+        self._waiting: dict[ProviderUuid, deque[TrackerOperation[Any]]] = {}
 
     def attempt_alone(
         self,
         nodes: frozenset[ProviderUuid],
-        operation: Operation[Any],
+        operation: TrackerOperation[Any],
         planner: LocklessPlanner | None = None,
     ) -> None:
         """Attempt an operation in a transaction of its own. ``planner``: makes a missing search
@@ -79,7 +80,7 @@ class GroupCommit:
                 planner.search(operation.outcome)
                 self._attempt(entries, nodes, [operation])
 
-    def attempt_with_others(self, node: ProviderUuid, operation: Operation[Any]) -> None:
+    def attempt_with_others(self, node: ProviderUuid, operation: TrackerOperation[Any]) -> None:
         """Attempt an operation, and in the same transaction all others that wait for the lock of
         the node, so that one wait for the disk serves all of them.
 
@@ -115,7 +116,7 @@ class GroupCommit:
         self,
         entries: Mapping[ProviderUuid, NodeEntry],
         nodes: frozenset[ProviderUuid],
-        operations: Sequence[Operation[Any]],
+        operations: Sequence[TrackerOperation[Any]],
     ) -> None:
         """Plan and write operations in one transaction, with the nodes locked; then apply them to
         the states in memory, and set their outcomes. Either all that is planned is written, or
@@ -139,7 +140,7 @@ class GroupCommit:
 
     def _outcome(
         self,
-        operation: Operation[Answer],
+        operation: TrackerOperation[Answer],
         transaction: RecordTransaction,
         entries: Mapping[ProviderUuid, NodeEntry],
         nodes: frozenset[ProviderUuid],

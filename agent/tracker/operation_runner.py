@@ -21,7 +21,7 @@ from agent.tracker.errors import (
     UnknownClaim,
     UnknownNode,
 )
-from agent.tracker.group_commit import Answer, Done, GroupCommit, Operation, Plan
+from agent.tracker.group_commit import Answer, Done, GroupCommit, Plan, TrackerOperation
 from agent.tracker.node_entry import ListedNodes, NodeEntry, not_audited
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
@@ -114,7 +114,7 @@ class OperationRunner:
         Starts again if another process wrote first, or if a long search had to be made without the
         lock (``planner``).
         """
-        nodes, operation = self._nodes_of_target(target), Operation(target, plan, changes_of)
+        nodes, operation = self._nodes_of_target(target), TrackerOperation(target, plan, changes_of)
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
                 operation.outcome = None
@@ -125,7 +125,7 @@ class OperationRunner:
                 elif planner is None or len(nodes) > 1:
                     self._group_commit.attempt_alone(nodes, operation)
                 else:
-                    self._group_commit.attempt_with_others(*nodes, operation)
+                    self._group_commit.attempt_with_others(next(iter(nodes)), operation)
                 outcome = operation.outcome
                 if isinstance(outcome, Done):
                     for uuid in outcome.changes.touched & self._entries.keys():

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from agent.errors import Undecided
 from agent.model.devices import DeviceDemand
 from agent.numa.cell_distances import Cells
+from agent.numa.devices import DeviceFit, NoDeviceFit
 from agent.numa.matching import Hitting, including, match, without
-from agent.numa.sets import Search
+from agent.numa.sets import BETTER, COLUMNS, Search
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Scattered:
 
     @property
     def demands(self) -> Sequence[DeviceDemand]:
-        return [DeviceDemand(self.count, self.there, self.strict)] if self.told else []
+        near = {cell: count for cell, count in self.there.items() if count}
+        return [DeviceDemand(self.count, near, self.strict)] if self.told else []
 
     def free(self, cell: int) -> int:
         return self.there[cell]
@@ -63,7 +65,7 @@ class Case:
     order: list[int]
     groups: list[frozenset[int]]
     distances: list[list[int]]
-    devices: Scattered
+    devices: DeviceFit
 
     def search(self, **more: int) -> Search:
         return Search(
@@ -195,18 +197,21 @@ def by_chance(random: Random) -> Case:
         ]
         for number in size
     ]
-    return Case(
-        [[random.random() < chance for _ in size] for _ in range(random.randint(1, min(width, 4)))],
-        random.sample(size, width),
-        [frozenset(random.sample(size, random.randint(1, 2))) for _ in range(random.randint(0, 2))],
-        distances,
-        Scattered(
+    devices: DeviceFit = NoDeviceFit()
+    if random.random() < 0.8:
+        devices = Scattered(
             {cell: random.choice((0, 0, 1, 1, 2)) for cell in size},
             random.randint(1, 4),
             random.random() < 0.5,
             random.random() < 0.5,
             distances,
-        ),
+        )
+    return Case(
+        [[random.random() < chance for _ in size] for _ in range(random.randint(1, min(width, 4)))],
+        random.sample(size, width),
+        [frozenset(random.sample(size, random.randint(1, 2))) for _ in range(random.randint(0, 2))],
+        distances,
+        devices,
     )
 
 
@@ -232,8 +237,8 @@ def test_the_search_for_sets_is_short_and_finds_the_best() -> None:
             assert again.best() == expected
             taken.update(branches_after=again._steps, tests_after=again.tests)
     assert (answers, taken) == (
-        181,
-        {"branches": 1054, "tests": 350, "branches_after": 1040, "tests_after": 488},
+        189,
+        {"branches": 1010, "tests": 326, "branches_after": 1001, "tests_after": 444},
     )
 
 
@@ -318,6 +323,29 @@ def test_the_cells_of_networks_are_those_in_most_of_them_and_then_the_most_wante
     assert Hitting(fits, range(3), [frozenset({2})]).columns() == (2, 0)
     assert Hitting([[False, True]], range(2), [frozenset({0})]).columns() is None
     assert Hitting([[False, False]], range(2), []).columns() is None
+
+
+class LastOnly(NoDeviceFit):
+    """Devices that only the last set of cells has, which no bound tells."""
+
+    wanted = True
+
+    def kind(self, cell: int) -> Hashable:
+        return cell
+
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        return (0, 0) if cells == frozenset(range(6, 12)) else None
+
+
+def test_a_first_set_is_searched_for_longer_than_a_better_one() -> None:
+    distances = [[10 if one == other else 20 for other in range(12)] for one in range(12)]
+    case = Case([[True] * 12] * 6, list(range(12)), [], distances, LastOnly())
+    search = case.search()
+    assert search.best() == ((0, 0, 300), (6, 7, 8, 9, 10, 11))
+    assert BETTER < search._steps * 12 < COLUMNS
+    with pytest.raises(Undecided, match="no answer after 9 branches of the search") as error:
+        case.search(budget=9).best()
+    assert error.value.remedy == "another host, or fewer guest cells"
 
 
 def test_a_search_that_is_given_up_says_after_what() -> None:

@@ -7,7 +7,7 @@ import pytest
 from agent.model.guest import Guest, GuestCell
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import Allocated, CellLimits
-from tests.unit.numa.cells import NOTHING, cpus, dedicated, ht1, placed, refused, shared
+from tests.unit.numa.cells import NOTHING, cpus, dedicated, ht1, placed, placed_on, refused, shared
 
 CELL = HostCell(0, cpus(0, 4), cpus(4, 4), 4096)
 BOTH = HostCell(0, cpus(0, 4), cpus(0, 4), 4096)
@@ -204,3 +204,9 @@ def test_a_guest_cell_at_the_limit_is_placed(
     if "allocated" in more:
         more = {**more, "allocated": {0: more["allocated"]}}
     assert placed(host, guest, **more).page_size_kib == size
+
+
+def test_only_the_first_of_equal_guest_cells_needs_a_cpu_for_the_emulator() -> None:
+    host = (HostCell(0, NOTHING, cpus(0, 5), 4096), HostCell(1, NOTHING, cpus(5, 4), 4096))
+    guest = dedicated((4, 512), (4, 512), emulator_policy="isolate")
+    assert placed_on(host, guest) == [0, 1]

@@ -311,6 +311,36 @@ def test_the_search_for_networks_is_short(chance: float, steps: int, found: int)
     assert (taken, answers) == (steps, found)
 
 
+@pytest.mark.parametrize(
+    ("fits", "groups", "found", "steps"),
+    [
+        # The second column that is tried has to be there still.
+        (
+            ("000111100", "110000100"),
+            ({1, 5, 6, 8}, {1, 5}, {0, 4}, {1, 2, 8}),
+            (4, 1),
+            4,
+        ),
+        # The first column that was tried is no longer in the groups that the second one leaves.
+        (
+            ("01100100", "01111000"),
+            ({0, 4}, {0, 1, 2, 6}, {2, 3, 6}, {0, 2, 3, 7}, {2, 4, 5}, {0, 6, 7}, {0, 2}),
+            None,
+            2,
+        ),
+    ],
+)
+def test_the_search_for_networks_leaves_out_exactly_what_it_has_searched(
+    fits: Sequence[str],
+    groups: Sequence[set[int]],
+    found: tuple[int, ...] | None,
+    steps: int,
+) -> None:
+    table = [[mark == "1" for mark in line] for line in fits]
+    search = Hitting(table, range(len(table[0])), [frozenset(group) for group in groups])
+    assert (search.columns(), search._steps) == (found, steps)
+
+
 def test_the_cells_of_networks_are_those_in_most_of_them_and_then_the_most_wanted() -> None:
     plain = [[True] * 6] * 3
     groups = [frozenset({0, 4}), frozenset({1, 4}), frozenset({2})]

@@ -271,8 +271,9 @@ def test_what_was_read_long_ago_is_read_again_each_at_its_own_time_and_few_at_on
 def test_a_twentieth_of_a_tree_is_read_at_once_by_its_age(look, other, providers, read):
     for number in range(2, providers - 1):
         other.create_provider(f"N{number}", parent=ROOT)
-    view, _ = look()
-    _, asked = look(view, now=5000.0, freshness=Freshness(sharing=0, reread=1000))
+    rereading = Freshness(sharing=0, reread=1000)
+    view, _ = look(freshness=rereading)
+    _, asked = look(view, now=5000.0, freshness=rereading)
     assert len(asked) == 1 + 3 * read
 
 

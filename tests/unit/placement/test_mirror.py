@@ -384,6 +384,16 @@ def test_who_shares_is_asked_for_once_without_an_interval(look, storage):
     assert look(view, now=1e9)[1] == [STRUCTURE]
 
 
+def test_a_root_that_shares_from_now_on_is_noticed_when_due(look, storage):
+    often = Freshness(sharing=300)
+    storage.set_traits(STORAGE, [])
+    view, _ = look(freshness=often)
+    storage.set_traits(STORAGE, ["MISC_SHARES_VIA_AGGREGATE"])
+    seen, asked = look(view, now=400.0, freshness=often)
+    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
+    assert seen.tree.has_sharing_provider("DISK_GB")
+
+
 def test_a_root_that_no_longer_shares_is_forgotten_and_one_that_changed_is_read(look, storage):
     often = Freshness(sharing=1)
     view, _ = look(freshness=often)

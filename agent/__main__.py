@@ -6,9 +6,13 @@ import sys
 
 def main() -> int:
     """Run the command line of this process. Return its exit code."""
+    # A stream is None if the parent process closed it.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
     if sys.stdout is None:
-        # The parent process closed it.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     argv = sys.argv[1:]
     if "--version" in argv:
         # Before the expensive imports, because scripts ask for it often.

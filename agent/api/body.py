@@ -15,8 +15,8 @@ MOST_VALUES = 20_000
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-def decode(body: bytes) -> Any:
-    """Return the document in ``body``.
+def decode(body: bytes, what: str = "the body") -> Any:
+    """Return the document in ``body``, which messages call ``what``.
 
     :raises TooManyValues: the document has more than :data:`MOST_VALUES` values.
     :raises NotJson: ``body`` is not a JSON document, repeats a key, or has a value that no record
@@ -27,12 +27,12 @@ def decode(body: bytes) -> Any:
         _signs(body) >= MOST_VALUES
         and _signs(body) - sum(_signs(text[0]) for text in _TEXT.finditer(body)) >= MOST_VALUES
     ):
-        raise TooManyValues(f"the body has more than {MOST_VALUES} values", "send less at once")
+        raise TooManyValues(f"{what} has more than {MOST_VALUES} values", "send less at once")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise NotJson(
-            f"the body is not text in UTF-8, at byte {error.start}", "send JSON in UTF-8"
+            f"{what} is not text in UTF-8, at byte {error.start}", "send JSON in UTF-8"
         ) from error
     try:
         document = json.loads(
@@ -43,11 +43,11 @@ def decode(body: bytes) -> Any:
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
         raise NotJson(
-            "the body is nested too deeply", "send a JSON document as the API describes it"
+            f"{what} is nested too deeply", "send a JSON document as the API describes it"
         ) from error
     except ValueError as error:
         raise NotJson(
-            f"the body is no JSON document: {printable(str(error))[:200]}",
+            f"{what} is no JSON document: {printable(str(error))[:200]}",
             "send a JSON document as the API describes it",
         ) from error
     return document

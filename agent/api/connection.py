@@ -74,6 +74,14 @@ class Request(HTTPRequest):
             return False
         return accepted
 
+    def send_headers(self) -> None:
+        """Have the head of the answer wait for its body."""
+        self.conn.wfile.holds = True
+        try:
+            super().send_headers()
+        finally:
+            self.conn.wfile.holds = False
+
     def simple_response(self, status: str, msg: str = "") -> None:
         """Refuse the request with a problem document, and close the connection."""
         code, remedy = refusal(int(str(status)[:3]))
@@ -135,6 +143,10 @@ class LocalConnection(HTTPConnection):
                 self.server.forget(self)
             finally:
                 super().close()
+                # cheroot's caches of these methods refer to the connection, which would stay, with
+                # its buffers and up to some thousand others, until Python looks for garbage.
+                for name in ("resolve_peer_creds", "get_peer_creds"):
+                    vars(self).pop(name, None)
         except Exception:
             LOG.exception("closing a connection")
 
@@ -152,6 +164,8 @@ class Gateway(Gateway_10):
         try:
             with within(ANSWER_SECONDS):
                 super().respond()
+            # The head of an answer without a body.
+            self.req.conn.wfile.send()
         except (KeyboardInterrupt, SystemExit) as error:
             raise RuntimeError(repr(error)) from error
 

@@ -30,6 +30,8 @@ class SendBuffer:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._left = bytearray()
+        self.holds = False
+        """Whether what is written waits for what follows, so that one call sends both."""
 
     @property
     def left(self) -> int:
@@ -41,10 +43,14 @@ class SendBuffer:
 
         :raises OSError: the client is gone.
         """
-        # Queued behind the rest, or sent directly, because a copy of a large answer is as large.
-        sent = 0 if self._left else self._sent(data)
+        sent = 0
+        if len(data) > CHUNK:
+            # Sent directly, unless behind a rest, because a copy of a large answer is as large.
+            self.send()
+            sent = 0 if self._left else self._sent(data)
         self._left += memoryview(data)[sent:]
-        self.send()
+        if not self.holds:
+            self.send()
         return len(data)
 
     def send(self) -> None:

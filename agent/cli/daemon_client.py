@@ -64,9 +64,11 @@ def read_request_file(file: str) -> dict[str, Any]:
     """
     shown = display_name(file)
     try:
-        wanted = decode(_content(file))
+        wanted = decode(_content(file), "the file")
     except (NotJson, TooManyValues) as error:
-        raise type(error)(f"{shown}: {error.message}", error.remedy) from error
+        raise type(error)(
+            f"{shown}: {error.message}", "write one JSON document, with one request"
+        ) from error
     if not isinstance(wanted, dict):
         raise RequestUnreadable(f"{shown}: not a JSON object", "write it as the local API takes it")
     return wanted

@@ -58,8 +58,10 @@ class Masking(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record."""
         text = masked(self._formatter.format(record))
-        # Newlines stay, and so do the colours of oslo.log itself.
-        kept = {"\n", *(getattr(record, name, "\n") for name in ("color", "reset_color"))}
+        # Newlines stay, and so do the colours of oslo.log itself. In a file these are empty, and an
+        # empty text would be found between any two characters.
+        colours = (getattr(record, name, "") for name in ("color", "reset_color"))
+        kept = {"\n", *filter(None, colours)}
         parts = re.split(f"({'|'.join(map(re.escape, kept))})", text)
         text = "".join(part if part in kept else printable(part) for part in parts)
         # Handlers for the journal send exc_text once more.

@@ -3,9 +3,13 @@ and reports errors.
 """
 
 import logging
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FrameType
 
 from oslo_config import cfg
 
@@ -32,6 +36,14 @@ class Interrupted(AgentError):
     code = "agent.interrupted"
 
 
+class Terminated(BaseException):
+    """A signal ends the command. No ``except Exception`` stops it on its way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def run(argv: Sequence[str]) -> int:
     """Run the command line ``argv``, the words after ``agent``. Return the exit code.
 
@@ -45,7 +57,13 @@ def run(argv: Sequence[str]) -> int:
         return _failed(Options(format=find_format(argv)), problems_of(error), USAGE)
     invocation = _Invocation(options)
     try:
-        return invocation.code()
+        # The daemon waits for its signals.
+        with _ended_by_signals() if options.once or options.command else nullcontext():
+            return invocation.code()
+    except Terminated as ended:
+        # As without the exception: the parent process sees what has ended the command.
+        signal.raise_signal(ended.number)
+        raise
     except OutputFailed as error:
         write_problems(problems_of(error))
         return FAILED
@@ -63,6 +81,32 @@ def run(argv: Sequence[str]) -> int:
         # Every expected error is an AgentError. A bug too ends with one document and an exit code.
         LOG.critical("unexpected error", exc_info=True)
         return _failed(options, problems_of(AgentBug.of(error)), FAILED, invocation.conf)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Raise an exception at SIGTERM and SIGHUP, so that no temporary file is left and the terminal
+    gets its cursor back. A second signal ends the process at once.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Terminated(number)
+
+    # Only the main thread may set handlers. What ignores a signal goes on doing so, as under nohup.
+    here = threading.current_thread() is threading.main_thread()
+    heeded = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if here and signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in heeded:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Invocation:

@@ -28,7 +28,7 @@ from agent.service import daemon
 def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     """Audit the nodes, flush unless it is a dry run, and return the report.
 
-    :raises AgentError: the audit could not begin, or the page cannot be written.
+    :raises AgentError: the audit could not begin, or a page could not be written later.
     """
     # Imported here, because the daemon shows neither progress nor pages, and would keep 3 MiB.
     from agent.cli.page_file import check_file, write_audit_page
@@ -57,7 +57,11 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
             complete = True
             report = fleet.run(audit_options, options.nodes, progress)
             if path is not None:
-                write_audit_page(path, report, fleet)
+                try:
+                    write_audit_page(path, report, fleet)
+                except ConfigError as error:
+                    # The audit was done all the same: what it did is reported.
+                    report = replace(report, errors=(*report.errors, *problems_of(error)))
     finally:
         # Afterwards, because driver and monitors register options of their own; also after an
         # error, because an unknown option may be its cause.

@@ -17,6 +17,8 @@ UNKNOWN = "?"
 # A reference is "&#34;" in Graphviz, and "#34;" in Mermaid.
 PLAIN = re.compile(r"[^A-Za-z0-9 _.:,?/-]")
 REFERENCES: Mapping[Drawing, str] = {"dot": "&#{};", "mermaid": "#{};"}
+LAST_REFERENCE = 0xFFFF
+"""Graphviz makes invalid UTF-8 of references to later characters."""
 BREAKS: Mapping[Drawing, str] = {"dot": "\\n", "mermaid": "<br/>"}
 
 
@@ -87,6 +89,8 @@ def _escape(text: str, drawing: Drawing) -> str:
         if drawing == "dot" and match.group() == "\\":
             # Graphviz resolves references first, and a backslash from one would begin an escape.
             return "\\\\"
+        if drawing == "dot" and ord(match.group()) > LAST_REFERENCE:
+            return f"\\\\U{ord(match.group()):08x}"
         return REFERENCES[drawing].format(ord(match.group()))
 
     return PLAIN.sub(escaped, printable(text))

@@ -35,9 +35,12 @@ HEADINGS = (
 WORDS = 4
 """The first columns hold words, the others numbers."""
 NAME_AT_MOST = 40
-"""A longer name is cut off, so that the numbers stay on the line."""
-FRAME = 9
-"""The lines of the display beside the table of nodes."""
+"""A longer name is cut off, so that the numbers stay on the line; on a narrow screen the state."""
+NAME_AT_LEAST = 8
+FAILURE = 3
+"""The place of the failure among the first lines."""
+FEW_NODES = 4
+"""A screen without room for the heading and some nodes beside the other lines leaves these out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,33 @@ def read_latency(metrics: str) -> Latency:
     return Latency(int(sums[f"{LATENCY}_count"]), sums[f"{LATENCY}_sum"])
 
 
-def screen_lines(sight: Sight, look: Look, height: int, failure: str = "") -> list[Text]:
-    """Return the display in at most ``height`` lines: nodes that are not well first.
+def screen_lines(sight: Sight, look: Look, size: tuple[int, int], failure: str = "") -> list[Text]:
+    """Return the display for a screen of that many columns and lines: nodes that are not well
+    first. A screen of few lines has the daemon's line and the nodes.
 
     ``failure``: why the last look failed; ``sight`` is then an earlier one.
     """
+    width, height = size
+    head, tail = _head(sight, look, failure), _tail(sight)
+    if height < len(head) + len(tail) + FEW_NODES:
+        head, tail = [head[FAILURE if failure else 0]], []
+    nodes = sorted(sight.nodes, key=_urgency)
+    # One more line is the table's heading, and one counts the nodes that are not shown.
+    room = height - len(head) - len(tail) - 1
+    shown = nodes[: max(1, room if len(nodes) <= room else room - 1)]
+    heading, *rows = table_lines(HEADINGS, [_row(node, sight.at, width) for node in shown], WORDS)
+    table = [heading]
+    for node, row in zip(shown, rows, strict=True):
+        row.stylize(STATE_STYLES[node["state"]] if node["state"] not in WELL else "")
+        table.append(row)
+    if more := len(nodes) - len(shown):
+        table.append(Text(f"and {number_of(more, 'node')} more: agent status shows all", "dim"))
+    return [*head, *table, *tail]
+
+
+def _head(sight: Sight, look: Look, failure: str) -> list[Text]:
     sign = f" {look.signs.dot} "
-    lines = [
+    return [
         Text.assemble(
             escape_text(sight.status, f"bold {'green' if sight.ready else 'yellow'}"),
             escape_text(f"{sign}{_moment(sight.at)}{sign}q quits", "dim"),
@@ -100,22 +123,16 @@ def screen_lines(sight: Sight, look: Look, height: int, failure: str = "") -> li
         escape_text(f"the agent does not answer: {failure}", "bold red") if failure else Text(),
         Text(),
     ]
-    nodes = sorted(sight.nodes, key=_urgency)
-    shown = nodes[: max(1, height - FRAME)]
-    heading, *rows = table_lines(HEADINGS, [_row(node, sight.at) for node in shown], WORDS)
-    lines.append(heading)
-    for node, row in zip(shown, rows, strict=True):
-        row.stylize(STATE_STYLES[node["state"]] if node["state"] not in WELL else "")
-        lines.append(row)
-    if more := len(nodes) - len(shown):
-        lines.append(Text(f"and {number_of(more, 'node')} more: agent status shows all", "dim"))
+
+
+def _tail(sight: Sight) -> list[Text]:
     kinds: Counter[str] = Counter()
     for node in sight.nodes:
         kinds.update(node["drift_kinds"])
-    if kinds:
-        found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        lines += [Text(), Text(f"drift: {found} (agent drift)", "yellow")]
-    return lines
+    if not kinds:
+        return []
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return [Text(), Text(f"drift: {found} (agent drift)", "yellow")]
 
 
 def plain_lines(sight: Sight) -> Iterator[str]:
@@ -131,6 +148,11 @@ def plain_lines(sight: Sight) -> Iterator[str]:
             f"{number_of(usage['instances'], 'instance')}, {number_of(usage['claims'], 'claim')}, "
             f"drift {node['drift']}, errors {len(node['errors'])}"
         )
+
+
+def failure_line(at: float, failure: str) -> str:
+    """Return the line for a look that failed, for output that is no terminal."""
+    return f"{_moment(at)} the agent does not answer: {failure}"
 
 
 def _totals(sight: Sight) -> Iterator[str]:
@@ -162,11 +184,12 @@ def _urgency(node: Document) -> tuple[bool, bool, str]:
     return node["state"] in WELL, not node["drift_warnings"], node["name"]
 
 
-def _row(node: Document, now: float) -> tuple[str, ...]:
+def _row(node: Document, now: float, width: int) -> tuple[str, ...]:
     name, usage = printable(node["name"]), node["usage"]
+    most = min(NAME_AT_MOST, max(NAME_AT_LEAST, width // 3))
     good = node["last_good_audit_at"]
     return (
-        name if cell_len(name) <= NAME_AT_MOST else set_cell_size(name, NAME_AT_MOST - 3) + "...",
+        name if cell_len(name) <= most else set_cell_size(name, most - 3) + "...",
         node["state"],
         _ago(node["audited_at"], now),
         _ago(good, now) if good is not None else "never",

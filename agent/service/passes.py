@@ -2,6 +2,7 @@
 change.
 """
 
+import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,8 @@ class Passes:
         self._problem_log = ProblemLog()
         # Whether a pass over all nodes has ended, and whether the next one trusts no saved mirror.
         self._begun = self._reread = False
+        # Whether a reload has replaced parts that nothing was audited with since.
+        self._reloaded = False
         # When the last pass over all nodes that asked Placement and succeeded had begun, in seconds
         # of the monotonic clock; None before there was one.
         self._asked_at: float | None = None
@@ -61,8 +64,10 @@ class Passes:
         return min(self._schedule.due, self._dirty_nodes.due)
 
     def reread(self) -> None:
-        """Read everything from Placement in the next pass over all nodes that succeeds."""
-        self._reread = True
+        """Read everything from Placement in the next pass over all nodes that succeeds, because the
+        configuration is read again.
+        """
+        self._reread = self._reloaded = True
 
     def restart(self, interval: int | None) -> None:
         """Make a pass over all nodes due now. ``interval``: seconds between passes from now on, as
@@ -179,6 +184,11 @@ class Passes:
             progress=self._progress,
         )
         self._service.set_context(fleet.context, audited=True)
+        if self._reloaded:
+            # What was replaced answered until now. Its parts refer to each other, so that their
+            # memory would stay until Python looks for old garbage, which takes hours.
+            self._reloaded = False
+            gc.collect()
         return with_store_state(report, store, self._nodes)
 
     def _schedule_next(self, report: Report) -> bool:

@@ -78,8 +78,9 @@ class NodeUnavailable(TrackerError):
 
 
 class NodeNotReady(TrackerError):
-    """The node was not audited yet, so that its capacity is unknown.
-    Remedy: wait for the first audit; ``agent status`` shows it.
+    """The node was not audited yet, or its driver could not report its cells since the agent
+    started, so that its capacity is unknown.
+    Remedy: wait for an audit with complete facts; ``agent status`` shows what is missing.
     """
 
     code = "node.not-ready"

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from agent.deadline import DeadlinePassed, acquired
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
+from agent.tracker.errors import NodeHeldElsewhere, NodeNotReady
 from agent.tracker.idle_count import IdleCount
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
+from agent.tracker.stored_state import RecordReads
 
 
 class FairLock:
@@ -89,6 +91,35 @@ class ListedNodes:
 
     nodes: frozenset[ProviderUuid] | None = None
     """Audited or not; None before the driver listed any."""
+
+
+def current_state(node: ProviderUuid, entry: NodeEntry, reading: RecordReads) -> NodeState:
+    """Return the node's state, read again if its version in the store is another than in memory.
+
+    :raises TrackerError: the node is not managed here yet, or not any more.
+    """
+    if entry.agent is None:
+        raise not_audited(node)
+    state = entry.state
+    if state is None or reading.node_versions([node]).get(node) != state.node.version:
+        records = reading.load(node)
+        if records is None:
+            raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")
+        state = entry.state = NodeState.of(records, entry.host)
+    if state.node.host != entry.agent:
+        raise NodeHeldElsewhere(
+            f"node {node} was taken over by host {printable(state.node.host)}",
+            "ask the agent of that host",
+        )
+    return state
+
+
+def not_audited(node: ProviderUuid) -> NodeNotReady:
+    """Return the error of a node that waits for its first audit."""
+    return NodeNotReady(
+        f"node {node} was not audited yet",
+        "wait for its first audit; see agent status if that does not come",
+    )
 
 
 @contextmanager

@@ -172,6 +172,8 @@ class HostCapacity:
     """Which cells are taken first."""
     taken_at: float = 0.0
     """When the facts were taken, in seconds since the epoch."""
+    cells_known: bool = False
+    """Whether the driver has reported CPUs and cells completely since the agent started."""
     strict: bool = False
     """Whether every guest has to have a topology."""
     available: bool = True
@@ -229,8 +231,9 @@ def host_capacity(
         else NOTHING
     )
     cells: tuple[HostCell, ...] = ()
-    if not (facts.complete("cpu") and facts.complete("numa")):
-        cells = last.cells
+    cells_known = facts.complete("cpu") and facts.complete("numa")
+    if not cells_known:
+        cells, cells_known = last.cells, last.cells_known
     elif facts.numa is not None and facts.cpu is not None:
         cells = policy.host.cells(facts.numa, facts.cpu.online, facts.cpu.sleeping)
     return HostCapacity(
@@ -238,7 +241,8 @@ def host_capacity(
         cells,
         policy.host.strategy,
         facts.taken_at,
-        strict=policy.strict and nested and bool(cells),
+        cells_known=cells_known,
+        strict=policy.strict and nested and (bool(cells) or not cells_known),
         aliases=aliases,
         mdevs=last.mdevs,
         cpu=facts.cpu if facts.complete("cpu") else last.cpu,

@@ -138,6 +138,9 @@ class NodeState:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return the records that make the free capacity uncertain, a line each."""
+        if not self.host.cells_known:
+            # It is not the records' fault that guests are on cells which nobody has reported.
+            return self.damaged
         return (
             *self.damaged,
             *(f"claim {claim}: {why}" for claim, why in sorted(self.uncounted.items())),

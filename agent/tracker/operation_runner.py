@@ -9,8 +9,6 @@ version, so that a state in memory that is out of date is noticed and read again
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -23,7 +21,8 @@ from agent.tracker.errors import (
     UnknownClaim,
     UnknownNode,
 )
-from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
+from agent.tracker.group_commit import Answer, Done, GroupCommit, Plan, TrackerOperation
+from agent.tracker.node_entry import ListedNodes, NodeEntry, not_audited
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
 from agent.tracker.requests import MoveClaim
@@ -36,7 +35,6 @@ from agent.tracker.stored_state import (
     StoredState,
     claimed_nodes,
     ends_of_move,
-    nodes_of_instance,
     read_stored_state,
 )
 
@@ -45,18 +43,6 @@ LOG = logging.getLogger(__name__)
 # How often a long search is made without the node's lock before the operation makes it under the
 # lock, so that the other operations on the node wait.
 LOCKLESS_SEARCHES = 3
-
-Answer = TypeVar("Answer")
-Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
-"""Pure function of the nodes' states, the stored state of the target, and further reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Done(Generic[Answer]):
-    """An operation that was carried out, with its answer and the changes that were written."""
-
-    answer: Answer
-    changes: RecordChanges
 
 
 class OperationRunner:
@@ -75,6 +61,7 @@ class OperationRunner:
         """See :class:`agent.tracker.tracker.Tracker`."""
         self._records, self._entries, self._listed = records, entries, listed
         self._changed, self._host = changed, host
+        self._group_commit = GroupCommit(records, entries)
 
     def on_node(
         self,
@@ -127,24 +114,25 @@ class OperationRunner:
         Starts again if another process wrote first, or if a long search had to be made without the
         lock (``planner``).
         """
-        nodes = self._nodes_of_target(target)
+        nodes, operation = self._nodes_of_target(target), TrackerOperation(target, plan, changes_of)
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
-                with lock_nodes(self._entries, nodes) as entries:
-                    outcome = self._attempt(entries, nodes, target, plan, changes_of)
-                    if (
-                        isinstance(outcome, NotPlannedYet)
-                        and planner is not None
-                        and planner.count >= LOCKLESS_SEARCHES
-                    ):
-                        # Other operations changed the node each time. Now the search is made under
-                        # the lock, and they wait, as operations on one node do for each other.
-                        planner.search(outcome)
-                        outcome = self._attempt(entries, nodes, target, plan, changes_of)
-                if isinstance(outcome, _Done):
+                operation.outcome = None
+                if planner is not None and planner.count >= LOCKLESS_SEARCHES:
+                    # Other operations changed the node each time. Now the search is made under the
+                    # lock, and they wait, as operations on one node do for each other.
+                    self._group_commit.attempt_alone(nodes, operation, planner)
+                elif planner is None or len(nodes) > 1:
+                    self._group_commit.attempt_alone(nodes, operation)
+                else:
+                    self._group_commit.attempt_with_others(next(iter(nodes)), operation)
+                outcome = operation.outcome
+                if isinstance(outcome, Done):
                     for uuid in outcome.changes.touched & self._entries.keys():
                         self._changed(uuid)
                     return outcome.answer
+                if isinstance(outcome, TrackerError):
+                    raise outcome
                 if isinstance(outcome, frozenset):
                     nodes |= outcome
                 elif isinstance(outcome, NotPlannedYet) and planner is not None:
@@ -163,47 +151,6 @@ class OperationRunner:
                 # The claim that had its turn before has changed the node.
                 return
         planner.search(missing)
-
-    def _attempt(
-        self,
-        entries: Mapping[ProviderUuid, NodeEntry],
-        nodes: frozenset[ProviderUuid],
-        target: OperationTarget,
-        plan: Plan[Answer],
-        changes_of: Callable[[Answer], RecordChanges],
-    ) -> "_Done[Answer] | frozenset[ProviderUuid] | NotPlannedYet | None":
-        """Plan, write and apply once, with the nodes locked.
-
-        Returns, instead of the answer, the search that has to be made first, the other nodes that
-        are concerned, or None for a conflict.
-        """
-        try:
-            with self._records.transaction(nodes) as transaction:
-                stored = read_stored_state(transaction, target)
-                if not (more := claimed_nodes(stored)) <= nodes:
-                    return more
-                states = {
-                    uuid: self.current_state(uuid, entry, transaction)
-                    for uuid, entry in entries.items()
-                }
-                answer = plan(states, stored, transaction)
-                if changes := changes_of(answer):
-                    changes = replace(changes, also_on=nodes_of_instance(stored))
-                    transaction.write(changes)
-        except RecordConflict:
-            self._drop_states(nodes)
-            return None
-        except NotPlannedYet as missing:
-            return missing
-        except TrackerError:
-            raise
-        except Exception:
-            # The commit may have succeeded although its answer was lost.
-            self._drop_states(nodes)
-            raise
-        for uuid, state in states.items():
-            entries[uuid].state = state.after(changes, stored.instance) if changes else state
-        return _Done(answer, changes)
 
     def _nodes_of_target(self, target: OperationTarget) -> frozenset[ProviderUuid]:
         """Return the nodes whose claims an operation may change, as far as known before it begins.
@@ -232,14 +179,7 @@ class OperationRunner:
                 if (found := reading.node(uuid)) is not None and found.deleted
             }
             if not either & (mine | removed):
-                self.check_audited(either, reading)
-                raise UnknownNode(
-                    (
-                        f"claim {target.claim} is on node {', '.join(sorted(nodes))}, which is "
-                        "not managed here"
-                    ),
-                    "ask the agent of its host",
-                )
+                raise self._absence_of_all(either, reading)
         return nodes
 
     def node_of_instance(self, instance: ConsumerUuid) -> ProviderUuid:
@@ -278,8 +218,7 @@ class OperationRunner:
             ]
             there = [*(claim.node for claim in reading.claims_of(request.instance.uuid)), *named]
             if not (mine := [uuid for uuid in there if uuid in self._entries]):
-                self.check_audited(there, reading)
-                raise self.absence(request.node, reading)
+                raise self._absence_of_all([*there, request.node], reading)
         return mine[0]
 
     def check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
@@ -292,6 +231,22 @@ class OperationRunner:
             if isinstance(reason := self.absence(uuid, reading), NodeNotReady):
                 raise reason
 
+    def _absence_of_all(
+        self, nodes: Collection[ProviderUuid], reading: RecordReads
+    ) -> TrackerError:
+        """Return the error that says why none of ``nodes`` can be used: one that passes, else one
+        that names another host. A client may take an unknown node for a claim that has ended, and
+        of a move between hosts with stores of their own only one end is on record here.
+        """
+        reasons = [self.absence(uuid, reading) for uuid in sorted(nodes)]
+        return min(
+            reasons,
+            key=lambda error: (
+                not isinstance(error, NodeNotReady),
+                isinstance(error, UnknownNode),
+            ),
+        )
+
     def absence(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
         """Return the error that says why a node without a state in memory cannot be used."""
         found = reading.node(node)
@@ -299,7 +254,7 @@ class OperationRunner:
         if node in self._entries or ((found is None or found.deleted) and node in (listed or ())):
             # Its first audit has begun since memory was read, or is queued behind those of other
             # nodes.
-            return _not_audited(node)
+            return not_audited(node)
         if found is None and not self._entries and listed is None:
             # A node that is not in the store yet may still be one of this host's.
             return nothing_audited()
@@ -313,34 +268,6 @@ class OperationRunner:
         return NodeHeldElsewhere(
             f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host"
         )
-
-    def current_state(
-        self, node: ProviderUuid, entry: NodeEntry, reading: RecordReads
-    ) -> NodeState:
-        """Return the node's state, read again if its version in the store is another than in
-        memory.
-
-        :raises TrackerError: the node is not managed here yet, or not any more.
-        """
-        if entry.agent is None:
-            raise _not_audited(node)
-        state = entry.state
-        if state is None or reading.node_versions([node]).get(node) != state.node.version:
-            records = reading.load(node)
-            if records is None:
-                raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")
-            state = entry.state = NodeState.of(records, entry.host)
-        if state.node.host != entry.agent:
-            raise NodeHeldElsewhere(
-                f"node {node} was taken over by host {printable(state.node.host)}",
-                "ask the agent of that host",
-            )
-        return state
-
-    def _drop_states(self, nodes: Collection[ProviderUuid]) -> None:
-        for uuid in nodes:
-            if uuid in self._entries:
-                self._entries[uuid].state = None
 
 
 def state_of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:
@@ -356,13 +283,6 @@ def state_of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> No
 def nothing_audited() -> NodeNotReady:
     """Return the error of an agent that has audited no node yet."""
     return NodeNotReady("no node was audited yet", "try again in a minute")
-
-
-def _not_audited(node: ProviderUuid) -> NodeNotReady:
-    return NodeNotReady(
-        f"node {node} was not audited yet",
-        "wait for its first audit; see agent status if that does not come",
-    )
 
 
 def _unknown(node: ProviderUuid) -> UnknownNode:

@@ -17,7 +17,7 @@ from agent.numa.request import overlooked
 from agent.tracker import claims, domains, move_claims, moves, updates
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
-from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
+from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
@@ -351,7 +351,7 @@ class Tracker:
         with lock_nodes(self._entries, [node]) as entries, self._records.reading() as reading:
             if node not in entries:
                 raise self._runner.absence(node, reading)
-            return self._runner.current_state(node, entries[node], reading)
+            return current_state(node, entries[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
         """Return the nodes of this host, whether audited since the agent started or not, sorted.

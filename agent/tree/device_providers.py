@@ -27,6 +27,8 @@ from agent.tree.reported_cards import (
     cards,
     device_provider_name,
     device_providers,
+    is_device_provider,
+    is_own_card,
     problems,
 )
 
@@ -99,10 +101,13 @@ class Reported:
             for provider in device_providers(desired, root)
             if not shares_provider(base, provider)
         }
+        name = present.name_of(root) if present.exists(root) else ""
         by_name = {
             provider.name: _without_additions(provider, journal)
-            for provider in device_providers(present, root)
-            if provider.name not in written_by_driver
+            for provider in map(present.provider, present.get_provider_uuids(root) if name else ())
+            # Somebody else may have taken the marker off.
+            if (is_device_provider(provider, name) or is_own_card(provider, name, journal))
+            and provider.name not in written_by_driver
         }
         return cls(desired.name_of(root), by_name)
 

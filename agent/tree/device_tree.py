@@ -202,7 +202,8 @@ def _keep_present(tree: DesiredTree, last: Provider, place: ProviderPlace) -> No
     """
     if shares_provider(tree, last):
         return
-    configured = place.journal.of(last.uuid).configured
+    own = place.journal.of(last.uuid)
+    configured = own.configured
     ensure_child(tree, last.name, last_parent(tree, last, place.root))
     inventory = {
         name: record for name, record in last.inventory.items() if name not in configured.classes
@@ -215,4 +216,4 @@ def _keep_present(tree: DesiredTree, last: Provider, place: ProviderPlace) -> No
             for name, record in inventory.items()
         }
     tree.update_inventory(last.name, inventory)
-    tree.add_traits(last.name, *(last.traits - configured.traits))
+    tree.add_traits(last.name, *((last.traits | own.traits) - configured.traits))

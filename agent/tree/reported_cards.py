@@ -9,6 +9,7 @@ import os_traits
 
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress
+from agent.model.mirror import Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
@@ -38,6 +39,13 @@ def card_of(name: str, root: str) -> PciAddress | None:
 def is_device_provider(provider: Provider, root: str) -> bool:
     """Whether the provider counts devices of a card of the node called ``root``."""
     return MARKER in provider.traits and card_of(provider.name, root) is not None
+
+
+def is_own_card(provider: Provider, root: str, journal: Journal) -> bool:
+    """Whether the agent itself wrote that the provider counts devices of a card of the node called
+    ``root``.
+    """
+    return MARKER in journal.of(provider.uuid).traits and card_of(provider.name, root) is not None
 
 
 def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:

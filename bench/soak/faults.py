@@ -13,7 +13,11 @@ HOUR = 3600
 Step = Callable[[Site], object]
 
 NO_PLACEMENT = r"placement unreachable|cannot connect to http|placement .*did not answer"
-NO_LIBVIRT = r"the connection to qemu.* is lost|facts of .* is not complete: .*(libvirt|did not answer within|calls hang)|cannot connect to qemu"
+# What libvirt says of a connection that is cut while a call waits for its answer.
+CUT = "Cannot (recv|write) data|End of file while reading data|client socket is closed"
+NO_LIBVIRT = rf"the connection to qemu.* is lost|facts of .* is not complete: .*(libvirt|did not answer within|calls hang|{CUT})|cannot connect to qemu"
+# libvirtd lists a device that is pulled out until it has read of the event.
+HALF_GONE = "facts of .* (pci|mdev) is not complete: device pci_0000_5e_00_0: .*No such file"
 
 
 def _nothing(_site: Site) -> None:
@@ -123,7 +127,7 @@ FAULTS = (
         lambda site: site.placement.start(),
         NO_PLACEMENT,
     ),
-    Fault("a device plugged in and pulled out", _plug, 15, _pull_out),
+    Fault("a device plugged in and pulled out", _plug, 15, _pull_out, HALF_GONE),
     Fault(
         "libvirtd killed",
         lambda site: site.libvirtd.kill(),

@@ -22,15 +22,16 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         f"{machine['cores']} cores; the clock: {document['clock']}."
     )
     yield ""
-    yield "| figure | first third | last third | least | most | per hour | verdict |"
-    yield "|---|---:|---:|---:|---:|---:|---|"
+    yield "| figure | first third | last third | least | most | per hour | per hour, second half | verdict |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---|"
     for name, label in NAMES.items():
         if (found := document["trends"].get(name)) is None:
-            yield f"| {label} | | | | | | the run is too short |"
+            yield f"| {label} | | | | | | | the run is too short |"
             continue
-        verdict = "flat" if found["flat"] else f"grows by more than {found['allowed']:g}"
+        verdict = "flat" if found["flat"] else "grows"
+        late = "" if found["late"] is None else f"{found['late']:+g}"
         yield (
-            f"| {label} | {found['first']:g} | {found['last']:g} | {found['least']:g} | {found['most']:g} | {found['slope']:+g} | {verdict} |"
+            f"| {label} | {found['first']:g} | {found['last']:g} | {found['least']:g} | {found['most']:g} | {found['slope']:+g} | {late} | {verdict} |"
         )
     yield ""
     yield "| fault | times | longest until all was well, s | warnings and errors that it explains |"

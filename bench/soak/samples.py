@@ -12,11 +12,17 @@ LEAST = 10
 """Samples of each half, without which a run is too short for a verdict."""
 GROWTH = {"rss_mib": 2.0, "descriptors": 0.0, "threads": 0.0}
 """By how much the median of the last third may be above that of the first third after the warm-up."""
+STEADY = {"rss_mib": 2.0, "descriptors": 0.0, "threads": 0.0}
+"""By how much a figure may grow in an hour, by the slope of the second half of the run. What has come to rest after a warm-up that took longer does
+not; what grows slowly for ever does.
+"""
+LONG = 1800.0
+"""Seconds of a run whose second half is after the warm-up of everything."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """``second``: of the run. ``calm``: no fault was active, and the node was well."""
+    """``second``: of the run. ``calm``: no fault was active, and the node was well. ``anon_mib``: the part of ``rss_mib`` that is no file's."""
 
     second: float
     rss_mib: float
@@ -25,6 +31,7 @@ class Sample:
     store_mib: float
     cpu_seconds: float
     calm: bool
+    anon_mib: float = 0.0
 
 
 def take_sample(pid: int, store: Path, second: float, *, calm: bool) -> Sample:
@@ -43,12 +50,15 @@ def take_sample(pid: int, store: Path, second: float, *, calm: bool) -> Sample:
         round(sum(file.stat().st_size for file in store.glob("store.sqlite*")) / 2**20, 2),
         round(sum(map(int, times)) / 100, 2),
         calm,
+        round(int(status["RssAnon"].split()[0]) / 1024, 2),
     )
 
 
 @dataclass(frozen=True)
 class Trend:
-    """How a figure developed. ``slope``: per hour, the median of the slopes of all pairs of samples, which single peaks do not move."""
+    """How a figure developed. ``slope``: per hour, the median of the slopes of all pairs of samples, which single peaks do not move; ``late``:
+    the same of the second half of a long run, None of a short one.
+    """
 
     name: str
     first: float
@@ -56,13 +66,14 @@ class Trend:
     least: float
     most: float
     slope: float
+    late: float | None
     allowed: float
     samples: int
 
     @property
     def flat(self) -> bool:
         """Whether the figure did not grow."""
-        return self.last - self.first <= self.allowed
+        return self.last - self.first <= self.allowed and (self.late or 0.0) <= STEADY[self.name]
 
     def document(self) -> dict[str, object]:
         """The figures, for JSON."""
@@ -78,19 +89,25 @@ def trend(name: str, samples: Sequence[Sample]) -> Trend | None:
     value: Callable[[Sample], float] = lambda sample: float(getattr(sample, name))  # noqa: E731
     values = [value(one) for one in counted]
     third = len(counted) // 3
-    # All pairs of at most some hundred samples.
-    thinned = counted[:: max(1, len(counted) // 300)]
-    slopes = [
-        (value(later) - value(earlier)) / (later.second - earlier.second)
-        for earlier, later in combinations(thinned, 2)
-    ]
     return Trend(
         name,
         statistics.median(values[:third]),
         statistics.median(values[-third:]),
         min(values),
         max(values),
-        round(3600 * statistics.median(slopes), 3),
+        _slope(counted, value),
+        _slope([one for one in counted if one.second >= end / 2], value) if end >= LONG else None,
         GROWTH[name],
         len(counted),
     )
+
+
+def _slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
+    """Return by how much a figure grows in an hour."""
+    # All pairs of at most some hundred samples.
+    thinned = samples[:: max(1, len(samples) // 300)]
+    slopes = [
+        (value(later) - value(earlier)) / (later.second - earlier.second)
+        for earlier, later in combinations(thinned, 2)
+    ]
+    return round(3600 * statistics.median(slopes), 3)

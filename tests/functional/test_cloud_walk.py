@@ -3,10 +3,13 @@ does to them: faults of Placement, of the database, of the driver, kills, other 
 agent. After each step everything is held against an account of its own.
 
 A failure tells its last steps, and the command that walks the same way again. CLOUD_SEEDS: how many
-seeds from CLOUD_SEED on; CLOUD_STEPS: of each; CLOUD_LAST: how many steps are told.
+seeds from CLOUD_SEED on; CLOUD_STEPS: of each; CLOUD_LAST: how many steps are told; CLOUD_OUT: a
+folder for what happened in each walk, as JSON. ``python -m bench.cloud_walk`` makes tables of it.
 """
 
+import json
 import os
+import time as real_time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.long
 FIRST = int(os.environ.get("CLOUD_SEED", "1"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("CLOUD_SEEDS", "1")))
 STEPS = int(os.environ.get("CLOUD_STEPS", "120"))
+OUT = os.environ.get("CLOUD_OUT")
 
 Walked = Callable[[str | None, int], None]
 
@@ -47,17 +51,32 @@ def walked(
     placement, reference = PlacementServer(), PlacementServer()
 
     def walk(url: str | None, seed: int) -> None:
-        walk = CloudWalk(placement, reference, tmp_path, url, seed, time)
+        walk, begun, failure = (
+            CloudWalk(placement, reference, tmp_path, url, seed, time),
+            real_time.monotonic(),
+            "",
+        )
+        # What a seed walks depends on the order of sets.
+        order = os.environ.get("PYTHONHASHSEED", "random, so that the walk may be another")
+        again = f"PYTHONHASHSEED={order} CLOUD_SEED={seed} CLOUD_STEPS={STEPS}"
+        again += f" .venv/bin/python -m pytest -n0 '{request.node.nodeid}'"
         try:
             walk.go(STEPS)
         except AssertionError as error:
-            # What a seed walks depends on the order of sets.
-            order = os.environ.get("PYTHONHASHSEED", "random, so that the walk may be another")
-            again = f"PYTHONHASHSEED={order} CLOUD_SEED={seed} CLOUD_STEPS={STEPS}"
-            error.add_note(f"{again} .venv/bin/python -m pytest -n0 '{request.node.nodeid}'")
+            error.add_note(again)
+            failure = str(error)
             raise
         finally:
-            print(f"seed {seed}, what happened: {dict(sorted(walk.met.items()))}")
+            summary = {
+                **walk.summary(),
+                "seconds": round(real_time.monotonic() - begun, 1),
+                "again": again,
+                "failure": failure,
+            }
+            print(f"seed {seed}, what happened: {summary}")
+            if OUT is not None:
+                file = Path(OUT) / f"walk-{summary['stores']}-{seed}.json"
+                file.write_text(json.dumps(summary, indent=1) + "\n")
 
     yield walk
     placement.close()

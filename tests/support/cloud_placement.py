@@ -5,6 +5,7 @@ what each provider offers.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from agent.tree.policy import Layout
@@ -79,12 +80,13 @@ class Offers:
         *,
         calm: bool,
         held: Collection[str],
+        used: Mapping[tuple[str, str], int] = MappingProxyType({}),
     ) -> Iterator[str]:
         """What of the providers of a host is not as it should be.
 
         ``layouts``: those of the agents that have had the node in hand; ``calm``: and nothing was
         in the way of the last one, the host's own. ``held``: the devices and units that guests
-        have.
+        have; ``used``: what is allocated.
         """
         before, wanted = (
             self.last.get(host.name, {}),
@@ -99,6 +101,9 @@ class Offers:
             right = {offers.get(key, 0.0) + more for offers in wanted for more in (0, kept)} | (
                 set() if calm else {before.get(key, 0.0)}
             )
+            if any(DEVICES[one] == key for one in host.lost):
+                # No total is below what is allocated, for whomever.
+                right |= {max(amount, float(used.get(key, 0))) for amount in right}
             if (now := found.get(key, 0.0)) not in right:
                 yield (
                     f"provider {key[0]!r} of {host.name} offers {now} of {key[1]} instead of "

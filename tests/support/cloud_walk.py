@@ -47,6 +47,17 @@ PASSES = 6
 SQL_ERROR, OTHERS = "sql-error", "others"
 """What happens to a pass besides the faults of Placement."""
 AMOUNTS = ("VCPU", "MEMORY_MB", "DISK_GB")
+EACH_STEP = (
+    "the records are those of the account, and no CPU, device or unit has two holders",
+    "every allocation is of whom and where it has to be",
+    "the providers offer what the hosts have",
+    "nothing of others has changed",
+    "nothing is allocated twice",
+)
+"""The invariants that hold after each step."""
+USAGE = "an agent's usage is the sum of the claims"
+QUIET = "at rest: a pass writes nothing, makes two requests at most, and reports nothing"
+NO_PAST = "at rest: the tree is that of an agent without a past"
 LATER = ("node.elsewhere", "node.not-ready", "node.unavailable")
 """Refusals that pass."""
 ACTIONS = {
@@ -120,10 +131,26 @@ class CloudWalk:
         self.traits: set[str] = set()
         self.rival: Generator[str, None, None] | None = None
         self.met: Counter[str] = Counter()
+        """What was done, and how it ended."""
+        self.faults: Counter[str] = Counter()
+        """What came to happen of that which is in the way."""
+        self.checked: Counter[str] = Counter()
+        """How often each invariant was checked, of all hosts or of one."""
         self.told: deque[str] = deque(maxlen=LAST)
-        self.step, self._faults = 0, 0.15
+        self.step, self._odds = 0, 0.15
         self._looking = contextlib.ExitStack()
         self._readers: dict[str, Records] = {}
+
+    def summary(self) -> dict[str, Any]:
+        """What happened, for JSON."""
+        return {
+            "seed": self.seed,
+            "stores": "one" if self.shared else "each",
+            "steps": self.step,
+            "met": dict(sorted(self.met.items())),
+            "faults": {kind: hits for kind, hits in sorted(self.faults.items()) if hits},
+            "checked": dict(self.checked),
+        }
 
     # --- the walk ---------------------------------------------------------------------------------
 
@@ -271,7 +298,7 @@ class CloudWalk:
             done = True
         if not done:
             host.kill()
-        host.strikes(None)
+        self._strikes_no_more(host, fault)
         how = _told_of(report) if done else "the end of the process"
         self.tell(
             f"{'start' if start else 'audit'} of {host.name} {host.layout}: "
@@ -308,7 +335,8 @@ class CloudWalk:
             return self._sql_error(host, disturbance.at)
         if disturbance.kind == OTHERS:
             return self._between(disturbance.at)
-        return disturbed(self.placement, disturbance, self.met)
+        hits = Counter[str]()
+        return _named(disturbed(self.placement, disturbance, hits), hits, self.faults)
 
     @contextlib.contextmanager
     def _sql_error(self, host: WalkedHost, at: int) -> Iterator[None]:
@@ -316,7 +344,7 @@ class CloudWalk:
         hits, host.database.at = host.database.hits, at
         yield
         host.database.at = None
-        self.met[SQL_ERROR] += host.database.hits - hits
+        self.faults["a statement of SQL"] += host.database.hits - hits
 
     @contextlib.contextmanager
     def _between(self, at: int) -> Iterator[None]:
@@ -324,7 +352,7 @@ class CloudWalk:
         rule = self.placement.faults.add(faults.before(lambda _: self._meddle()), skip=at)
         yield
         self.placement.faults.clear()
-        self.met[OTHERS] += rule.hits
+        self.faults["others between two requests"] += rule.hits
 
     def _passes(self, host: WalkedHost, layout: Layout, *, calm: bool = False) -> None:
         """An agent has the node in hand, which may change what its providers offer. ``calm``: and
@@ -353,11 +381,13 @@ class CloudWalk:
 
     def _kill(self) -> None:
         host = self.dice.choice(self.hosts)
+        self.faults["kill -9"] += host.up
         self.tell(f"kill -9 of {host.name}")
         host.kill()
 
     def _dies(self, host: WalkedHost) -> None:
         """With all that runs on it."""
+        self.faults["a host dies"] += 1
         self.tell(f"{host.name} dies")
         host.kill()
         host.dead = True
@@ -385,6 +415,7 @@ class CloudWalk:
         host, one = self.dice.choice(self.hosts), self.dice.choice(sorted(CLASS_OF))
         host.lost.add(one)
         self.lossy.add(host.name)
+        self.faults["a device goes"] += 1
         self.tell(f"{host.name} loses {one}")
 
     def _find_something(self) -> None:
@@ -399,18 +430,19 @@ class CloudWalk:
     def _fall_silent(self) -> None:
         host = self.dice.choice(self.hosts)
         host.lie = Lie("partial", ("pci",))
+        self.faults["a driver lies: partial"] += 1
         self.tell(f"{host.name} cannot list its devices")
 
     def _lie(self) -> None:
         host = self.dice.choice(self.hosts)
         host.lie = random_lie(self.dice)
-        self.met[f"lie: {host.lie.kind}"] += 1
+        self.faults[f"a driver lies: {host.lie.kind}"] += 1
         self.tell(f"the driver of {host.name} gives wrong answers: {host.lie}")
 
     def _spoil_the_store(self) -> None:
         host = self.dice.choice(self.hosts)
         host.database.kind = self.dice.choice(DATABASE_KINDS)
-        self.met[f"store: {host.database.kind}"] += 1
+        self.faults[f"a store is {host.database.kind}"] += 1
         self.tell(f"the store of {host.name} is {host.database.kind}")
 
     def _change_the_hardware(self) -> None:
@@ -425,6 +457,7 @@ class CloudWalk:
         shared = sorted(host.machine.shared)
         host.offline = frozenset(dice.sample(shared, dice.choice([0, 0, 1, len(shared) - 1])))
         self.shrunk.add(host.name)
+        self.faults["the hardware changes"] += 1
         self.tell(
             f"{host.name} has {host.memory_mib} MiB, {host.disk_gib} GiB, and {sorted(host.offline)} are offline"
         )
@@ -461,6 +494,7 @@ class CloudWalk:
             self.holdings.shares.pop(gone)
         elif what in ("inventory", "untrait", "delete"):
             self._damage(what, self.dice.choice(ours), dump)
+        self.faults[f"others: {what}"] += self.placement.dump() != dump
 
     def _damage(self, what: str, provider: str, dump: Mapping[str, Any]) -> None:
         """Others write what is ours; the next pass takes that back."""
@@ -505,18 +539,39 @@ class CloudWalk:
         out, and gives it back.
         """
         if self.rival is None:
-            self.rival = self._rivalry(self.dice.choice(self.hosts))
+            host = self.dice.choice(self.hosts)
+            if self._just_renewed(host):
+                self._comes_too_early(self._rival_of(host))
+                return
+            self.rival = self._rivalry(host)
         if next(self.rival, None) is None:
             self.rival = None
 
     def _rivalry(self, host: WalkedHost) -> Generator[str, None, None]:
-        # Whose agent has just renewed its lease.
-        early = host.up and self.dice.random() < 0.4
-        if early:
-            self._audits(host)
-            early = host.name in self.calm
-        if not early:
-            self.time.pass_by(LEASE + 1)
+        self.time.pass_by(LEASE + 1)
+        rival = self._rival_of(host)
+        self.faults["a second agent, once the lease has ended"] += 1
+        self._passes(host, rival.layout)
+        report = rival.start()
+        self.tell(f"{rival.name} takes the node of {host.name}: {report.state} {report.errors}")
+        for _ in range(2):
+            yield "has it"
+            self._shows_the_same(rival, host)
+            self._passes(host, rival.layout)
+            report = rival.audit()
+            self.tell(f"{rival.name}: {report.state} {[one.message for one in report.errors]}")
+        rival.stop()
+        self.tell(f"{rival.name} lets go")
+
+    def _just_renewed(self, host: WalkedHost) -> bool:
+        """Now and then, whether its agent has just renewed its lease."""
+        if not host.up or self.dice.random() >= 0.4:
+            return False
+        self._audits(host)
+        return host.name in self.calm
+
+    def _rival_of(self, host: WalkedHost) -> WalkedHost:
+        """Another agent with a copy of its identity."""
         rival = WalkedHost(
             f"rival-{self.step}",
             self.placement,
@@ -526,36 +581,25 @@ class CloudWalk:
             node=host.node.removeprefix("node-"),
         )
         rival.layout = self.dice.choice(["flat", "nested"])
-        rival.machine, rival.lost, rival.domains, rival.lie = (
-            host.machine,
-            host.lost,
-            host.domains,
-            host.lie,
-        )
+        self._shows_the_same(rival, host)
+        return rival
+
+    @staticmethod
+    def _shows_the_same(rival: WalkedHost, host: WalkedHost) -> None:
+        """Both agents ask one hypervisor."""
+        rival.machine, rival.lost, rival.domains = host.machine, host.lost, host.domains
         rival.memory_mib, rival.disk_gib, rival.offline = (
             host.memory_mib,
             host.disk_gib,
             host.offline,
         )
-        if early:
-            self._comes_too_early(rival)
-            return
-        self._passes(host, rival.layout)
-        report = rival.start()
-        self.tell(f"{rival.name} takes the node of {host.name}: {report.state} {report.errors}")
-        for _ in range(2):
-            yield "has it"
-            self._passes(host, rival.layout)
-            report = rival.audit()
-            self.tell(f"{rival.name}: {report.state} {[one.message for one in report.errors]}")
-        rival.stop()
-        self.tell(f"{rival.name} lets go")
+        rival.lie = host.lie
 
     def _comes_too_early(self, rival: WalkedHost) -> None:
         """An agent whose node another one has writes nothing."""
         self.placement.clear()
         report = rival.start()
-        self.met["rival refused"] += 1
+        self.faults["a second agent, too early"] += 1
         self.tell(f"{rival.name} comes too early: {report.state} {report.errors}")
         assert self.placement.writes() == [], self.placement.lines()
         rival.stop()
@@ -613,7 +657,7 @@ class CloudWalk:
             self.tell(f"{host.name} does not do it: {error}")
             return self._lost(after)
         finally:
-            host.strikes(None)
+            self._strikes_no_more(host, fault)
         self._took(after)
         if self.dice.random() < 0.2:
             call(host.client)
@@ -666,6 +710,7 @@ class CloudWalk:
     def check(self) -> None:
         """Records, memory and Placement are as the account says."""
         records, dump = self.records(), self.placement.dump()
+        self.checked.update(EACH_STEP)
         wrong = self.account.wrong(records)
         self.account.saw(records)
         wrong += [line for host in self.hosts if host.serves for line in self._memory(host)]
@@ -762,8 +807,18 @@ class CloudWalk:
             for one in share.things
         }
         found = self._offered(host, dump, hosts)
+        used = {
+            (_behind(dump["providers"][uuid]["name"]), name): amount
+            for (uuid, name), amount in _used(dump).items()
+            if hosts.get(uuid) == host.name
+        }
         yield from self.offers.wrong(
-            host, found, self.passed.get(host.name, set()), calm=host.name in self.calm, held=held
+            host,
+            found,
+            self.passed.get(host.name, set()),
+            calm=host.name in self.calm,
+            held=held,
+            used=used,
         )
 
     def _offered(
@@ -791,6 +846,7 @@ class CloudWalk:
                 ),
             )
         )
+        self.checked[USAGE] += 1
         used, reserved = state.used, state.host.reserved
         found = (
             used.memory_mb - reserved.memory_mb,
@@ -829,12 +885,12 @@ class CloudWalk:
             host.lost = set(host.machine.absent)
             host.lie, host.database.kind, host.dead = None, None, False
             host.offline = frozenset()
-        calm, self._faults = self._faults, 0.0
+        calm, self._odds = self._odds, 0.0
         for turn in range(TURNS):
             self._turn(with_audits=turn % 3 == 0)
             if not any(one.script for one in self.guests) and not self.holdings.left():
                 break
-        self._faults = calm
+        self._odds = calm
         assert not (
             left := [*map(str, (one for one in self.guests if one.script)), *self.holdings.left()]
         ), left
@@ -871,6 +927,7 @@ class CloudWalk:
         )
         self.placement.clear()
         host.audit()
+        self.checked[QUIET] += 1
         assert (self.placement.writes(), self.placement.count()) == (
             [],
             min(self.placement.count(), 2),
@@ -913,6 +970,7 @@ class CloudWalk:
         twin.memory_mib, twin.disk_gib, twin.offline = host.memory_mib, host.disk_gib, host.offline
         twin.start()
         twin.kill()
+        self.checked[NO_PAST] += 1
         wanted = self._tree(self.reference.dump(), host)
         found = self._tree(dump, host)
         # An empty one below which somebody else has a provider cannot go.
@@ -976,13 +1034,18 @@ class CloudWalk:
 
     def _fault(self) -> Fault | None:
         """What happens to the next write."""
-        if self.dice.random() >= self._faults:
+        if self.dice.random() >= self._odds:
             return None
         kind: FaultKind = self.dice.choice(["crash", "crash", "failure", "conflict"])
         # Nobody is faster once the commit is through.
         return Fault(
             kind, self.dice.choice([0, 1, 2, 3, *([AFTER_COMMIT] if kind != "conflict" else [])])
         )
+
+    def _strikes_no_more(self, host: WalkedHost, fault: Fault | None) -> None:
+        host.strikes(None)
+        if fault is not None and fault.struck:
+            self.faults[f"a write of records: {fault.kind}"] += 1
 
     def _disturbance(self) -> Disturbance | None:
         """What happens to a pass."""
@@ -1003,6 +1066,21 @@ class CloudWalk:
 
     def _uuid(self) -> UUID:
         return UUID(int=self.dice.getrandbits(128), version=4)
+
+
+@contextlib.contextmanager
+def _named(
+    disturbed: contextlib.AbstractContextManager[None],
+    hits: Counter[str],
+    faults: Counter[str],
+) -> Iterator[None]:
+    """Be ``disturbed``; its ``hits`` are counted in ``faults`` too."""
+    try:
+        with disturbed:
+            yield
+    finally:
+        for kind, amount in hits.items():
+            faults[f"a pass: {kind}"] += amount
 
 
 def _told_of(report: NodeReport) -> str:

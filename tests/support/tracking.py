@@ -337,6 +337,15 @@ class World:
         return host
 
 
+def twin(world: World, host: Host, name: str) -> Host:
+    """Another host with the identity of ``host``, as if its folder had been copied. Not audited
+    yet.
+    """
+    found = Host(name, world.records, world.time, replace(host.facts, name=name))
+    found.node = host.node
+    return found
+
+
 def device(
     host: Host, address: str, kind: str = "type-PCI", parent: str | None = None, **fields: Any
 ) -> DeviceRecord:

@@ -10,6 +10,7 @@ from typing import get_args
 
 import psutil
 import pytest
+from oslo_config import cfg
 from sqlalchemy import select
 
 from agent.bootstrap import components
@@ -273,6 +274,28 @@ def test_many_reloads_leave_nothing_behind(service):
 
     service(script)
     assert nothing_left(), seen
+
+
+def test_what_a_reload_replaced_is_gone_after_the_next_pass(service):
+    """The replaced parts refer to each other, and Python looks for such garbage only now and then."""
+    configurations = {}
+
+    def script(operator):
+        reloads = len(service.manager.of("reloading"))
+        settled = audits(service.manager) > 2 * reloads + 1
+        if settled and reloads in (1, 5) and reloads not in configurations:
+            found = [one for one in gc.get_objects() if isinstance(one, cfg.ConfigOpts)]
+            configurations[reloads] = len(found)
+        operator.stop = 5 in configurations
+        operator.reload = reloads == 0 or (settled and 1 in configurations and reloads < 5)
+
+    gc.collect()
+    gc.disable()
+    try:
+        service(script)
+    finally:
+        gc.enable()
+    assert configurations[5] == configurations[1]
 
 
 def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(service, placement):

@@ -374,6 +374,14 @@ def test_another_hosts_node_is_elsewhere(site, ha):
     )
 
 
+def test_a_claim_on_another_hosts_node_is_not_said_to_be_unknown(site, ha):
+    there = site.world.plain("HB")
+    there.claim("i1", F1)
+    site.refused("node.elsewhere", 409, "DELETE", f"/v1/claims/{uuid_of('claim-i1')}")
+    (claim,) = there.claims("i1")
+    assert claim.open
+
+
 def test_a_node_that_was_removed_is_unknown(site, ha):
     ha.usage_step.mark_deleted(ha.node)
     site.refused("node.unknown", 404, "POST", "/v1/claims", claim_body(ha, "i1"))

@@ -8,7 +8,7 @@ import pytest
 
 import agent.store.records
 import agent.tracker.claims
-import agent.tracker.operation_runner
+import agent.tracker.group_commit
 import agent.tracker.planning
 import agent.tracker.reserving
 import agent.tracker.tracker
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.long
 
 GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "what is known of the claim": (agent.tracker.operation_runner, "read_stored_state"),
-    "the nodes that it concerns": (agent.tracker.operation_runner, "claimed_nodes"),
+    "what is known of the claim": (agent.tracker.group_commit, "read_stored_state"),
+    "the nodes that it concerns": (agent.tracker.group_commit, "claimed_nodes"),
     "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),
     "what is worked out ahead": (LocklessPlanner, "search"),
@@ -42,9 +42,9 @@ BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "the claim's row": (agent.store.records.CLAIMS, "write"),
     "the devices' rows": (agent.store.records.DEVICES, "write"),
     "the last row": (agent.store.records.LEASES, "write"),
+    "the next state": (NodeState, "after"),
 }
 AFTER_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "the swap": (NodeState, "after"),
     "what is to be published": (OperationRunner, "_changed"),
     "a look at the store's file": (Store, "_check_file"),
 }

@@ -1,15 +1,20 @@
 """What is wrong with a request is told, each in its own way and all of it at once."""
 
+import gc
 import json
 from dataclasses import replace
 
 import pytest
 
+from agent.api.connection import LocalConnection
+from tests.support.service_manager import until
 from tests.unit.render.reports import report
 
 NODE = "2f0c1a5e-9b1d-4a9c-8a0e-0d6b6c1f7a11"
 NOBODY = "00000000-0000-4000-8000-000000000000"
 JSON = {"Content-Type": "application/json"}
+THREADS = 10
+"""Those that serve, and the one that accepts."""
 
 
 def test_the_views_show_the_node(api):
@@ -243,3 +248,19 @@ def test_requests_one_behind_the_other_on_one_connection_are_each_answered(api):
     answers = api.raw(one + one + last)
     assert answers.count(b"HTTP/1.1 200 ") == 2
     assert answers.count(b"HTTP/1.1 202 ") == 1
+
+
+def test_connections_that_have_ended_are_gone_without_a_search_for_garbage(api):
+    def connections():
+        return sum(isinstance(one, LocalConnection) for one in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = connections()
+        for target in ("/healthz", "/v1/nodes", "/v1/nonsense") * 20:
+            api.call("GET", target, checked=False)
+        # Each thread refers to the last that it has served.
+        until(lambda: connections() <= before + THREADS, connections)
+    finally:
+        gc.enable()

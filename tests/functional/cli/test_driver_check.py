@@ -3,6 +3,7 @@ other distributions are checked by their names.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -262,19 +263,29 @@ def test_the_command_itself_stays_where_it_is(agent: AgentHere, outside: None) -
     )
 
 
-def test_a_command_that_is_killed_takes_the_driver_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sent",
+    [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT],
+    ids=lambda sent: sent.name,
+)
+def test_a_command_that_is_ended_takes_driver_and_folder_with_it(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
     folder = distribution.install(
         tmp_path, "outside-drivers", {"hangs-early": f"{__name__}:TellsItsPid"}
     )
     agent = AgentCommand(tmp_path, {"DEFAULT": {"host": "node-a"}})
     path = os.pathsep.join([str(folder), str(CHECKOUT)])
     note = tmp_path / "pid"
-    environment = {"PYTHONPATH": path, "NOTE": str(note)}
+    (tmp_path / "temporary").mkdir()
+    environment = {"PYTHONPATH": path, "NOTE": str(note), "TMPDIR": str(tmp_path / "temporary")}
     with agent.started("driver", "check", "hangs-early", env=environment) as process:
         until(note.exists)
-        process.kill()
-        process.wait()
+        process.send_signal(sent)
+        assert process.wait(60) == (130 if sent == signal.SIGINT else -sent)
         until(lambda: _is_gone(int(note.read_text())))
+    if sent != signal.SIGKILL:
+        assert not list((tmp_path / "temporary").iterdir())
 
 
 class TellsItsPid(SoundDriver):

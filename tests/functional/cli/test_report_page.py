@@ -1,6 +1,7 @@
 """The page of ``--report`` and of ``agent report``, written by audits of the example hosts."""
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -146,6 +147,21 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_done(agent,
         assert (done.code, done.stdout) == (1, "")
         assert why in done.stderr
     assert not agent.store.exists()
+
+
+def test_an_audit_is_reported_also_if_its_page_cannot_be_written_then(agent):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # As on a full disk: the file is there, and its contents find no room.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        done = agent.run("--once", "--dry-run", "--format", "json", "--report", "nodes.html")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (node,), (error,) = done.json["nodes"], done.json["errors"]
+    assert (done.code, node["state"]) == (3, "pending")
+    assert node["operations"]
+    assert "nodes.html cannot be written" in error["message"]
+    assert {path.name for path in agent.folder.iterdir()} == {"agent.conf"}
 
 
 def test_a_page_replaces_the_last_one_and_leaves_nothing_else(agent):

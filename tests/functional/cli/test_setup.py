@@ -14,6 +14,7 @@ import sys
 from configparser import ConfigParser
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -235,6 +236,23 @@ def test_everything_in_the_way_is_told_at_once_and_nothing_is_written(setup, roo
     ):
         assert wrong in told
     assert listing(root) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [(0, "run agent setup as root"), (os.ST_RDONLY, "mount its file system for writing")],
+)
+def test_a_folder_that_cannot_be_written_is_told_once(setup, root, monkeypatch, flags, remedy):
+    for shown in ("etc", "usr"):
+        shutil.rmtree(root / shown)
+    # Root may write everywhere but on a file system that is mounted read-only.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=flags))
+    told = setup("--yes", code=1).stderr
+    assert told.count("✗") == 1, told
+    assert f"the folder {root} cannot be written" in told
+    assert remedy in told
+    assert listing(root) == {}
 
 
 def test_a_service_that_a_package_installed_is_left_to_it(setup, root):

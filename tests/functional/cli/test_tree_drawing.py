@@ -55,6 +55,8 @@ def test_only_trees_can_be_drawn(agent, words):
 
 
 def test_graphviz_draws_hostile_names_as_they_are():
-    drawn = labels(render_drawing([stored(name, f"{name}'s cell") for name in HOSTILE], "dot"))
+    names = [*HOSTILE, "a \U0001f600 face"]
+    drawn = labels(render_drawing([stored(name, f"{name}'s cell") for name in names], "dot"))
+    assert any(label.startswith(r"a \U0001f600 face") for label in drawn)
     for name in HOSTILE:
         assert f"{printable(name)}VCPU 8/64, 2 reserved, ratio 4" in drawn

@@ -101,3 +101,21 @@ def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_ho
     assert other.allocations(move)["allocations"].keys() == before
     other.move(move, guest("S1"))
     assert (host.cycle().state, host.allocated("S1")) == ("in-sync", {F2: {VF: 1}})
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_card_whose_marks_somebody_took_off_stays_while_the_devices_cannot_be_listed(
+    host: DeviceHost, used: bool
+) -> None:
+    host.start(V2)
+    card, other = host.provider("F2"), host.placement.other
+    if used:
+        other.claim({card: {VF: 1}}, guest("stranger"))
+    before, traits = other.inventory(card), other.traits(card)
+    other.set_traits(card, [])
+    host.incomplete = {"pci": "no answer"}
+    for _ in range(2):
+        host.cycle()
+        assert (other.inventory(card), other.traits(card)) == (before, traits)
+    host.incomplete = {}
+    assert host.cycle().state == "in-sync"

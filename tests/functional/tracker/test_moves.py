@@ -245,5 +245,5 @@ def test_a_move_of_another_is_not_this_one(journey: Journey) -> None:
         journey.dest.move("i1", "resize", F3, migration=of_i2)
     with refused(journey.world, "claim.unknown"):
         journey.source.tracker.confirm(uuid_of("claim-i1"))
-    with refused(journey.world, "node.unknown"):
+    with refused(journey.world, "node.elsewhere"):
         journey.dest.tracker.abort(uuid_of("claim-i1"))

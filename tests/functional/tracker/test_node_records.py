@@ -11,7 +11,7 @@ from agent.model.node_records import ComputeNode, Lease
 from agent.tracker.errors import UnknownNode
 from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, PLAIN_RESERVED, Host, World, race, uuid_of
+from tests.support.tracking import F1, PLAIN_RESERVED, Host, World, race, twin, uuid_of
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 
@@ -29,15 +29,6 @@ def lease(world: World, node: ProviderUuid) -> Lease:
     with world.records.reading() as reading:
         found = reading.lease(node)
     assert found is not None
-    return found
-
-
-def twin(world: World, host: Host, name: str) -> Host:
-    """Another host with the identity of ``host``, as if its folder had been copied. Not audited
-    yet.
-    """
-    found = Host(name, world.records, world.time, replace(host.facts, name=name))
-    found.node = host.node
     return found
 
 

@@ -146,6 +146,29 @@ def test_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
         hn.claim("n1", F1)
 
 
+@pytest.mark.parametrize("section", ["cpu", "numa"])
+def test_no_record_is_to_blame_while_the_driver_could_not_tell_of_the_cells_since_the_start(
+    section: str, world: World, hn: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    hn.claim("n1", FN)
+    whole = hn.facts
+    hn.restart()
+    half = {"numa": Topology(whole.numa.cells[1:])} if whole.numa else {}
+    with caplog.at_level(logging.ERROR):
+        view = hn.audit(start=True, incomplete={section: "no answer"}, **half)
+    assert (view.problems, caplog.text) == ((), "")
+    assert hn.usage == "4608/2/10240"
+    with refused(world, "node.not-ready"):
+        hn.claim("n2", FN)
+    hn.abort("n1")
+    hn.audit(incomplete={}, numa=whole.numa)
+    hn.claim("n3", FN)
+    # What was told once stays known.
+    assert hn.audit(incomplete={section: "no answer"}, **half).problems == ()
+    hn.claim("n4", FN)
+    assert len(hn.pinned(0) | hn.pinned(1)) == 4
+
+
 def test_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> None:
     for name in ("one", "two"):
         write(hn, pinned_to(hn, name, 4))

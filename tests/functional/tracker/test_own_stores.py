@@ -21,7 +21,7 @@ from agent.tracker.errors import WrongState
 from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim
 from agent.tracker.updates import InstanceUpdate
 from tests.support.refusals import refused
-from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, uuid_of
+from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, twin, uuid_of
 
 EMPTY = "512/1/2048"
 AS = {F1.id: "2560/2/22528", F3.id: "8704/5/84992"}
@@ -337,6 +337,26 @@ def test_a_source_that_was_dead_is_told_of_a_move_whose_guest_has_gone_on_since(
         assert road.a.tracker.claim_move(first).repeated
         for word in ("finish", "confirm"):
             assert getattr(road.a.tracker, word)(request).repeated
+
+
+def test_a_source_whose_node_another_agent_has_taken_is_elsewhere_and_not_unknown(
+    own: Road,
+) -> None:
+    own.built(own.a)
+    leaving = own.leave("migration")
+    request = own.request("migration")
+    own.a.node_leases.release()
+    twin(own.worlds[0], own.a, "HC").audit(start=True)
+    own.a.restart()
+    own.a.usage_step.set_listed_nodes([own.a.node])
+    for step in (
+        lambda: own.a.tracker.claim_move(request),
+        lambda: own.a.tracker.finish(leaving.id),
+        lambda: own.a.tracker.abort(leaving.id),
+    ):
+        with refused(own.worlds[0], "node.elsewhere") as caught:
+            step()
+        assert "host HC" in caught.value.message
 
 
 def test_a_source_that_does_not_know_the_guest_takes_note_of_where_it_goes(own: Road) -> None:

@@ -5,7 +5,7 @@ own, nor the store.
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -126,6 +126,22 @@ def test_from_the_fourth_time_on_others_of_the_node_wait(world: World, slow: Slo
         assert claim(host, "n1", FN).cells
         assert slow.count == 4
         assert overtaking[0].result(END).id in host.tracker.view(host.node).claims
+
+
+def test_a_move_from_another_node_makes_others_wait_from_the_fourth_time_on(
+    world: World, slow: SlowFit
+) -> None:
+    host, source = world.numa("HN"), world.plain("HA")
+    claim(source, "n1", F1)
+    with ThreadPoolExecutor(1) as pool:
+
+        def overtaken(number: int) -> None:
+            # Without a lock it is made at once, with the lock after the move.
+            wait([pool.submit(claim, host, f"fast-{number}", F1)], END if number <= 3 else 1)
+
+        slow.before = overtaken
+        assert host.move("n1", "resize", FN).claim.cells
+    assert slow.count == 4
 
 
 def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other(

@@ -64,3 +64,20 @@ def test_where_the_root_counts_a_guest_may_float(policy, strict: Host) -> None:
     strict.audit(start=True)
     strict.claim("i1", F1)
     assert strict.usage == "2560/1/20480"
+
+
+def test_nobody_knows_whether_a_guest_may_float_before_the_driver_has_told_of_the_cells(
+    world: World, strict: Host
+) -> None:
+    whole = strict.facts.numa
+    strict.restart()
+    strict.audit(start=True, incomplete={"numa": "no answer"}, numa=None)
+    with refused(world, "node.not-ready"):
+        strict.claim("i1", F1)
+    strict.audit(incomplete={}, numa=whole)
+    with refused(world, "resources.unavailable"):
+        strict.claim("i2", F1)
+    # A host without cells may take it.
+    strict.restart()
+    strict.audit(start=True, numa=None)
+    strict.claim("i3", F1)

@@ -134,3 +134,27 @@ def test_a_connection_is_sent_to_again_and_again_by_a_thread_that_ends_between(c
         assert slow.ended.wait(60)
         slow.ended.clear()
         slow.wfile.write(LARGE)
+
+
+def test_what_waits_is_sent_with_what_follows(client, monkeypatch):
+    sent, write = [], send_buffer.os.write
+    monkeypatch.setattr(send_buffer.os, "write", lambda *given: sent.append(given) or write(*given))
+    taker = client(b"")
+    taker.wfile.holds = True
+    taker.wfile.write(b"head ")
+    assert not sent
+    taker.wfile.holds = False
+    taker.wfile.write(b"body")
+    assert [bytes(data) for _, data in sent] == [b"head body"]
+    assert taker.end.recv(100) == b"head body"
+
+
+def test_a_large_text_follows_what_waits(client):
+    taker = client(b"")
+    taker.wfile.holds = True
+    taker.wfile.write(LARGE[:10])
+    taker.wfile.holds = False
+    taker.wfile.write(LARGE[10:])
+    sender = Sender(60)
+    sender.take(taker, taker.ended.set)
+    assert taker.read() == LARGE

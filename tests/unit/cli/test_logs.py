@@ -2,10 +2,12 @@ import logging
 
 import pytest
 
+from agent.cli import logs
 from agent.cli.configuration import load
 from agent.cli.logs import set_up_logging
 from agent.cli.parser import parse
 from agent.errors import ConfigError
+from agent.model.names import printable
 
 
 @pytest.fixture
@@ -89,3 +91,13 @@ def test_bodies_of_requests_are_not_logged_even_with_debug(capsys):
     ):
         logging.getLogger(name).debug("X-Auth-Token: secret")
     assert "secret" not in capsys.readouterr().err
+
+
+def test_a_line_without_colours_is_escaped_as_one_text(monkeypatch):
+    escaped = []
+    monkeypatch.setattr(logs, "printable", lambda text: escaped.append(text) or printable(text))
+    record = logging.LogRecord("n", logging.INFO, "f", 1, "said \x07", (), None)
+    # As oslo.log sets them for a handler without colours.
+    record.color = record.reset_color = ""
+    assert logs.Masking(logging.Formatter("%(message)s")).format(record) == "said \\x07"
+    assert escaped == ["said \x07"]

@@ -31,8 +31,9 @@ def sight(*nodes, **given):
     )
 
 
-def shown(look, height=24, failure="", unicode=True):
-    return [line.plain for line in screen_lines(look, Look(140, unicode=unicode), height, failure)]
+def shown(look, width=140, height=24, failure="", unicode=True):
+    lines = screen_lines(look, Look(140, unicode=unicode), (width, height), failure)
+    return [line.plain for line in lines]
 
 
 def test_latency_is_that_of_all_methods_together():
@@ -67,7 +68,7 @@ def test_the_screen_shows_nodes_that_are_not_well_first():
 def test_more_nodes_than_lines_are_counted():
     lines = shown(sight(*[{**WELL, "name": f"n{number}"} for number in range(100)]), height=20)
     assert len(lines) <= 20
-    assert lines[-1] == "and 89 nodes more: agent status shows all"
+    assert lines[-1] == "and 87 nodes more: agent status shows all"
 
 
 def test_long_names_leave_room_for_the_numbers():
@@ -91,3 +92,18 @@ def test_lines_are_one_for_the_daemon_and_one_for_each_node():
         "1970-01-01 00:16:40 UTC b\\x1b failed: audited 60 s ago, used 1 CPU, 2 MiB memory, "
         "3 MiB disk, 4 instances, 5 claims, drift 2, errors 1"
     ]
+
+
+def test_a_small_screen_has_the_daemon_and_the_nodes_with_their_states():
+    daemon, _, first, more = shown(sight(WELL, BAD, {**WELL, "name": "n" * 200}), 20, 4)
+    assert daemon.startswith("ready: all is well")
+    assert first.startswith("b\\x1b  failed")
+    assert more == "and 2 nodes more: agent status shows all"
+    _, _, *rows = shown(sight(WELL, BAD, {**WELL, "name": "n" * 200}), 20, 5)
+    assert [row[:17].rstrip() for row in rows] == [
+        "b\\x1b     failed",
+        "a         in-sync",
+        "nnnnn...  in-sync",
+    ]
+    failed, *_ = shown(sight(WELL), 20, 5, failure="gone")
+    assert failed == "the agent does not answer: gone"

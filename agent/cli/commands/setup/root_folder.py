@@ -46,8 +46,10 @@ class RootFolder:
         folder = self._check_parents(target)
         self._check_file(target)
         if not os.access(folder, os.W_OK):
+            is_read_only = os.statvfs(folder).f_flag & os.ST_RDONLY
             raise ConfigError(
-                f"the folder {printable(str(folder))} cannot be written", "run agent setup as root"
+                f"the folder {printable(str(folder))} cannot be written",
+                "mount its file system for writing" if is_read_only else "run agent setup as root",
             )
 
     def _check_parents(self, target: str) -> Path:

@@ -72,7 +72,7 @@ def plan_setup(
     # What a former version of the package had.
     obsolete = manifest.files.keys() - {file.target for file in files}
     steps += _removals(root, obsolete, manifest, errors)
-    ConfigErrors.raise_if_any(errors)
+    _raise_each_once(errors)
     return steps
 
 
@@ -109,8 +109,15 @@ def plan_setup_removal(root: RootFolder, manifest: Manifest) -> list[SetupStep]:
         errors += _enabled(root)
     with gathering(errors):
         steps += _foreign_entries(root, manifest, steps)
-    ConfigErrors.raise_if_any(errors)
+    _raise_each_once(errors)
     return steps
+
+
+def _raise_each_once(errors: Sequence[ConfigError]) -> None:
+    """Raise the errors, if any. A folder in which many files have no place is told once."""
+    ConfigErrors.raise_if_any(
+        [*{(error.message, error.remedy): error for error in errors}.values()]
+    )
 
 
 def _foreign_entries(

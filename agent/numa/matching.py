@@ -143,7 +143,7 @@ class Hitting:
             if joined is not None:
                 rest = [group & there for group in unmet if not group >> place & 1]
                 found = (
-                    self._hit(self._smallest(rest), (*taken, column), there & ~(1 << place), joined)
+                    self._hit(self._smallest(rest), (*taken, column), there, joined)
                     if all(rest)
                     else None
                 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agent.model.guest import Guest
+from agent.numa.devices import NoDeviceFit
 from agent.numa.fit import Networks, NoFit, cells_named, fit
 from agent.numa.pair import Allocated
 from tests.unit.numa.cells import dedicated, full, h2, h4, placed_on, refused
@@ -143,3 +144,20 @@ def test_cells_are_named_in_words(ids: list[int], words: str) -> None:
 
 def test_a_reason_counts_no_sets_unless_some_were_tested() -> None:
     assert NoFit("count", "why", {}).set_tests == 0
+
+
+class NothingNear(NoDeviceFit):
+    """Devices that no set of cells is near enough to, which no bound tells."""
+
+    wanted = True
+
+    def kind(self, cell):
+        return cell
+
+    def cost(self, cells):
+        return None
+
+
+def test_a_refusal_says_how_many_sets_of_cells_were_tested():
+    reason = refused(h4(), dedicated((1, 512), (1, 512)), devices=NothingNear())
+    assert (reason.failed, reason.set_tests) == ("devices", 6)

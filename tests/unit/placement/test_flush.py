@@ -407,6 +407,17 @@ def test_a_reshape_that_waits_for_something_keeps_what_it_was_to_empty(
     assert paths(placement, "POST") == []
 
 
+def test_what_a_reshape_emptied_is_deleted_after_it(sent, placement, client, children):
+    sent(stocked)
+    reshape = reshape_of(children, "N0", "N1")
+    flushed = sent(lambda tree: tree.remove("N0"), KNOWLEDGE, more=[reshape])
+    assert statuses(flushed, DeleteProvider) == {"N0": "done"}
+    assert flushed.outcomes[-1] == Outcome(reshape, "done")
+    assert (placement.requests[0].method, placement.requests[0].path) == ("POST", "/reshaper")
+    assert placement.other.inventory(children["N1"]) == {}
+    assert all(as_in_placement(flushed, client))
+
+
 # --- allocations ----------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from agent.errors import GenerationConflict
+from agent.errors import GenerationConflict, InvalidTree
 from agent.model.mirror import Ownership, PlacementView
 from agent.placement.mirror import Freshness, refresh_view
 from tests.support import faults
@@ -13,6 +13,7 @@ from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, tot
 
 N0 = "00000000-7d1e-4a8b-9c46-000000000010"
 N1 = "ffff0000-7d1e-4a8b-9c46-000000000011"
+N2 = "5f9c2a34-7d1e-4a8b-9c46-000000000012"
 ABOVE = "5f9c2a34-7d1e-4a8b-9c46-0000000000aa"
 STRUCTURE = f"GET /resource_providers?in_tree={ROOT} -> 200"
 NEVER = Freshness(sharing=0)
@@ -61,6 +62,7 @@ def test_a_first_look_reads_all(look):
     assert view.tree.data(ROOT).inventory["VCPU"]["total"] == 8
     assert view.tree.data(N0).traits == {"HW_NUMA_ROOT"}
     assert view.read_at == dict.fromkeys((ROOT, N0, N1), 100.0)
+    assert view.above is None
 
 
 def test_the_view_is_the_same_object_if_nothing_moved(look):
@@ -120,6 +122,37 @@ def test_a_node_that_an_operator_put_below_another_is_a_root_of_its_own(look, ot
         ("N0", ROOT),
         ("N1", ROOT),
     ]
+    assert seen.above == ABOVE
+
+
+def test_a_provider_in_the_place_of_another_is_read(look, other):
+    view, _ = look()
+    other.delete_provider(N1)
+    other.create_provider("N1", N2, ROOT)
+    seen, asked = look(view)
+    assert asked == [STRUCTURE, *deep(N2)]
+    assert seen.read_at.keys() == {ROOT, N0, N2}
+
+
+def test_a_uuid_that_is_the_name_of_another_provider_makes_no_tree(look, other):
+    other.rename(N1, ROOT)
+    with pytest.raises(InvalidTree) as error:
+        look()
+    assert error.value.message == (
+        f"provider {N1} is called '{ROOT}' in Placement: in its tree the uuid of one provider is the "
+        "name of another"
+    )
+    assert error.value.remedy == "rename it"
+
+
+def test_who_holds_a_provider_is_forgotten_if_the_provider_moved(look, other):
+    view, _ = look()
+    view = dataclasses.replace(
+        view, consumers={ROOT: {}, N0: {}}, consumers_at={ROOT: 50.0, N0: 60.0}
+    )
+    other.set_inventory(N0, {"PCPU": 2})
+    seen, _ = look(view)
+    assert (seen.consumers, seen.consumers_at) == ({ROOT: {}}, {ROOT: 50.0})
 
 
 def test_a_node_that_placement_does_not_know_is_an_empty_view(look, other):
@@ -234,6 +267,16 @@ def test_what_was_read_long_ago_is_read_again_each_at_its_own_time_and_few_at_on
     ]
 
 
+@pytest.mark.parametrize(("providers", "read"), [(20, 1), (21, 2)])
+def test_a_twentieth_of_a_tree_is_read_at_once_by_its_age(look, other, providers, read):
+    for number in range(2, providers - 1):
+        other.create_provider(f"N{number}", parent=ROOT)
+    rereading = Freshness(sharing=0, reread=1000)
+    view, _ = look(freshness=rereading)
+    _, asked = look(view, now=5000.0, freshness=rereading)
+    assert len(asked) == 1 + 3 * read
+
+
 def test_without_an_interval_nothing_is_read_by_its_age(look):
     view, _ = look()
     assert look(view, now=1e9)[1] == [STRUCTURE]
@@ -261,8 +304,9 @@ def test_a_provider_that_never_stands_still_is_a_conflict(look, placement, other
         path=f"{N1}/inventories",
         times=None,
     )
-    with pytest.raises(GenerationConflict, match="changed every time it was read"):
+    with pytest.raises(GenerationConflict, match="changed every time it was read") as error:
         look()
+    assert error.value.remedy == "it is read again in the next pass"
 
 
 def test_a_provider_that_goes_away_while_it_is_read_is_a_conflict(look, placement, other):
@@ -310,9 +354,44 @@ def test_who_shares_is_asked_for_when_due_and_when_the_aggregates_change(look, s
     assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
 
 
+def test_who_shares_is_asked_for_if_the_agent_wrote_the_aggregates(look, storage):
+    view, _ = look()
+    written = dataclasses.replace(
+        view,
+        tree=view.tree.subtree(ROOT).freeze(),
+        sharing_aggregates=frozenset(),
+        sharing_read_at=None,
+    )
+    seen, asked = look(written)
+    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
+    assert seen.tree.has_sharing_provider("DISK_GB")
+
+
+def test_who_shares_is_not_asked_for_early_and_may_have_a_new_name(look, storage):
+    often = Freshness(sharing=300)
+    view, _ = look(freshness=often)
+    storage.rename(STORAGE, "disks")
+    storage.set_inventory(ROOT, {"VCPU": 9})
+    view, asked = look(view, now=399.0, freshness=often)
+    assert asked == [STRUCTURE, *deep(ROOT)]
+    seen, asked = look(view, now=400.0, freshness=often)
+    assert asked == [STRUCTURE, SHARING]
+    assert [one.name for one in seen.tree.roots] == [NAME, "disks"]
+
+
 def test_who_shares_is_asked_for_once_without_an_interval(look, storage):
     view, _ = look()
     assert look(view, now=1e9)[1] == [STRUCTURE]
+
+
+def test_a_root_that_shares_from_now_on_is_noticed_when_due(look, storage):
+    often = Freshness(sharing=300)
+    storage.set_traits(STORAGE, [])
+    view, _ = look(freshness=often)
+    storage.set_traits(STORAGE, ["MISC_SHARES_VIA_AGGREGATE"])
+    seen, asked = look(view, now=400.0, freshness=often)
+    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
+    assert seen.tree.has_sharing_provider("DISK_GB")
 
 
 def test_a_root_that_no_longer_shares_is_forgotten_and_one_that_changed_is_read(look, storage):

@@ -18,6 +18,7 @@ from agent.tracker.errors import (
     InstanceClaimed,
     InstanceElsewhere,
     NodeDegraded,
+    NodeNotReady,
     NodeUnavailable,
     ResourcesUnavailable,
     TrackerError,
@@ -32,7 +33,7 @@ from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
 from tests.support.tracking import F1, F3, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
-from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, pinned, state
+from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, gpus, pinned, state
 
 NOW = 1_000_000.0
 I1 = instance("i1", F1)
@@ -189,6 +190,11 @@ DEGRADED = replace(state(), damaged=("claim x: nonsense", "claim y: nonsense"))
         (state(host=HostCapacity(available=False)), NodeUnavailable, "does not offer node n1 now"),
         (state(on=replace(HERE, deleted=True)), NodeUnavailable, "does not offer node n1 now"),
         (DEGRADED, NodeDegraded, "node n1 is degraded: claim x: nonsense; claim y: nonsense"),
+        (
+            replace(state(host=HostCapacity(RESERVED)), uncounted={"c": "no cells"}),
+            NodeNotReady,
+            "could not report CPUs and cells of node n1 yet",
+        ),
     ],
 )
 def test_a_node_that_takes_no_claims_says_why(

@@ -27,12 +27,7 @@ from agent.tracker.errors import (
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
-from agent.tracker.reserving import (
-    GuestRequest,
-    Reservation,
-    check_cells_known,
-    guest_topology,
-)
+from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
 from agent.tracker.stored_state import PlannedChange, StoredState
 from agent.tracker.verdicts import give_back, release_claims
 
@@ -269,7 +264,7 @@ def check_ready(state: NodeState) -> None:
             f"the driver does not offer node {name} now", "try again when it does, or another host"
         )
     if state.uncounted:
-        check_cells_known(state)
+        state.check_cells_known()
     if state.problems:
         raise NodeDegraded(
             f"node {name} is degraded: {'; '.join(state.problems)}",

@@ -14,6 +14,7 @@ from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.report import Drift, Usage
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests
+from agent.tracker.errors import NodeNotReady
 from agent.tracker.node_record import HostCapacity
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
@@ -134,6 +135,18 @@ class NodeState:
             name for claim in (*claims, *before) for name in (claim.instance, claim.migration)
         }
         return changed._with_consumers(known, moves, concerned)
+
+    def check_cells_known(self) -> None:
+        """Check that the driver has reported the host's cells.
+
+        :raises NodeNotReady: it has not since the agent started.
+        """
+        if not self.host.cells_known:
+            name = printable(self.node.name)
+            raise NodeNotReady(
+                f"the driver could not report CPUs and cells of node {name} yet",
+                "wait for an audit with complete facts; agent status says what is missing",
+            )
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ from agent.tracker.errors import (
     FlavorImageConflict,
     InvalidDevices,
     InvalidTopology,
-    NodeNotReady,
     ResourcesUnavailable,
     ResourcesUndecided,
 )
@@ -264,18 +263,6 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
         raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
 
 
-def check_cells_known(state: NodeState) -> None:
-    """Check that the driver has reported the host's cells.
-
-    :raises NodeNotReady: it has not since the agent started.
-    """
-    if not state.host.cells_known:
-        raise NodeNotReady(
-            f"the driver could not report CPUs and cells of node {printable(state.node.name)} yet",
-            "wait for an audit with complete facts; agent status says what is missing",
-        )
-
-
 def _fit_cells_and_devices(
     state: NodeState, guest: Guest | None, wanted: GuestRequest, reasons: list[str]
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRecord, DeviceRequest]]]:
@@ -283,7 +270,7 @@ def _fit_cells_and_devices(
     ``reasons``.
     """
     if guest is not None or state.host.strict:
-        check_cells_known(state)
+        state.check_cells_known()
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
     requests = _device_requests(state, wanted, policy)

@@ -134,14 +134,14 @@ def test_a_claim_that_is_durable_when_an_exception_comes_is_whole_and_repeating_
     free = everything_of(host)
     with monkeypatch.context() as patch:
         owner, name = AFTER_THE_COMMIT[step]
-        # The file is looked at before the transaction and after it; the first transaction is broken
-        # off for what is worked out ahead.
+        # The file is looked at before a transaction and after it; the first transaction ends without
+        # a write, because something is worked out ahead.
         trap = Trap(
             patch,
             host.tracker._runner if name == "_changed" else owner,
             name,
             exception,
-            turn=3 if name == "_check_file" else 1,
+            turn=4 if name == "_check_file" else 1,
         )
         claim_fails(site, host, exception)
         assert trap.left == 0

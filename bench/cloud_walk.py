@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bench.commit import code_commit
 from tests.support.child import CHECKOUT
 
 TESTS = {
@@ -125,9 +126,7 @@ def main() -> int:
     ]
     with ThreadPoolExecutor(asked.side_by_side) as pool:
         walks = list(pool.map(lambda one: walk(*one), wanted))
-    git = ["git", "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False, cwd=CHECKOUT)
-    text = markdown(walks, commit.stdout.strip())
+    text = markdown(walks, code_commit())
     (out / "walk.json").write_text(json.dumps(walks, indent=1) + "\n")
     (out / "walk.md").write_text(text)
     print(text)

@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.commit import code_commit
 from bench.fleet_pages import fleet_page
 from bench.growth import tree
 from bench.placement_site import BenchPlacement, Request, placement_on
 from bench.processes import Process
-from bench.results import Machine, code_commit, machine, now, write_json
+from bench.results import Machine, machine, now, write_json
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
 

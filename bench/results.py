@@ -17,7 +17,6 @@ from bench.instructions import InstructionCount
 from bench.matrix import Row
 from bench.numa_fit import FitRow
 from bench.process_figures import ProcessFigures
-from tests.support.child import CHECKOUT
 from tests.support.postgresql import BINARIES
 
 COUNTED_PACKAGES = ("compute-node-agent", "openstack-placement", "SQLAlchemy", "keystoneauth1")
@@ -109,22 +108,6 @@ def machine(
         load_after=os.getloadavg()[2],
         nice=os.nice(0),
     )
-
-
-def code_commit() -> str:
-    """Return the commit of the code that is measured, and whether files differ from it."""
-    files = ("agent", "drivers", "bench", "tests/support")
-    try:
-        commit = _git("rev-parse", "--short=10", "HEAD")
-        changed = _git("status", "--porcelain", "--", *files)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown, because this is no clone"
-    return f"{commit} with changes of its own" if changed else commit
-
-
-def _git(*arguments: str) -> str:
-    command = ("git", "-C", str(CHECKOUT), *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def now() -> datetime.datetime:

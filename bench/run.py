@@ -19,13 +19,14 @@ from bench.baseline import FILE, growths, make_baseline, read_baseline
 from bench.budgets import verdicts
 from bench.claim_figures import claim_figures
 from bench.claims import RUNS
+from bench.commit import code_commit
 from bench.matrix import Row, Size, measure_turns
 from bench.nova_python import find_nova_python
 from bench.numa_fit import fit_rows
 from bench.pages import VERDICTS, page
 from bench.placement_site import Backend, BenchPlacement, placement_on
 from bench.process_figures import ProcessFigures, process_figures
-from bench.results import Results, code_commit, machine, now, write_json
+from bench.results import Results, machine, now, write_json
 from bench.tree_driver import Tree
 from tests.support.child import CHECKOUT
 

@@ -329,7 +329,6 @@ def _migration_record(
         status="accepted",
         source_compute=instance.host,
         source_node=instance.node,
-        old_flavor_id=instance.flavor.id,
         created_at=now,
     )
     found = stored.migration or request.migration or made

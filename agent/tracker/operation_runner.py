@@ -190,8 +190,12 @@ class OperationRunner:
                 *([found.node] if found is not None and found.node is not None else []),
                 *(claim.node for claim in held),
             ]
-            if not (mine := [uuid for uuid in there if uuid in self._entries]):
-                self.check_audited(there, reading)
+            mine = [uuid for uuid in there if uuid in self._entries]
+            if there and not mine:
+                # A node that only waits for its first audit may be the one.
+                reason = self._absence_of_all(there, reading)
+                if isinstance(reason, NodeNotReady):
+                    raise reason
         if not mine and not self._entries:
             raise nothing_audited()
         return mine[0] if mine else next(iter(self._entries))
@@ -220,16 +224,6 @@ class OperationRunner:
             if not (mine := [uuid for uuid in there if uuid in self._entries]):
                 raise self._absence_of_all([*there, request.node], reading)
         return mine[0]
-
-    def check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
-        """Check that none of ``nodes``, which have no state in memory, only waits for its first
-        audit.
-
-        :raises NodeNotReady: one of them does, because the agent has just started.
-        """
-        for uuid in sorted(nodes):
-            if isinstance(reason := self.absence(uuid, reading), NodeNotReady):
-                raise reason
 
     def _absence_of_all(
         self, nodes: Collection[ProviderUuid], reading: RecordReads

@@ -9,7 +9,6 @@ import json
 import platform
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,13 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bench.commit import code_commit
 from bench.soak.faults import FAULTS, Fault
 from bench.soak.guests import Guests
 from bench.soak.log_judge import LogJudge
 from bench.soak.results import markdown
 from bench.soak.samples import GROWTH, Sample, take_sample, trend
 from bench.soak.site import Site, site_in
-from tests.support.child import CHECKOUT
 
 EVERY = 3.0
 """Seconds between two samples."""
@@ -171,7 +170,7 @@ class Soak:
                 "kernel": platform.release(),
                 "cores": _cores(),
             },
-            "commit": _commit(),
+            "commit": code_commit(),
             "clock": "set ahead and back"
             if self._site.clock_can_be_set
             else "not set, because there is no C compiler",
@@ -192,17 +191,6 @@ class Soak:
 
 def _cores() -> int:
     return len(Path("/proc/cpuinfo").read_text().split("processor\t:")) - 1
-
-
-def _commit() -> str:
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=CHECKOUT,
-    )
-    return found.stdout.strip()
 
 
 def main() -> int:

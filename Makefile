@@ -71,7 +71,7 @@ deb:
 	@command -v dh >/dev/null && $(DEB_PYTHON) -m pip --version >/dev/null || { echo 'apt-get install dpkg-dev debhelper python3-pip' >&2; exit 1; }
 	rm -rf build/lib build/bdist.* $(DEB)/tree $(DEB)/*.deb
 	mkdir -p $(DEB)/tree
-	$(DEB_PYTHON) -m pip wheel --quiet --wheel-dir $(DEB)/tree/wheels . 'psycopg>=3.2'
+	$(DEB_PYTHON) -m pip wheel --quiet --wheel-dir $(DEB)/tree/wheels . 'psycopg>=3.2.13'
 	cp -r systemd/debian $(DEB)/tree/debian
 	for kind in service sysusers tmpfiles; do cp systemd/compute-node-agent.$$kind $(DEB)/tree/debian/; done
 	printf 'compute-node-agent (%s) unstable; urgency=medium\n\n  * The release notes of the documentation tell what is new.\n\n -- %s  %s\n' \

@@ -2,6 +2,7 @@
 its figures out.
 """
 
+import gc
 import json
 import sys
 import threading
@@ -14,6 +15,7 @@ from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
 from agent.cli.command import Options, Source
 from agent.cli.configuration import load
+from agent.service.garbage_search import GarbageSearch
 
 MIB = 1024 * 1024
 
@@ -36,6 +38,9 @@ def main() -> None:
     do not grow.
     """
     conf = load(Options(sources=(Source(Path(sys.argv[1])),)))
+    # As the command and the daemon do.
+    gc.freeze()
+    search = GarbageSearch(own_process=True)
     sys.stdin.readline()
     wall, cpu = time.perf_counter(), time.process_time()
     with running_fleet(conf, threading.Event()) as fleet:
@@ -49,6 +54,8 @@ def main() -> None:
                 "resident": psutil.Process().memory_info().rss / MIB,
                 "peak": peak(),
             }
+            if figures["states"] == ["in-sync"]:
+                search.narrow()
             print(json.dumps(figures), flush=True)
             if not sys.stdin.readline():
                 return

@@ -2,6 +2,7 @@
 and reports errors.
 """
 
+import gc
 import logging
 import signal
 import socket
@@ -109,6 +110,15 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def _search_for_garbage() -> None:
+    """Have Python search for garbage, but not in the code that is loaded, if the process has
+    loaded it without.
+    """
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 class _Invocation:
     """One run of a command line, and its configuration once it is loaded."""
 
@@ -129,6 +139,7 @@ class _Invocation:
             log_to_stderr(debug=options.debug)
         else:
             set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
+        _search_for_garbage()
         return command.run(conf, options)
 
 

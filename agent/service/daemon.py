@@ -18,6 +18,7 @@ from agent.render.json_report import problems_of
 from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
+from agent.service.garbage_search import GarbageSearch
 from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
 from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
@@ -53,6 +54,7 @@ class Daemon:
         warn: Warn,
         notifier: Notifier,
         signals: Signals,
+        garbage_search: GarbageSearch,
     ) -> None:
         self._conf, self._reread, self._signals = conf, reread, signals
         self._service = DaemonService(signals.wake)
@@ -72,6 +74,7 @@ class Daemon:
             self._service,
             self._api,
             self._status,
+            garbage_search,
         )
 
     def run(self) -> None:
@@ -162,7 +165,8 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     _limit_unused_memory()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
-        Daemon(conf, reread, set_up_log, warn, Notifier(), signals).run()
+        search = GarbageSearch(own_process=True)
+        Daemon(conf, reread, set_up_log, warn, Notifier(), signals, search).run()
     return 0
 
 

@@ -2,7 +2,6 @@
 change.
 """
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from agent.render.json_report import dumps, report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
+from agent.service.garbage_search import GarbageSearch
 from agent.service.optional_api import OptionalApi
 from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
@@ -43,7 +43,9 @@ class Passes:
         service: DaemonService,
         api: OptionalApi,
         status: Status,
+        garbage_search: GarbageSearch,
     ) -> None:
+        self._garbage_search = garbage_search
         self._schedule, self._dirty_nodes = schedule, dirty_nodes
         self._background, self._stopping = background, background.stopping
         self._service, self._api, self._status = service, api, status
@@ -151,6 +153,8 @@ class Passes:
         self._begun, self._nodes = True, report.nodes or self._nodes
         if self._schedule_next(report) and _asked_placement(report):
             self._asked_at = begun
+            if all(node.state != "changed" for node in report.nodes):
+                self._garbage_search.narrow()
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
         text = summary(report.errors, report.nodes, runtime.hanging)
@@ -188,7 +192,7 @@ class Passes:
             # What was replaced answered until now. Its parts refer to each other, so that their
             # memory would stay until Python looks for old garbage, which takes hours.
             self._reloaded = False
-            gc.collect()
+            self._garbage_search.collect()
         return with_store_state(report, store, self._nodes)
 
     def _schedule_next(self, report: Report) -> bool:

@@ -53,9 +53,11 @@ def consumers_differ(old: PlacementView, new: PlacementView) -> bool:
 
 
 def save_consumers(
-    connection: Connection, mirror: int, old: PlacementView, new: PlacementView
+    connection: Connection, mirror: int, old: PlacementView, new: PlacementView, *, empty: bool
 ) -> None:
-    """Write what differs from ``old``, and rows that the database lacks."""
+    """Write what differs from ``old``, and rows that the database lacks. ``empty``: it has none of
+    the mirror.
+    """
     held = {
         uuid: {
             "consumers": mapping_text(cast(Mapping[str, Resources], holders)),
@@ -69,39 +71,67 @@ def save_consumers(
         if (old.consumers.get(uuid), old.consumers_at.get(uuid))
         != (holders, new.consumers_at.get(uuid))
     ]
-    _write(connection, MIRROR_CONSUMERS, MIRROR_CONSUMERS.c.provider, mirror, held, changed)
+    _write(connection, CONSUMER_ROWS, mirror, held, changed, empty=empty)
     unknown = {uuid: {"since": since} for uuid, since in new.unknown_since.items()}
     differing = [
         uuid for uuid, since in new.unknown_since.items() if old.unknown_since.get(uuid) != since
     ]
-    _write(connection, MIRROR_UNKNOWN, MIRROR_UNKNOWN.c.consumer, mirror, unknown, differing)
+    _write(connection, UNKNOWN_ROWS, mirror, unknown, differing, empty=empty)
+
+
+class _Rows:
+    """The statements on the rows of one mirror in ``table``, which has one for each ``key``. Built
+    once, because building a statement costs more than executing it.
+    """
+
+    def __init__(self, table: Table, key: Column[str]) -> None:
+        self.key = key.name
+        here = table.c.mirror == bindparam("the_mirror")
+        self.keys = select(key).where(here)
+        self.delete = delete(table).where(here, key == bindparam("gone"))
+        self.insert = insert(table)
+
+
+CONSUMER_ROWS = _Rows(MIRROR_CONSUMERS, MIRROR_CONSUMERS.c.provider)
+UNKNOWN_ROWS = _Rows(MIRROR_UNKNOWN, MIRROR_UNKNOWN.c.consumer)
 
 
 def _write(
     connection: Connection,
-    table: Table,
-    key: Column[str],
+    rows: _Rows,
     mirror: int,
     values: Mapping[Any, Mapping[str, Any]],
     changed: Iterable[Any],
+    *,
+    empty: bool,
 ) -> None:
-    """Have one row for each of ``values``, writing only those that are ``changed`` or missing."""
-    stored = set(connection.execute(select(key).where(table.c.mirror == mirror)).scalars())
+    """Have one row for each of ``values``, writing only those that are ``changed`` or missing.
+    ``empty``: there are none.
+    """
+    here = {"the_mirror": mirror}
+    stored = set() if empty else set(connection.execute(rows.keys, here).scalars())
     written = {*changed, *(values.keys() - stored)}
-    gone = [{"gone": uuid} for uuid in stored if uuid not in values or uuid in written]
+    gone = [{**here, "gone": uuid} for uuid in stored if uuid not in values or uuid in written]
     if gone:
-        connection.execute(
-            delete(table).where(table.c.mirror == mirror, key == bindparam("gone")), gone
-        )
+        connection.execute(rows.delete, gone)
     if written:
         connection.execute(
-            insert(table), [{"mirror": mirror, key.name: uuid, **values[uuid]} for uuid in written]
+            rows.insert, [{"mirror": mirror, rows.key: uuid, **values[uuid]} for uuid in written]
         )
 
 
 # Built once, because building a statement costs more than executing it.
-VIEW = select(MIRROR).where(
-    MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root")
+THE_VIEW = (
+    MIRROR.c.endpoint == bindparam("the_endpoint"),
+    MIRROR.c.root == bindparam("the_root"),
+)
+VIEW = select(MIRROR).where(*THE_VIEW)
+VIEW_ID = select(MIRROR.c.id).where(*THE_VIEW)
+DELETE_VIEW = delete(MIRROR).where(*THE_VIEW)
+INSERT_VIEW = insert(MIRROR).returning(MIRROR.c.id)
+PROVIDER_ROWS = _Rows(MIRROR_PROVIDER, MIRROR_PROVIDER.c.uuid)
+ORDINALS = select(MIRROR_PROVIDER.c.uuid, MIRROR_PROVIDER.c.ordinal).where(
+    MIRROR_PROVIDER.c.mirror == bindparam("the_mirror")
 )
 PROVIDERS = (
     select(
@@ -132,7 +162,7 @@ def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> Plac
 
     :raises ValueError: the rows do not form a tree.
     """
-    found = connection.execute(VIEW, {"the_endpoint": endpoint, "the_root": root}).one_or_none()
+    found = connection.execute(VIEW, _of_view(endpoint, root)).one_or_none()
     if found is None:
         return None
     rows = connection.execute(PROVIDERS, {"the_mirror": found.id})
@@ -194,16 +224,19 @@ def save_view(
     new: PlacementView,
 ) -> None:
     """Write what differs from ``old``; everything if ``old`` is not what the database holds."""
-    here = (MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
-    mirror = connection.execute(select(MIRROR.c.id).where(*here)).scalar_one_or_none()
-    stored = _ordinals(connection, mirror)
-    if old is None or mirror is None or stored.keys() != set(old.tree.get_provider_uuids()):
-        connection.execute(delete(MIRROR).where(*here))
+    here = _of_view(endpoint, root)
+    mirror = connection.execute(VIEW_ID, here).scalar_one_or_none()
+    stored = {} if mirror is None else _ordinals(connection, mirror)
+    if empty := (
+        old is None or mirror is None or stored.keys() != set(old.tree.get_provider_uuids())
+    ):
+        if mirror is not None:
+            connection.execute(DELETE_VIEW, here)
         row = {"endpoint": endpoint, "root": root, **_header(new)}
-        mirror = connection.execute(insert(MIRROR).values(row).returning(MIRROR.c.id)).scalar_one()
+        mirror = connection.execute(INSERT_VIEW, row).scalar_one()
         old, stored = PlacementView(), {}
     elif _header(old) != _header(new):
-        connection.execute(update(MIRROR).where(*here).values(_header(new)))
+        connection.execute(update(MIRROR).where(MIRROR.c.id == mirror).values(_header(new)))
     ordinals = _renumber(new.tree, stored)
     written = {provider.uuid for provider in _changed_providers(old, new)} | {
         uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal
@@ -218,27 +251,26 @@ def save_view(
             if uuid in written
         ],
     )
-    save_consumers(connection, mirror, old, new)
+    save_consumers(connection, mirror, old, new, empty=empty)
 
 
 def _replace(
     connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]
 ) -> None:
     if gone:
-        statement = delete(MIRROR_PROVIDER).where(
-            MIRROR_PROVIDER.c.mirror == mirror, MIRROR_PROVIDER.c.uuid == bindparam("gone")
+        connection.execute(
+            PROVIDER_ROWS.delete, [{"the_mirror": mirror, "gone": uuid} for uuid in gone]
         )
-        connection.execute(statement, [{"gone": uuid} for uuid in gone])
     if rows:
-        connection.execute(insert(MIRROR_PROVIDER), rows)
+        connection.execute(PROVIDER_ROWS.insert, rows)
 
 
-def _ordinals(connection: Connection, mirror: int | None) -> Ordinals:
-    rows = connection.execute(
-        select(MIRROR_PROVIDER.c.uuid, MIRROR_PROVIDER.c.ordinal).where(
-            MIRROR_PROVIDER.c.mirror == mirror
-        )
-    )
+def _of_view(endpoint: str, root: ProviderUuid) -> Mapping[str, str]:
+    return {"the_endpoint": endpoint, "the_root": root}
+
+
+def _ordinals(connection: Connection, mirror: int) -> Ordinals:
+    rows = connection.execute(ORDINALS, {"the_mirror": mirror})
     return {ProviderUuid(uuid): ordinal for uuid, ordinal in rows}
 
 

@@ -147,7 +147,8 @@ def memory_database() -> Any:
                 return manager
             manager.writer.get_engine().dispose()
     manager = enginefacade.transaction_context()
-    manager.configure(connection="sqlite://", max_retries=0)
+    # Another connection would be another database, an empty one, whatever the clock says.
+    manager.configure(connection="sqlite://", max_retries=0, connection_recycle_time=-1)
     copy_template(connection_of(manager))
     return manager
 
@@ -177,7 +178,8 @@ def copy_template(target: sqlite3.Connection) -> None:
 @functools.cache
 def _template() -> sqlite3.Connection:
     manager = enginefacade.transaction_context()
-    manager.configure(connection="sqlite://", max_retries=0)
+    # Another connection would be another database, an empty one, whatever the clock says.
+    manager.configure(connection="sqlite://", max_retries=0, connection_recycle_time=-1)
     with serving_from(manager), _unsynchronised():
         migration.create_schema(manager.writer.get_engine())
         context = db_api.DbContext()

@@ -307,11 +307,11 @@ class _Display:
 
     def _take_keys(self) -> None:
         """Get keys from the terminal one by one and unseen. In the background, the process is
-        stopped here until it comes to the foreground.
+        stopped here until it comes to the foreground. Keys that were pressed before are kept.
         """
         while True:
             try:
-                tty.setcbreak(self._terminal)
+                tty.setcbreak(self._terminal, termios.TCSADRAIN)
             except termios.error as error:
                 if error.args[0] != errno.EINTR:
                     raise

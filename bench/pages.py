@@ -236,7 +236,10 @@ def _processes(found: ProcessFigures, matrix: Sequence[Row]) -> Iterator[str]:
         ("claims a second over the socket, one client", f"{daemon.claims_a_second:.0f}"),
         ("a claim, median", f"{daemon.claim_milliseconds:.1f} ms"),
         ("the same while Placement is away", f"{daemon.claim_milliseconds_away:.1f} ms"),
-        *((f"agent {command}", f"{seconds:.2f} s") for command, seconds in found.commands.items()),
+        *(
+            (f"agent {command}", f"{took.seconds:.2f} s, CPU {took.cpu:.2f} s")
+            for command, took in found.commands.items()
+        ),
     ]
     # Of the largest host that both were measured on, after its first pass.
     firsts = [row for row in matrix if row.case == "first" and row.nodes == 1]

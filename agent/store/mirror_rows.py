@@ -108,16 +108,26 @@ def _write(
     """Have one row for each of ``values``, writing only those that are ``changed`` or missing.
     ``empty``: there are none.
     """
-    here = {"the_mirror": mirror}
-    stored = set() if empty else set(connection.execute(rows.keys, here).scalars())
+    stored = set()
+    if not empty:
+        stored = set(connection.execute(rows.keys, {"the_mirror": mirror}).scalars())
     written = {*changed, *(values.keys() - stored)}
-    gone = [{**here, "gone": uuid} for uuid in stored if uuid not in values or uuid in written]
-    if gone:
-        connection.execute(rows.delete, gone)
-    if written:
-        connection.execute(
-            rows.insert, [{"mirror": mirror, rows.key: uuid, **values[uuid]} for uuid in written]
-        )
+    gone = {uuid for uuid in stored if uuid not in values or uuid in written}
+    _replace(connection, rows, mirror, gone, [{rows.key: uuid, **values[uuid]} for uuid in written])
+
+
+def _replace(
+    connection: Connection,
+    rows: _Rows,
+    mirror: int,
+    gone: Iterable[str],
+    written: Iterable[Mapping[str, Any]],
+) -> None:
+    """Delete the rows of the keys ``gone``, then insert those that are ``written``."""
+    if deleted := [{"the_mirror": mirror, "gone": key} for key in gone]:
+        connection.execute(rows.delete, deleted)
+    if inserted := [{"mirror": mirror, **row} for row in written]:
+        connection.execute(rows.insert, inserted)
 
 
 # Built once, because building a statement costs more than executing it.
@@ -243,26 +253,16 @@ def save_view(
     }
     _replace(
         connection,
+        PROVIDER_ROWS,
         mirror,
         (stored.keys() - ordinals.keys()) | (stored.keys() & written),
         [
-            {"mirror": mirror, "ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))}
+            {"ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))}
             for uuid in ordinals
             if uuid in written
         ],
     )
     save_consumers(connection, mirror, old, new, empty=empty)
-
-
-def _replace(
-    connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]
-) -> None:
-    if gone:
-        connection.execute(
-            PROVIDER_ROWS.delete, [{"the_mirror": mirror, "gone": uuid} for uuid in gone]
-        )
-    if rows:
-        connection.execute(PROVIDER_ROWS.insert, rows)
 
 
 def _of_view(endpoint: str, root: ProviderUuid) -> Mapping[str, str]:

@@ -1,42 +1,29 @@
 """The API's description, openapi.yaml, compiled: the schemas of each operation's requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fastjsonschema
 import yaml
-from fastjsonschema import JsonSchemaException
-from jsonschema.exceptions import ValidationError
-from referencing import Registry, Resource
-from referencing.jsonschema import DRAFT202012
 
 from agent.model.names import printable
-from agent.yaml_files.schema import Validator
+from agent.yaml_files.generated_check import GeneratedCheck, NotGenerated, find_reference
 
-BASE = "urn:compute-node-agent:openapi"
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
 LONGEST = 200
 MOST_FAULTS = 20
 
-Registered = Registry[Any]
-
-
-def build_registry(document: Mapping[str, Any]) -> Registered:
-    """Return a registry with ``document``, for references into it."""
-    resource: Resource[Any] = DRAFT202012.create_resource(document)
-    found: Registered = Registry().with_resource(BASE, resource)
-    return found
-
 
 class RequestSchema:
-    """One compiled JSON schema. Its references lead into the registered document."""
+    """One compiled JSON schema. Its references lead into ``document``."""
 
-    def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:
-        self._schema, self._registry = schema, registry
-        self._validator = Validator(_absolute(schema), registry=registry)
+    def __init__(self, schema: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+        self._schema, self._document = schema, document
 
     def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
         """Yield the first :data:`MOST_FAULTS` faults of ``instance``, each as a JSON pointer and a
@@ -52,79 +39,26 @@ class RequestSchema:
 
     def accepts(self, instance: Any) -> bool:
         """Return whether ``instance`` is valid by the generated code. If it is not, or there is no
-        code, only the validator can tell, and name the faults: it takes twenty times as long.
+        code, only the validator can tell.
         """
-        if self._check is None:
-            return False
-        try:
-            self._check(instance)
-        except JsonSchemaException:
-            return False
-        return True
+        return self._check is not None and self._check.accepts(instance)
 
     @cached_property
-    def _check(self) -> Callable[[Any], object] | None:
-        """The schema as code that raises an exception for an invalid instance; None where that
-        code would know less than the validator. Generated at the first use, because most
-        operations are not used.
+    def _check(self) -> GeneratedCheck | None:
+        """None where the code would know less than the validator. Generated at the first use,
+        because most operations are not used.
         """
-        lookup = self._registry.resolver(BASE).lookup
         try:
-            plain = _without_references(self._schema, lambda name: lookup(name).contents)
+            return GeneratedCheck(self._schema, self._document)
         except NotGenerated:
             return None
-        code: Callable[[Any], object] = fastjsonschema.compile(
-            {**plain, "$schema": DRAFT}, use_default=False, detailed_exceptions=False
-        )
-        return code
 
+    @cached_property
+    def _validator(self) -> Any:
+        # Imported here, because it is large, and a valid request does not need it.
+        from agent.yaml_files.validator import validator_for
 
-DRAFT = "http://json-schema.org/draft-07/schema#"
-"""What the generated code understands."""
-# Keywords that mean the same in that draft as in openapi.yaml, by what their values are.
-VALUES = frozenset(
-    {"type", "enum", "required", "pattern", "minLength", "maxLength", "multipleOf", "uniqueItems"}
-    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
-    | {"minItems", "maxItems", "minProperties", "maxProperties"}
-)
-SCHEMAS = frozenset(("items", "additionalProperties", "propertyNames", "not", "if", "then", "else"))
-LISTS = frozenset(("allOf", "anyOf", "oneOf"))
-# Keywords that the validator does not check either.
-NOTES = frozenset(("title", "description", "format", "default", "example", "examples"))
-
-
-class NotGenerated(Exception):
-    """No code can be generated for a schema: a keyword has another meaning there."""
-
-
-def _without_references(schema: Any, resolve: Callable[[str], Any]) -> Any:
-    """Return ``schema`` with every reference replaced by what it leads to.
-
-    :raises NotGenerated: the schema has a keyword that the generated code does not understand.
-    """
-    if not isinstance(schema, Mapping):
-        return schema
-    found: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if keyword in VALUES:
-            found[keyword] = value
-        elif keyword == "const":
-            # For const no code is generated without detailed exceptions.
-            found["enum"] = [value]
-        elif keyword in SCHEMAS:
-            found[keyword] = _without_references(value, resolve)
-        elif keyword in LISTS:
-            found[keyword] = [_without_references(part, resolve) for part in value]
-        elif keyword == "properties":
-            found[keyword] = {
-                name: _without_references(part, resolve) for name, part in value.items()
-            }
-        elif keyword not in NOTES and keyword != "$ref":
-            raise NotGenerated(keyword)
-    if "$ref" not in schema:
-        return found
-    referred = _without_references(resolve(schema["$ref"]), resolve)
-    return {"allOf": [referred, found]} if found else referred
+        return validator_for(self._schema, self._document)
 
 
 def pointer(path: Iterable[str | int]) -> str:
@@ -135,17 +69,7 @@ def pointer(path: Iterable[str | int]) -> str:
     return found if len(found) <= LONGEST else f"{found[: LONGEST - 3]}..."
 
 
-def _absolute(schema: Any) -> Any:
-    """Return ``schema`` with every reference into the document made absolute."""
-    if isinstance(schema, Mapping):
-        return {
-            key: f"{BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value)
-            for key, value in schema.items()
-        }
-    return [_absolute(item) for item in schema] if isinstance(schema, list) else schema
-
-
-def _text(error: ValidationError) -> str:
+def _text(error: "ValidationError") -> str:
     """Return the fault in words, without repeating a long value."""
     if error.validator == "not":
         return "is not allowed here"
@@ -186,7 +110,7 @@ class Description:
     """All operations of the API."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document, self._registry = document, build_registry(document)
+        self._document = document
         self._operations = {
             (template, method.upper()): self._operation(item, item[method])
             for template, item in document["paths"].items()
@@ -210,7 +134,7 @@ class Description:
             path=self._parameters(listed, "path"),
             query=self._parameters(listed, "query"),
             header=self._parameters(listed, "header"),
-            body=RequestSchema(body["content"][JSON]["schema"], self._registry) if body else None,
+            body=RequestSchema(body["content"][JSON]["schema"], self._document) if body else None,
             body_required=bool(body and body.get("required")),
         )
 
@@ -223,7 +147,7 @@ class Description:
             "required": [parameter["name"] for parameter in here if parameter.get("required")],
         }
         return Parameters(
-            RequestSchema(schema, self._registry),
+            RequestSchema(schema, self._document),
             {parameter["name"]: frozenset(self._types(parameter["schema"])) for parameter in here},
         )
 
@@ -235,10 +159,7 @@ class Description:
         """Return the object that a reference leads to; any other object as it is."""
         if "$ref" not in value:
             return value
-        found: Any = self._document
-        for part in value["$ref"].removeprefix("#/").split("/"):
-            found = found[part]
-        return self._resolve(found)
+        return self._resolve(find_reference(self._document, value["$ref"]))
 
 
 def load(document: Mapping[str, Any] | None = None) -> Description:

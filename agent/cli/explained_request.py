@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.api.description import JSON, RequestSchema, build_registry, read
+from agent.api.description import JSON, RequestSchema, read
 from agent.api.documents.requests import instance_claim
 from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
 from agent.cli.flavor_file import LONGEST_VALUE, MOST_FAULTS, amount_fault, read_flavor
@@ -125,7 +125,7 @@ def _claim_in(file: str) -> AskedRequest:
     given = {"id": CLAIM_ID, "node": NOBODY, **body}
     document = read()
     schema = document["paths"]["/v1/claims"]["post"]["requestBody"]["content"][JSON]["schema"]
-    faults = list(RequestSchema(schema, build_registry(document)).faults(given))
+    faults = list(RequestSchema(schema, document).faults(given))
     if faults:
         raise RequestUnreadable(
             f"{display_name(file)}: {'; '.join(f'{at} {why}'.strip() for at, why in faults)}",

@@ -1,13 +1,12 @@
 """The daemon: a loop that audits when it is due, obeys signals, and reports to systemd."""
 
-import ctypes
 import logging
 import math
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 from oslo_config import cfg
 
@@ -19,6 +18,7 @@ from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.garbage_search import GarbageSearch
+from agent.service.heap import limit_unused_memory
 from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
 from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
@@ -30,10 +30,6 @@ LOG = logging.getLogger(__name__)
 
 # Seconds for which a computing thread keeps the interpreter from other threads.
 SWITCH_SECONDS = 0.0005
-# glibc's numbers of the parameters, and the value of the first, in bytes.
-M_MMAP_THRESHOLD = -3
-M_ARENA_MAX = -8
-LARGE_BLOCK = 128 * 1024
 
 Reread = Callable[[], cfg.ConfigOpts]
 
@@ -162,27 +158,12 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
     # another thread searches for cells.
     sys.setswitchinterval(SWITCH_SECONDS)
-    _limit_unused_memory()
+    limit_unused_memory()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
         search = GarbageSearch(own_process=True)
         Daemon(conf, reread, set_up_log, warn, Notifier(), signals, search).run()
     return 0
-
-
-def _limit_unused_memory() -> None:
-    """Have glibc map each large block by itself, so that its memory is given back when it is freed,
-    and have all threads share one heap.
-
-    By itself glibc stops to map blocks of a size that was freed once, and large requests that
-    arrive side by side then fragment its heap: 45 MiB for 12 MiB of requests. Of several heaps,
-    each keeps what its threads have freed; and the threads take turns at the interpreter anyway.
-    Other libraries keep their own rules.
-    """
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
-        libc.mallopt(M_ARENA_MAX, 1)
 
 
 def _log_end_of_thread(ended: threading.ExceptHookArgs) -> None:

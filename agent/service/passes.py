@@ -19,6 +19,7 @@ from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.garbage_search import GarbageSearch
+from agent.service.heap import give_back_memory
 from agent.service.optional_api import OptionalApi
 from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
@@ -150,10 +151,12 @@ class Passes:
             return
         if not self._begun:
             check_start(report)
+        if not self._begun or _has_changed(report):
+            give_back_memory()
         self._begun, self._nodes = True, report.nodes or self._nodes
         if self._schedule_next(report) and _asked_placement(report):
             self._asked_at = begun
-            if all(node.state != "changed" for node in report.nodes):
+            if not _has_changed(report):
                 self._garbage_search.narrow()
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
@@ -244,6 +247,8 @@ class Passes:
             report = self._background.run("an audit of changed nodes", audit)
         except AgentError as error:
             report = _failure(runtime, error)
+        if _has_changed(report):
+            give_back_memory()
         if not self._stopping.is_set():
             self._report_some(report, runtime)
 
@@ -284,6 +289,11 @@ def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -
     return AuditOptions(
         dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
     )
+
+
+def _has_changed(report: Report) -> bool:
+    """Return whether the audits of the report changed anything."""
+    return any(node.state == "changed" for node in report.nodes)
 
 
 def _asked_placement(report: Report) -> bool:

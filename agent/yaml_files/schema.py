@@ -1,57 +1,21 @@
-"""Checking a document against a JSON Schema 2020-12 with the patterns of ECMA 262, with errors in
-words for people.
+"""Checking a document against a JSON schema, with errors in words for people.
 
 The ``description`` of a part of the schema says what to write there; the remedy quotes it.
 """
 
 import difflib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources import files
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigError
+from agent.yaml_files.generated_check import GeneratedCheck
 from agent.yaml_files.parsing import Document, Where, shown
 
-
-@cache
-def _compile(pattern: str) -> re.Pattern[str]:
-    # In ECMA 262 $ matches the end only; in Python it also matches before a final newline.
-    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
-
-
-def _pattern(
-    _validator: Any, pattern: str, instance: Any, _schema: Any
-) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _compile(pattern).search(instance):
-        yield ValidationError(f"does not match {pattern}")
-
-
-def _unique_items(
-    _validator: Any, unique: bool, instance: Any, schema: Any
-) -> Iterator[ValidationError]:
-    # By a set, because there may be thousands of items; a list above maxItems is an error anyway.
-    if (
-        unique
-        and isinstance(instance, list)
-        and len(instance) <= schema.get("maxItems", len(instance))
-    ):
-        seen: set[str] = set()
-        for element in instance:
-            text = json.dumps(element, sort_keys=True)
-            if text in seen:
-                yield ValidationError("has something twice")
-                return
-            seen.add(text)
-
-
-Validator: Any = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 
 TYPES = {
@@ -80,18 +44,27 @@ class DocumentSchema:
         return found
 
     @cached_property
+    def _check(self) -> GeneratedCheck:
+        return GeneratedCheck(self.content, self.content)
+
+    @cached_property
     def _validator(self) -> Any:
-        return Validator(self.content)
+        # Imported here, because it is large, and a valid document does not need it.
+        from agent.yaml_files.validator import validator_for
+
+        return validator_for(self.content, self.content)
 
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
         """Return all errors of the document's structure, by the path of the wrong value."""
         errors: dict[Where, list[ConfigError]] = {}
+        if self._check.accepts(document.data):
+            return errors
         for found in self._validator.iter_errors(document.data):
             for where, what, remedy in self._describe(found):
                 errors.setdefault(where, []).append(document.error(where, what, remedy))
         return errors
 
-    def _describe(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+    def _describe(self, error: "ValidationError") -> Iterator[tuple[Where, str, str]]:
         where: Where = tuple(error.absolute_path)
         expected = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
         remedy = (
@@ -138,7 +111,7 @@ def meant(key: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 
 
-def _unknown_keys(error: ValidationError, where: Where) -> Iterator[tuple[Where, str, str]]:
+def _unknown_keys(error: "ValidationError", where: Where) -> Iterator[tuple[Where, str, str]]:
     known = error.schema["properties"]
     for key in error.instance:
         if key not in known:

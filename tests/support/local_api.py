@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.client import ApiClient
-from agent.api.description import RequestSchema, build_registry, read
+from agent.api.description import RequestSchema, read
 from agent.api.local_api import LocalApi
 from agent.api.socket_file import UnixConnection
 from agent.cli.command import Options, Override, Source
@@ -48,7 +48,6 @@ class Described:
 
     def __init__(self) -> None:
         self.document = read()
-        self._registry = build_registry(self.document)
 
     def check(self, method: str, target: str, answer: Answer) -> None:
         """The answer is as described; fails if the operation is not."""
@@ -70,7 +69,7 @@ class Described:
         assert media_type in found["content"], answer
         if media_type.endswith("json"):
             faults = list(
-                RequestSchema(found["content"][media_type]["schema"], self._registry).faults(
+                RequestSchema(found["content"][media_type]["schema"], self.document).faults(
                     answer.json
                 )
             )

@@ -1,11 +1,12 @@
 """Schemas name every fault, where it is, in few words."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from agent.api.description import RequestSchema, build_registry, load, pointer
+from agent.api.description import RequestSchema, load, pointer
+from tests.support.altered import ODD, altered
 from tests.support.site import flavor_body, instance_body
 from tests.support.tracking import F1, uuid_of
 
@@ -20,7 +21,7 @@ DOCUMENT = {
 
 
 def faults(schema, instance):
-    return list(RequestSchema(schema, build_registry(DOCUMENT)).faults(instance))
+    return list(RequestSchema(schema, DOCUMENT).faults(instance))
 
 
 def test_references_lead_into_the_document_and_on_from_there():
@@ -95,37 +96,6 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("/v1/instances/{uuid}", "PATCH"): {"vm_state": "active", "task_state": None},
     ("/v1/audits", "POST"): {"nodes": ["a"], "dry_run": True},
 }
-ODD = (
-    None,
-    True,
-    0,
-    -1,
-    1.5,
-    2**40,
-    "",
-    "x",
-    "x" * 5000,
-    "a\n",
-    uuid_of("node"),
-    [],
-    {},
-    ["x", "x"],
-)
-
-
-def altered(value: Any) -> Iterator[Any]:
-    """The document with one of its values replaced, removed or added, in every way and place."""
-    yield from ODD
-    if isinstance(value, dict):
-        yield {**value, "unknown": 1}
-        for name, inner in value.items():
-            yield {key: part for key, part in value.items() if key != name}
-            for one in altered(inner):
-                yield {**value, name: one}
-    if isinstance(value, list):
-        yield [*value, *value]
-        for one in altered(value[0]):
-            yield [one, *value[1:]]
 
 
 def test_for_every_operation_there_is_code() -> None:

@@ -22,7 +22,6 @@ from agent.conf.default import only_observes
 from agent.errors import AgentError, ConfigError
 from agent.model.report import Report, exit_code
 from agent.render.json_report import problems_of
-from agent.service import daemon
 
 
 def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
@@ -32,7 +31,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     """
     # Imported here, because the daemon shows neither progress nor pages, and would keep 3 MiB.
     from agent.cli.page_file import check_file, write_audit_page
-    from agent.render.work import node_progress
+    from agent.render.progress import node_progress
 
     observes = only_observes(conf)
     if observes and options.adopt:
@@ -80,6 +79,9 @@ def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: the daemon could not start.
     """
+    # Imported here, because an audit does not need it, and takes half a second of imports anyway.
+    from agent.service import daemon
+
     try:
         return daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
     except AgentError as error:

@@ -1,28 +1,22 @@
-"""Rendering of an operator's work on Placement: the outcome, the requests that write, the number of
-requests, and the progress while the work lasts.
+"""Rendering of an operator's work on Placement: the outcome, the requests that write, and the
+number of requests.
 """
 
 import json
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.report import METHODS, Problem
 from agent.placement.connect import Write
 from agent.render.json_report import error_rows, request_counts
-from agent.render.look import Look, escape_text, look_of, to_string, wrap_line
+from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 from agent.render.text import count_with_parts
-
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,58 +97,3 @@ def _closing(report: WorkReport) -> Text:
         + (", dry run: nothing was written" if report.dry_run else ""),
         "bold",
     )
-
-
-# The number of nodes from which on progress is shown.
-MANY = 5
-LOG_STEPS = 10
-
-Finished = Callable[[str], None]
-
-
-@contextmanager
-def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
-    """Yield a function that takes the number of nodes; it returns a function to call with the name
-    of each finished node, from any thread.
-
-    The bar goes to ``stream``, which is stderr, because stdout is for the report. The bar is
-    removed when the work is done.
-    """
-    look = look_of(stream)
-    with ExitStack() as stack:
-
-        def begin(total: int) -> Finished:
-            if total < MANY:
-                return lambda _name: None
-            if look.width is None:
-                return _log_progress(total)
-            console = Console(
-                file=stream,
-                color_system="standard" if look.colour else None,
-                no_color=not look.colour,
-                legacy_windows=False,
-            )
-            columns = (
-                TextColumn("auditing"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.description}", markup=False),
-            )
-            progress = stack.enter_context(Progress(*columns, console=console, transient=True))
-            task = progress.add_task("", total=total)
-            return lambda name: progress.update(task, advance=1, description=printable(name))
-
-        yield begin
-
-
-def _log_progress(total: int) -> Finished:
-    done = 0
-
-    def finished(name: str) -> None:
-        nonlocal done
-        done += 1
-        if done == total or done * LOG_STEPS // total > (done - 1) * LOG_STEPS // total:
-            LOG.info("%d of %d nodes audited, last %s", done, total, printable(name))
-
-    return finished

@@ -5,13 +5,16 @@ tree, and lost traits; recognized and logged.
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from agent.model.mirror import Journal, Ownership, PlacementView
+from agent.model.mirror import Journal, Ownership, PlacementView, Tombstone
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree
 from agent.placement.answers import Row
 
 LOG = logging.getLogger(__name__)
+
+# Of how many providers, or other things, a message has the names.
+MOST_NAMED = 5
 
 
 def deleted_by_others(
@@ -94,15 +97,21 @@ def log_losses(
     :param suspects: providers with a write of unknown outcome: their traits may never have been
         set.
     """
-    for uuid, own in journal.providers.items():
-        if uuid not in suspects and before.exists(uuid) and after.exists(uuid):
-            lost = own.traits & before.provider(uuid).traits - after.provider(uuid).traits
-            if lost:
-                LOG.warning(
-                    "provider %s lost traits that the agent had set: %s",
-                    printable(after.name_of(uuid)),
-                    ", ".join(sorted(lost)),
-                )
+    losses = {
+        uuid: own.traits & before.provider(uuid).traits - after.provider(uuid).traits
+        for uuid, own in journal.providers.items()
+        if uuid not in suspects and before.exists(uuid) and after.exists(uuid)
+    }
+    lines = [
+        f"{printable(after.name_of(uuid))} lost traits that the agent had set: "
+        + ", ".join(sorted(lost))
+        for uuid, lost in losses.items()
+        if lost
+    ]
+    for line in sorted(lines)[:MOST_NAMED]:
+        LOG.warning("provider %s", line)
+    if len(lines) > MOST_NAMED:
+        LOG.warning("%d more providers lost traits so", len(lines) - MOST_NAMED)
     if before.exists(root) and not after.exists(root):
         _log_lost_root(before.provider(root), journal.of(root))
 
@@ -124,5 +133,30 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
         LOG.warning(what, printable(root.name), lost)
 
 
+def log_back(marks: Collection[Tombstone]) -> None:
+    """Log what is in Placement again although the agent took it back.
+
+    The agent cannot tell a restored database from somebody who wants it there.
+    """
+    if marks:
+        LOG.warning(
+            (
+                "what the agent made or took back is in Placement again, and goes unless the "
+                "node has it: %s; what is to stay needs an entry in a provider config file"
+            ),
+            _first(
+                f"{mark.kind} {printable(mark.name)}".strip() + f" of {mark.provider}"
+                for mark in marks
+            ),
+        )
+
+
 def _first_names(names: Iterable[str]) -> str:
-    return ", ".join(map(printable, sorted(names)[:5]))
+    return _first(map(printable, names))
+
+
+def _first(texts: Iterable[str]) -> str:
+    """Return the first texts, and how many more there are: a host has thousands of providers."""
+    ordered = sorted(texts)
+    more = len(ordered) - MOST_NAMED
+    return ", ".join(ordered[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

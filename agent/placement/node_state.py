@@ -2,7 +2,6 @@
 store.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -17,13 +16,13 @@ from agent.model.mirror import (
     Tombstone,
     join_held,
 )
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
-from agent.placement.changes_by_others import log_losses
+from agent.placement.changes_by_others import log_back, log_losses
 from agent.placement.client import ALLOCATIONS, PlacementClient
 from agent.placement.consumers import (
     HolderTurns,
@@ -38,8 +37,6 @@ from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
-
-LOG = logging.getLogger(__name__)
 
 
 class NodePlacementState:
@@ -142,29 +139,10 @@ class NodePlacementState:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
             self._journal = reclaim(journal, self.own_tree(), self._root)
-            self._log_back(new_marks(journal, self._journal))
+            back = new_marks(journal, self._journal)
+            log_back(back - self._logged_back)
+            self._logged_back |= back
         self._suspects = frozenset()
-
-    def _log_back(self, back: frozenset[Tombstone]) -> None:
-        """Log what is in Placement again although the agent took it back, once per item.
-
-        The agent cannot tell a restored database from somebody who wants it there.
-        """
-        new = ", ".join(
-            f"{mark.kind} {printable(mark.name)}".strip() + f" of {mark.provider}"
-            for mark in sorted(back - self._logged_back)
-        )
-        if new:
-            remedy = "what is to stay needs an entry in a provider config file"
-            LOG.warning(
-                (
-                    "what the agent made or took back is in Placement again, and goes unless the "
-                    "node has it: %s; %s"
-                ),
-                new,
-                remedy,
-            )
-        self._logged_back |= back
 
     def adopt(self) -> None:
         """Mark the tree as adopted: from now on the agent may delete and move what is its own."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -167,6 +167,7 @@ def load(document: Mapping[str, Any] | None = None) -> Description:
     return Description(document or read())
 
 
+@cache
 def read() -> Mapping[str, Any]:
     """Return openapi.yaml as a document, not compiled."""
     text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")

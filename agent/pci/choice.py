@@ -106,10 +106,16 @@ class FreeDevices:
         )
         self._steps = Steps(BUDGET)
         # Results: by the cells that have devices, whether these are near and enough; by the allowed
-        # slots of each cell; and by the places of all devices.
+        # slots of the cells; and by the places of all devices.
         self._near: dict[frozenset[Node], bool] = {}
         self._had: dict[Hashable, bool] = {}
         self._found: dict[Hashable, tuple[int, int] | None] = {}
+        # Cells with the same number have interchangeable devices.
+        numbers: dict[Hashable, int] = {}
+        self._alike = {
+            node: numbers.setdefault(self._lots.kind(node), len(numbers))
+            for node in self._lots.nodes
+        }
 
     @property
     def wanted(self) -> bool:
@@ -212,7 +218,8 @@ class FreeDevices:
 
     def _known(self, cells: frozenset[int], aim: Aim) -> tuple[int, int] | None:
         places = self._ranking.everywhere(cells)
-        key = aim, *places.items()
+        # The cost is the same if cells whose devices are interchangeable change places.
+        key = aim, *sorted((self._alike[node], place) for node, place in places.items())
         if key not in self._found:
             found = self._assign(places, aim)
             self._found[key] = None if found is None else found[0].cost(found[1])
@@ -229,11 +236,13 @@ class FreeDevices:
         """Return whether all devices can be had at any price. This is much quicker to find, because
         cards of all cells are alike without prices.
         """
-        allowed = tuple((node, place.allowed) for node, place in places.items())
-        if allowed not in self._had:
-            free = offer_table(self._lots, {node: LotPlace(bits) for node, bits in allowed})
-            self._had[allowed] = free.cheapest(self._needed, self._steps, "any") is not None
-        return self._had[allowed]
+        key = tuple(sorted((self._alike[node], place.allowed) for node, place in places.items()))
+        if key not in self._had:
+            free = offer_table(
+                self._lots, {node: LotPlace(place.allowed) for node, place in places.items()}
+            )
+            self._had[key] = free.cheapest(self._needed, self._steps, "any") is not None
+        return self._had[key]
 
     # --- what is missing --------------------------------------------------------------------------
 

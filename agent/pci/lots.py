@@ -156,7 +156,7 @@ class Lots:
                 counts[node] += count
         return counts
 
-    def kind(self, cell: int) -> Hashable:
+    def kind(self, cell: Node) -> Hashable:
         """Return what the cell has, without the addresses of its devices."""
         lots = Counter[Bits]()
         for lot in self.lots:

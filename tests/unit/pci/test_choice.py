@@ -120,6 +120,43 @@ def test_one_request_is_refused_only_if_there_is_too_little(
     assert isinstance(choose(fitting, request), Shortage) == (count > most)
 
 
+LINE = Nearness(
+    {cell: cell // 2 for cell in range(4)},
+    {one: {other: 10 + abs(one - other) for other in range(4)} for one in range(4)},
+)
+# PFs and functions on the same cell or on two, and cards that are alike on several.
+SHAPES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 2, 3, None]), st.sampled_from([0, 1, 2, 3]), st.integers(0, 2)
+    ),
+    max_size=6,
+)
+POLICIES: Sequence[PciPolicy] = ("required", "preferred", "legacy", "socket")
+
+
+@settings(max_examples=200)
+@given(SHAPES, REQUESTS, st.sampled_from(POLICIES), st.randoms())
+def test_what_a_set_of_cells_costs_does_not_depend_on_the_sets_before(
+    shapes: list[tuple[int | None, int, int]],
+    requests: list[DeviceRequest],
+    policy: PciPolicy,
+    random: Any,
+) -> None:
+    rows = [
+        replace(one, numa_node=cell if place == 0 else below)
+        for number, (cell, below, functions) in enumerate(shapes)
+        for place, one in enumerate(card(number, functions))
+    ]
+    free = free_devices(by_address(rows))
+    sets = [frozenset(cells) for size in range(1, 5) for cells in combinations(range(4), size)]
+    random.shuffle(sets)
+    devices = FreeDevices(free, requests, policy, LINE)
+    for cells in sets:
+        new = FreeDevices(free, requests, policy, LINE)
+        assert devices.cost(cells) == new.cost(cells)
+        assert devices.least(cells) == new.least(cells)
+
+
 # --- devices --------------------------------------------------------------------------------------
 
 
@@ -406,6 +443,34 @@ def test_many_cards_alike_are_a_few_steps(
     got = devices.chosen(frozenset({0}))
     assert isinstance(got, Shortage) is not had
     assert devices.steps < 2_000
+
+
+def test_cells_that_are_alike_are_searched_once_for_each_distance() -> None:
+    rows = [
+        replace(
+            one,
+            address=f"{cell:04x}{one.address[4:]}",
+            parent=one.parent and f"{cell:04x}:01:00.0",
+            numa_node=cell,
+        )
+        for cell in range(8)
+        for one in card(1, 8)
+    ]
+    wanted = [
+        DeviceRequest("pf", 3, {"type": "type-PF"}, policy="preferred"),
+        DeviceRequest("vf", 40, {"type": "type-VF"}, policy="preferred"),
+    ]
+    nearness = Nearness(
+        {}, {one: {other: 10 + abs(one - other) for other in range(8)} for one in range(8)}
+    )
+    devices = FreeDevices(free_devices(by_address(rows)), wanted, "legacy", nearness)
+    cost = devices.cost(frozenset({0, 1}))
+    assert cost is not None
+    steps = devices.steps
+    # The other end of the line.
+    assert devices.cost(frozenset({6, 7})) == cost
+    assert devices.steps == steps
+    assert devices.cost(frozenset({3, 4})) != cost
 
 
 # --- cards of which PF and functions are asked for -----------------------------------------------

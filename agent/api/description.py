@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib import resources
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from agent.model.names import printable
-from agent.yaml_files.generated_check import GeneratedCheck, NotGenerated, find_reference
+from agent.yaml_files.json_schema import JsonSchema, find_reference
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -19,46 +19,18 @@ LONGEST = 200
 MOST_FAULTS = 20
 
 
-class RequestSchema:
-    """One compiled JSON schema. Its references lead into ``document``."""
-
-    def __init__(self, schema: Mapping[str, Any], document: Mapping[str, Any]) -> None:
-        self._schema, self._document = schema, document
+class RequestSchema(JsonSchema):
+    """The schema of a part of a request."""
 
     def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
         """Yield the first :data:`MOST_FAULTS` faults of ``instance``, each as a JSON pointer and a
         text.
         """
-        if self.accepts(instance):
-            return
         # The search ends there, because a body may have hundreds of thousands of faults.
-        first = islice(self._validator.iter_errors(instance), MOST_FAULTS)
+        first = islice(self.errors(instance), MOST_FAULTS)
         found = sorted(first, key=lambda error: [str(part) for part in error.absolute_path])
         for error in found:
             yield pointer(error.absolute_path), _text(error)
-
-    def accepts(self, instance: Any) -> bool:
-        """Return whether ``instance`` is valid by the generated code. If it is not, or there is no
-        code, only the validator can tell.
-        """
-        return self._check is not None and self._check.accepts(instance)
-
-    @cached_property
-    def _check(self) -> GeneratedCheck | None:
-        """None where the code would know less than the validator. Generated at the first use,
-        because most operations are not used.
-        """
-        try:
-            return GeneratedCheck(self._schema, self._document)
-        except NotGenerated:
-            return None
-
-    @cached_property
-    def _validator(self) -> Any:
-        # Imported here, because it is large, and a valid request does not need it.
-        from agent.yaml_files.validator import validator_for
-
-        return validator_for(self._schema, self._document)
 
 
 def pointer(path: Iterable[str | int]) -> str:

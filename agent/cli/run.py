@@ -79,7 +79,7 @@ def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: the daemon could not start.
     """
-    # Imported here, because an audit does not need it, and takes half a second of imports anyway.
+    # Imported here, because an audit does not need it.
     from agent.service import daemon
 
     try:

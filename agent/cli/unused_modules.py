@@ -27,4 +27,5 @@ def not_imported() -> Iterator[None]:
             yield
     finally:
         for name in absent:
-            del sys.modules[name]
+            if sys.modules.get(name, sys) is None:
+                del sys.modules[name]

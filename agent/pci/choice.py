@@ -7,6 +7,7 @@ through lots of equal devices, never through devices.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
@@ -110,12 +111,6 @@ class FreeDevices:
         self._near: dict[frozenset[Node], bool] = {}
         self._had: dict[Hashable, bool] = {}
         self._found: dict[Hashable, tuple[int, int] | None] = {}
-        # Cells with the same number have interchangeable devices.
-        numbers: dict[Hashable, int] = {}
-        self._alike = {
-            node: numbers.setdefault(self._lots.kind(node), len(numbers))
-            for node in self._lots.nodes
-        }
 
     @property
     def wanted(self) -> bool:
@@ -137,7 +132,7 @@ class FreeDevices:
         """Return a value that is equal for cells whose devices are interchangeable, if the cells
         are equally far from all others.
         """
-        return self._lots.kind(cell), None if self._only_near else self._nearness.sockets.get(cell)
+        return self._alike.get(cell), None if self._only_near else self._nearness.sockets.get(cell)
 
     @property
     def demands(self) -> Sequence[DeviceDemand]:
@@ -201,6 +196,17 @@ class FreeDevices:
         return [(device, self._slots[slot].request) for slot, device in devices]
 
     # --- where devices are ------------------------------------------------------------------------
+
+    @cached_property
+    def _alike(self) -> Mapping[Node, int]:
+        """A number for each cell that has devices, equal for cells whose devices are
+        interchangeable.
+        """
+        numbers: dict[Hashable, int] = {}
+        return {
+            node: numbers.setdefault(self._lots.kind(node), len(numbers))
+            for node in self._lots.nodes
+        }
 
     @property
     def _every(self) -> Bits:

@@ -111,7 +111,7 @@ def log_losses(
     for line in sorted(lines)[:MOST_NAMED]:
         LOG.warning("provider %s", line)
     if len(lines) > MOST_NAMED:
-        LOG.warning("%d more providers lost traits so", len(lines) - MOST_NAMED)
+        LOG.warning("%d more providers lost traits that the agent had set", len(lines) - MOST_NAMED)
     if before.exists(root) and not after.exists(root):
         _log_lost_root(before.provider(root), journal.of(root))
 

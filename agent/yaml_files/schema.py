@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigError
-from agent.yaml_files.generated_check import GeneratedCheck
+from agent.yaml_files.json_schema import JsonSchema
 from agent.yaml_files.parsing import Document, Where, shown
 
 if TYPE_CHECKING:
@@ -44,22 +44,13 @@ class DocumentSchema:
         return found
 
     @cached_property
-    def _check(self) -> GeneratedCheck:
-        return GeneratedCheck(self.content, self.content)
-
-    @cached_property
-    def _validator(self) -> Any:
-        # Imported here, because it is large, and a valid document does not need it.
-        from agent.yaml_files.validator import validator_for
-
-        return validator_for(self.content, self.content)
+    def _schema(self) -> JsonSchema:
+        return JsonSchema(self.content, self.content)
 
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
         """Return all errors of the document's structure, by the path of the wrong value."""
         errors: dict[Where, list[ConfigError]] = {}
-        if self._check.accepts(document.data):
-            return errors
-        for found in self._validator.iter_errors(document.data):
+        for found in self._schema.errors(document.data):
             for where, what, remedy in self._describe(found):
                 errors.setdefault(where, []).append(document.error(where, what, remedy))
         return errors

@@ -61,7 +61,9 @@ def _absolute(schema: Any) -> Any:
     """Return ``schema`` with every reference into the document made absolute."""
     if isinstance(schema, Mapping):
         return {
-            key: f"{_BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value)
+            key: f"{_BASE}{value}"
+            if key == "$ref" and isinstance(value, str) and value.startswith("#")
+            else _absolute(value)
             for key, value in schema.items()
         }
     return [_absolute(item) for item in schema] if isinstance(schema, list) else schema

@@ -32,7 +32,7 @@ def test_few_of_many_providers_that_lost_traits(caplog):
     lost = log_of_losses(traits, UUIDS[:20], caplog)
     assert lost[0] == "provider p00000001 lost traits that the agent had set: CUSTOM_A"
     assert len(lost) == 6
-    assert lost[5] == "14 more providers lost traits so"
+    assert lost[5] == "14 more providers lost traits that the agent had set"
     assert len(log_of_losses(traits, UUIDS[:6], caplog)) == 5
 
 

@@ -7,9 +7,8 @@ import pytest
 import yaml
 
 from agent.provider_config.file import SCHEMA as PROVIDER_FILE
-from agent.yaml_files.generated_check import GeneratedCheck, NotGenerated
+from agent.yaml_files.json_schema import GeneratedCheck, JsonSchema, NotGenerated
 from agent.yaml_files.parsing import parse
-from agent.yaml_files.schema import DocumentSchema
 from drivers.fake.file import HOST_FILE
 from tests.support.altered import ODD, altered
 from tests.support.child import CHECKOUT
@@ -24,21 +23,21 @@ providers:
 """
 
 
-def documents() -> Iterator[tuple[str, DocumentSchema, Any]]:
-    yield "providers", PROVIDER_FILE, yaml.safe_load(PROVIDER)
+def documents() -> Iterator[tuple[str, JsonSchema, Any]]:
+    yield "providers", PROVIDER_FILE._schema, yaml.safe_load(PROVIDER)
     for file in sorted((CHECKOUT / "etc" / "hosts").glob("*.yaml")):
-        yield file.name, HOST_FILE, parse(file.read_bytes(), file.name).data
+        yield file.name, HOST_FILE._schema, parse(file.read_bytes(), file.name).data
 
 
 @pytest.mark.parametrize(
     ("schema", "document"), [pytest.param(*case, id=name) for name, *case in documents()]
 )
 def test_the_code_accepts_what_the_validator_finds_valid(schema, document):
-    assert schema._check.accepts(document)
+    assert schema.accepts(document)
     refused = 0
     for one in altered(document):
         valid = schema._validator.is_valid(one)
-        assert schema._check.accepts(one) == valid, one
+        assert schema.accepts(one) == valid, one
         refused += not valid
     assert refused > len(ODD)
 
@@ -47,7 +46,9 @@ def test_the_code_accepts_what_the_validator_finds_valid(schema, document):
 def test_the_code_takes_values_that_only_yaml_has_as_the_validator_does(value):
     for document in altered(yaml.safe_load(PROVIDER)):
         replaced = _replaced(document, value)
-        assert PROVIDER_FILE._check.accepts(replaced) == PROVIDER_FILE._validator.is_valid(replaced)
+        assert PROVIDER_FILE._schema.accepts(replaced) == PROVIDER_FILE._schema._validator.is_valid(
+            replaced
+        )
 
 
 def _replaced(document: Any, value: Any) -> Any:
@@ -79,6 +80,32 @@ def test_what_stands_beside_a_reference_counts():
     assert check.accepts("a")
     assert not check.accepts("ab")
     assert not check.accepts(1)
+
+
+def test_names_that_differ_by_a_slash_only_are_two():
+    document = {"a": {"b/c": {"type": "string"}, "b": {"c": {"type": "integer"}}}}
+    schema = {"properties": {"x": {"$ref": "#/a/b~1c"}, "y": {"$ref": "#/a/b/c"}}}
+    for one in (JsonSchema(schema, document), GeneratedCheck(schema, document)):
+        assert one.accepts({"x": "text", "y": 1})
+        assert not one.accepts({"x": 1})
+        assert not one.accepts({"y": "text"})
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong"),
+    [
+        ({"prefixItems": [{"type": "integer"}]}, ["text"]),
+        ({"allOf": [{"type": "integer"}], "not": {"$ref": "#/allOf/0"}}, 1),
+        (
+            {"$id": "urn:own", "$defs": {"a": {"$anchor": "a", "type": "integer"}}, "$ref": "#a"},
+            "x",
+        ),
+    ],
+)
+def test_a_schema_without_code_is_left_to_the_validator(schema, wrong):
+    checked = JsonSchema(schema, schema)
+    assert checked._check is None
+    assert list(checked.errors(wrong))
 
 
 def test_no_code_is_generated_where_a_keyword_has_another_meaning():

@@ -1,14 +1,19 @@
-"""Code generated from a JSON schema, which tells quickly whether a document is valid.
+"""Checking a document against a JSON schema 2020-12.
 
-What is wrong with an invalid one, only jsonschema can tell: it takes twenty times as long, and 3
-MiB of memory once it is loaded.
+Code generated from the schema tells quickly whether the document is valid. What is wrong with an
+invalid one, only jsonschema can tell: it takes twenty times as long, and 3 MiB of memory once it is
+loaded.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import fastjsonschema
 from fastjsonschema import JsonSchemaException
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 """What the generated code understands."""
@@ -28,17 +33,56 @@ NOTES = frozenset(
 
 
 class NotGenerated(Exception):
-    """No code can be generated for a schema: a keyword has another meaning there."""
+    """No code can be generated for a schema: a keyword has another meaning there, or a reference
+    leads out of the document.
+    """
+
+
+class JsonSchema:
+    """A JSON schema, whose references lead into ``document``."""
+
+    def __init__(self, schema: Mapping[str, Any], document: Mapping[str, Any]) -> None:
+        self._schema, self._document = schema, document
+
+    def errors(self, instance: Any) -> Iterator["ValidationError"]:
+        """Yield what is wrong with ``instance``, as jsonschema tells it."""
+        if not self.accepts(instance):
+            yield from self._validator.iter_errors(instance)
+
+    def accepts(self, instance: Any) -> bool:
+        """Return whether ``instance`` is valid by the generated code. If it is not, or there is no
+        code, only the validator can tell.
+        """
+        return self._check is not None and self._check.accepts(instance)
+
+    @cached_property
+    def _check(self) -> "GeneratedCheck | None":
+        """None where the code would know less than the validator. Generated at the first use,
+        because most schemas are not used.
+        """
+        try:
+            return GeneratedCheck(self._schema, self._document)
+        except NotGenerated:
+            return None
+
+    @cached_property
+    def _validator(self) -> Any:
+        # Imported here, because it is large, and a valid document does not need it.
+        from agent.yaml_files.validator import validator_for
+
+        return validator_for(self._schema, self._document)
 
 
 class GeneratedCheck:
     """The generated code of ``schema``, whose references lead into ``document``.
 
-    :raises NotGenerated: the schema has a keyword that the generated code does not understand.
+    :raises NotGenerated: the generated code does not understand all of the schema.
     """
 
     def __init__(self, schema: Mapping[str, Any], document: Mapping[str, Any]) -> None:
         self._document = document
+        # The number of each reference, and what it leads to, by its number.
+        self._numbers: dict[str, str] = {}
         self._definitions: dict[str, Any] = {}
         understood = self._translate(schema)
         self._code: Callable[[Any], object] = fastjsonschema.compile(
@@ -82,19 +126,26 @@ class GeneratedCheck:
 
     def _define(self, reference: str) -> str:
         """Translate what the reference leads to. Return the definition's name."""
-        name = reference.removeprefix("#/").replace("/", ".")
-        if name not in self._definitions:
+        if reference not in self._numbers:
             # Before the translation, because a schema may refer to itself.
-            self._definitions[name] = None
-            self._definitions[name] = self._translate(find_reference(self._document, reference))
-        return name
+            number = self._numbers[reference] = str(len(self._numbers))
+            try:
+                found = find_reference(self._document, reference)
+            except LookupError as error:
+                raise NotGenerated(reference) from error
+            self._definitions[number] = self._translate(found)
+        return self._numbers[reference]
 
 
 def find_reference(document: Mapping[str, Any], reference: str) -> Any:
     """Return the part of ``document`` that a reference into it, such as ``#/$defs/name``, leads
     to.
+
+    :raises LookupError: there is no such part.
     """
     found: Any = document
     for part in reference.removeprefix("#/").split("/"):
-        found = found[part]
+        if not isinstance(found, Mapping):
+            raise LookupError(reference)
+        found = found[part.replace("~1", "/").replace("~0", "~")]
     return found

@@ -11,7 +11,6 @@ from typing import Self
 
 from agent.audit.devices import DriverTree
 from agent.audit.shape import Observed
-from agent.model.facts import HostFacts
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.provider_tree import DesiredTree
 from agent.placement.merge import Target, Usages
@@ -31,8 +30,6 @@ class IdleAttempt:
     observed: Observed
     target: Target
     plan: Plan
-    _facts: HostFacts
-    """Without their time, which neither shape nor plan depends on."""
     _places: GuestPlaces
 
     @classmethod
@@ -47,7 +44,7 @@ class IdleAttempt:
             return None
         facts = observed.report.facts
         places = guest_places(observed.records.state, facts.domains or ())
-        return cls(observed, target, plan, _timeless(facts), places)
+        return cls(observed, target, plan, places)
 
     def has_state(self, view: PlacementView, journal: Journal) -> bool:
         """Return whether Placement has, and the agent owns, the same as in this attempt."""
@@ -81,7 +78,8 @@ class IdleAttempt:
             and known.uses == uses
             and known.report.capabilities == report.capabilities
             and known.report.shape_all == report.shape_all
-            and self._facts == _timeless(report.facts)
+            # Neither shape nor plan depends on their time.
+            and known.report.facts.same_but_for_time(report.facts)
             and self._places == places
         )
 
@@ -97,7 +95,3 @@ class IdleAttempt:
     def driver_tree(self) -> DriverTree:
         """The tree of the driver, and the tree from which the driver started."""
         return self.observed.driver_tree
-
-
-def _timeless(facts: HostFacts) -> HostFacts:
-    return replace(facts, taken_at=0.0)

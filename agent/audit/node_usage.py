@@ -109,7 +109,9 @@ class DriverReader:
         asked = context.worker, node.driver, node.name, context.facts_deadline
         facts = node_facts(context.driver, *asked)
         # Drivers use the wall clock; the facts are compared with each other and with records.
-        facts = replace(facts, taken_at=clock.of_wall_clock(facts.taken_at))
+        taken_at = clock.of_wall_clock(facts.taken_at)
+        if taken_at != facts.taken_at:
+            facts = replace(facts, taken_at=taken_at)
         capabilities: Mapping[str, bool] = {}
         if self._reports_capabilities is not None:
             capabilities = node_capabilities(self._reports_capabilities, *asked)

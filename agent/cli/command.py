@@ -21,6 +21,33 @@ FOR_MONITORING: tuple[Format, ...] = ("nagios", "prometheus")
 FOR_DRAWING: tuple[Format, ...] = ("dot", "mermaid")
 """The formats that only ``agent tree`` has."""
 
+_READERS: Mapping[str, tuple[Format, ...]] = {
+    "people": ("text", "table"),
+    "tools": ("json", "yaml"),
+    "monitoring": FOR_MONITORING,
+    "drawings of trees": FOR_DRAWING,
+}
+
+
+def formats_of(words: tuple[str, ...]) -> Sequence[Format]:
+    """Return the formats that the command with these words takes; none if it takes no
+    ``--format``.
+    """
+    if words == ("watch",):
+        return ()
+    others = FOR_MONITORING if words == ("tree",) else FOR_MONITORING + FOR_DRAWING
+    return [known for known in FORMATS if known not in others]
+
+
+def describe_formats(formats: Sequence[Format]) -> str:
+    """Return the help of ``--format`` where these are the formats: which of them is for whom."""
+    groups = [
+        f"{' or '.join(some)} for {readers}"
+        for readers, some in _READERS.items()
+        if set(some) <= set(formats)
+    ]
+    return f"format of the report: {', '.join(groups)}".replace("text", "text (default)", 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -170,12 +197,7 @@ COMMON_FLAGS = (
         "only this node; may be repeated",
         metavar="NAME",
     ),
-    Flag(
-        "--format",
-        "format of the report: text (default) or table for people, json or yaml for tools, nagios "
-        "or prometheus for monitoring, dot or mermaid for drawings of trees",
-        choices=FORMATS,
-    ),
+    Flag("--format", describe_formats(FORMATS), choices=FORMATS),
     Flag("--wide", "show all traits of each provider, however many it has"),
     Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
     Flag("--adopt", "take over a tree that another program made", "with --once"),

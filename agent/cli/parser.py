@@ -23,6 +23,8 @@ from agent.cli.command import (
     Options,
     Override,
     Source,
+    describe_formats,
+    formats_of,
 )
 from agent.cli.command_table import COMMANDS, TOPICS, find
 from agent.cli.configuration import WITH_KEYSTONEAUTH, catalogue, plugin_options
@@ -207,9 +209,9 @@ def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) ->
     if configuration:
         _add_configuration(options, given, argv)
 
-    def settings(takes: Collection[str]) -> dict[str, Any]:
+    def settings(takes: Collection[str], formats: Sequence[Format] = FORMATS) -> dict[str, Any]:
         flags = _ArgumentParser(add_help=False, **plain)
-        _add_flags(flags, given, takes)
+        _add_flags(flags, given, takes, formats)
         return {"parents": [flags, options], **plain}
 
     all_flags = settings({"once", "version", *FLAGS})
@@ -232,17 +234,18 @@ def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) ->
             topic = top.add_parser(
                 first,
                 help=f"{TOPICS[first]}: {_second_words(first)}",
-                **(settings(()) if first in argv else plain),
+                **(settings((), formats_of((first,))) if first in argv else plain),
             )
             topics[first] = topic.add_subparsers(
                 dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True
             )
         parent = topics[first] if rest else top
+        is_asked = set(command.words) <= set(argv)
         added = parent.add_parser(
             command.words[-1],
             help=command.help,
             description=command.help,
-            **(settings(command.flags) if set(command.words) <= set(argv) else plain),
+            **(settings(command.flags, formats_of(command.words)) if is_asked else plain),
         )
         _add_examples(added, command)
         _add_own(added, command)
@@ -308,9 +311,14 @@ def _second_words(first: str) -> str:
     return ", ".join(command.words[1] for command in COMMANDS if command.words[0] == first)
 
 
-def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[str]) -> None:
-    """Add the flags that may be anywhere. Those that the command does not take are left out of its
-    help, and refused by name later.
+def _add_flags(
+    parser: _ArgumentParser,
+    given: _CommandLine,
+    takes: Collection[str],
+    formats: Sequence[Format],
+) -> None:
+    """Add the flags that may be anywhere. Flags and formats that the command does not take are left
+    out of its help, and refused by name later.
     """
     collected: Mapping[str, Callable[[str], None]] = {
         "--node": given.nodes.append,
@@ -331,7 +339,12 @@ def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[s
                 help=shown,
             )
         elif flag.choices is not None:
-            parser.add_argument(flag.name, choices=flag.choices, help=shown)
+            parser.add_argument(
+                flag.name,
+                choices=flag.choices,
+                metavar=f"{{{','.join(formats)}}}",
+                help=describe_formats(formats) if formats else argparse.SUPPRESS,
+            )
         else:
             parser.add_argument(flag.name, action="store_true", help=shown)
 

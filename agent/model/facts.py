@@ -2,9 +2,11 @@
 hypervisor shows, independent of the records.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from operator import attrgetter
+from typing import Any, Generic, Literal, TypeVar
 
 from agent.model.devices import PciAddress, PciDevice
 from agent.model.guest import PlacedCell
@@ -153,6 +155,13 @@ class HostFacts:
             if self.cpu is not None and section not in self.incomplete and value is None
         )
 
+    def same_but_for_time(self, other: "HostFacts") -> bool:
+        """Return whether ``other`` says the same of the node, whenever it was taken."""
+        # Any, because mypy takes a class with __hash__ for one that is not hashable itself.
+        kind: Any = type(self)
+        values = _all_but_time(kind)
+        return kind is type(other) and values(self) == values(other)
+
     def disk_gib_after(self, last: int | None) -> int | None:
         """Return the disk in GiB. ``last``, the value that was reported before, is kept while a
         shared disk is not more than 1 % away from it.
@@ -167,3 +176,11 @@ class HostFacts:
     def complete(self, section: Section) -> bool:
         """Return whether ``section`` was read fully."""
         return section not in self.incomplete
+
+
+@cache
+def _all_but_time(kind: type) -> Callable[[HostFacts], tuple[object, ...]]:
+    """Return a function from facts of this type to all their values but the time. Found once a
+    type, because facts are compared for each node in each pass.
+    """
+    return attrgetter(*(one.name for one in fields(kind) if one.name != "taken_at"))

@@ -263,9 +263,10 @@ def _assemble(
             tree.insert(replace(contents, name=row.name, parent_uuid=row.parent_uuid))
         except ProviderExists as error:
             # Placement accepts a uuid as a name, but then a uuid or name in a call is ambiguous.
+            wrong = tree.provider(row.uuid) if tree.exists(row.uuid) else row
             what = (
-                f"provider {row.uuid} is called {printable(row.name)!r} in Placement: in its tree "
-                "the uuid of one provider is the name of another"
+                f"provider {wrong.uuid} is called {printable(wrong.name)!r} in Placement: in its "
+                "tree the uuid of one provider is the name of another"
             )
             raise InvalidTree(what, "rename it") from error
     return tree

@@ -2,7 +2,7 @@
 count follows from. While this is equal, the next count comes to the same result.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from agent.model.facts import HostFacts
@@ -18,7 +18,7 @@ class IdleCount:
 
     view: NodeView
     facts: HostFacts
-    """Without their time: with these records no result depends on it."""
+    """With these records no result depends on their time."""
     present: ProviderTree
     """The node's tree in Placement."""
     at: float
@@ -57,7 +57,7 @@ class IdleCount:
         if waits or strange or view.drift or view.problems:
             return None
         until = lease.expires_at - agent.lease_seconds * RENEWED_AT
-        return cls(view, replace(facts, taken_at=0.0), present, now, until)
+        return cls(view, facts, present, now, until)
 
     def repeats(
         self,
@@ -77,6 +77,6 @@ class IdleCount:
             and state.host.available
             and version == self.view.version == state.node.version
             and self.at <= now < self.until
-            and replace(facts, taken_at=0.0) == self.facts
+            and facts.same_but_for_time(self.facts)
             and present.same_contents(self.present)
         )

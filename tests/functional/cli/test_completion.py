@@ -23,6 +23,8 @@ CASES = {
     "agent --format=json tre": {"tree"},
     "agent tree --format ": {"text", "table", "json", "yaml", "dot", "mermaid"},
     "agent --format na": {"nagios"},
+    "agent status --format ": {"text", "table", "json", "yaml"},
+    "agent watch --form": set(),
     "agent tree --off": {"--offline"},
     "agent claim create --off": set(),
     "agent tree --node cl": set(),

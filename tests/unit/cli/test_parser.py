@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.command import Options, Override, Source
+from agent.cli.command import FORMATS, Options, Override, Source
 from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find
 from agent.cli.parser import FLAGS, find_format, parse
 from agent.errors import UsageError
@@ -278,6 +278,16 @@ def helped(capsys, *argv):
     return capsys.readouterr().out
 
 
+def takes_format(command, form):
+    """Whether the parser takes ``--format form`` with the command's first example."""
+    _program, *argv = shlex.split(command.examples[0])
+    try:
+        parse([*argv, "--format", form])
+    except UsageError:
+        return False
+    return form != "text" or command.words != ("watch",)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
 def test_the_help_of_a_command_has_the_flags_that_it_takes_and_examples_that_work(command, capsys):
     shown = helped(capsys, *command.words, "--help")
@@ -286,6 +296,9 @@ def test_the_help_of_a_command_has_the_flags_that_it_takes_and_examples_that_wor
         name for name, flag in FLAGS.items() if f"{flag} " in shown or f"{flag}\n" in shown
     } == command.flags
     assert "--once" not in shown
+    for form in FORMATS:
+        offered = f"{{{form}," in shown or f",{form}," in shown or f",{form}}}" in shown
+        assert offered == takes_format(command, form)
     assert command.examples
     for example in command.examples:
         assert example in shown

@@ -6,6 +6,7 @@ import pytest
 
 from agent.model.facts import HostFacts
 from agent.model.topology import Cell, Topology
+from drivers.fake.base import DescribedFacts
 
 FACTS = HostFacts("node-a", 1.0, "QEMU", incomplete={"pci": "the device listing failed"})
 
@@ -39,3 +40,19 @@ def test_a_topology_sums_the_memory_of_its_cells():
 def test_threads_show_in_the_siblings_of_a_core(siblings, smt):
     cell = Cell(0, frozenset({0, 1, 2}), 1, siblings=tuple(map(frozenset, siblings)))
     assert Topology((Cell(1, frozenset(), 1), cell)).smt is smt
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"taken_at": 2.0}, True),
+        ({"memory_mib": 1}, False),
+        ({"incomplete": {}}, False),
+        ({"providers": ("one",)}, False),
+    ],
+)
+def test_facts_are_compared_without_their_time(change, same):
+    facts = DescribedFacts("node-a", 1.0, "QEMU", incomplete={"pci": "the device listing failed"})
+    assert facts.same_but_for_time(dataclasses.replace(facts, **change)) is same
+    assert not facts.same_but_for_time(FACTS)
+    assert not FACTS.same_but_for_time(facts)

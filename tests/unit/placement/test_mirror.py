@@ -134,13 +134,16 @@ def test_a_provider_in_the_place_of_another_is_read(look, other):
     assert seen.read_at.keys() == {ROOT, N0, N2}
 
 
-def test_a_uuid_that_is_the_name_of_another_provider_makes_no_tree(look, other):
-    other.rename(N1, ROOT)
+@pytest.mark.parametrize(
+    ("renamed", "name"), [(N1, ROOT), (ROOT, N0)], ids=["after the other", "before the other"]
+)
+def test_a_uuid_that_is_the_name_of_another_provider_makes_no_tree(look, other, renamed, name):
+    other.rename(renamed, name)
     with pytest.raises(InvalidTree) as error:
         look()
     assert error.value.message == (
-        f"provider {N1} is called '{ROOT}' in Placement: in its tree the uuid of one provider is the "
-        "name of another"
+        f"provider {renamed} is called '{name}' in Placement: in its tree the uuid of one provider "
+        "is the name of another"
     )
     assert error.value.remedy == "rename it"
 

@@ -8,7 +8,15 @@ from typing import Literal
 
 from oslo_config import cfg
 
-from agent.cli.command import COMMON_FLAGS, FOR_MONITORING, FORMATS, Argument, Command
+from agent.cli.command import (
+    COMMON_FLAGS,
+    FORMATS,
+    Argument,
+    Command,
+    Format,
+    describe_formats,
+    formats_of,
+)
 from agent.cli.command_table import COMMANDS, TOPICS
 from agent.cli.parser import FLAGS, HELP
 from agent.conf import options as agent_options
@@ -92,11 +100,13 @@ def command_line_words() -> CommandLineWords:
         )
         for topic in TOPICS
     )
-    formats = tuple(name for name in FORMATS if name not in FOR_MONITORING)
     commands += (
         CommandWords(
             " ".join(command.words),
-            (*_common(everywhere | command.flags, formats), *_own_flags(command)),
+            (
+                *_common(everywhere | command.flags, formats_of(command.words)),
+                *_own_flags(command),
+            ),
             _choices(command),
             _operand(command),
         )
@@ -118,16 +128,16 @@ def fill_script(template: str, parts: Mapping[str, Iterable[str]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _common(keys: set[str], formats: Sequence[str]) -> tuple[FlagWords, ...]:
+def _common(keys: set[str], formats: Sequence[Format]) -> tuple[FlagWords, ...]:
     found = [
         FlagWords(
             flag.name,
-            flag.help,
+            describe_formats(formats) if flag.choices else flag.help,
             "choice" if flag.choices else _PATHS.get(flag.metavar, "any") if flag.metavar else "",
             tuple(formats) if flag.choices else (),
         )
         for flag in COMMON_FLAGS
-        if flag.key in keys
+        if flag.key in keys and (formats or not flag.choices)
     ]
     log = FlagWords("--debug", "log every step, and every request to Placement")
     return (*found, log, FlagWords("--help", "show this help"))

@@ -411,9 +411,16 @@ def test_a_root_that_no_longer_shares_is_forgotten_and_one_that_changed_is_read(
 
 def test_one_of_our_own_that_shares_is_no_root_from_outside(look, storage):
     storage.set_traits(N0, ["MISC_SHARES_VIA_AGGREGATE"])
-    view, _ = look()
+    view, asked = look()
+    assert asked == [STRUCTURE, *deep(ROOT, N0, N1), SHARING, *deep(STORAGE)]
     assert [one.name for one in view.tree.roots] == [NAME, "storage"]
     assert view.tree.data(N0).parent_uuid == ROOT
+
+
+def test_a_root_from_outside_that_is_called_by_the_uuid_of_our_own_is_left_out(look, storage):
+    storage.rename(STORAGE, N0)
+    view, _ = look()
+    assert [one.name for one in view.tree.providers()] == [NAME, "N0", "N1"]
 
 
 def test_a_root_that_shares_stays_through_a_change_of_our_tree(look, storage):

@@ -31,17 +31,22 @@ class RecordedSysfs:
         root.mkdir(parents=True, exist_ok=True)
 
     def write(self, path: str, text: str | bytes) -> None:
-        """Write one file, with its folders."""
+        """Write one file, with its folders. A libvirtd that reads it meanwhile sees the old text or
+        the new one, and never an empty file.
+        """
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text if isinstance(text, bytes) else f"{text}\n".encode())
+        written = file.with_name(f".{file.name}.new")
+        written.write_bytes(text if isinstance(text, bytes) else f"{text}\n".encode())
+        written.replace(file)
 
     def link(self, path: str, target: str) -> None:
         """Make, or remake, one symbolic link with just this text."""
         link = self.root / path
         link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
+        made = link.with_name(f".{link.name}.new")
+        made.symlink_to(target)
+        made.replace(link)
 
     def remove(self, path: str) -> None:
         """Remove one file or link."""

@@ -17,9 +17,10 @@ line of a monitoring plug-in, ``prometheus`` a file for a textfile collector; bo
 ``dot`` and ``mermaid`` are graphs of provider trees.
 """
 FOR_MONITORING: tuple[Format, ...] = ("nagios", "prometheus")
-"""The formats that only an audit has."""
+"""The formats that only an audit has, beside the common ones."""
 FOR_DRAWING: tuple[Format, ...] = ("dot", "mermaid")
-"""The formats that only ``agent tree`` has."""
+"""The formats that only ``agent tree`` has, beside the common ones."""
+COMMON_FORMATS: tuple[Format, ...] = ("text", "table", "json", "yaml")
 
 _READERS: Mapping[str, tuple[Format, ...]] = {
     "people": ("text", "table"),
@@ -27,16 +28,6 @@ _READERS: Mapping[str, tuple[Format, ...]] = {
     "monitoring": FOR_MONITORING,
     "drawings of trees": FOR_DRAWING,
 }
-
-
-def formats_of(words: tuple[str, ...]) -> Sequence[Format]:
-    """Return the formats that the command with these words takes; none if it takes no
-    ``--format``.
-    """
-    if words == ("watch",):
-        return ()
-    others = FOR_MONITORING if words == ("tree",) else FOR_MONITORING + FOR_DRAWING
-    return [known for known in FORMATS if known not in others]
 
 
 def describe_formats(formats: Sequence[Format]) -> str:
@@ -137,6 +128,8 @@ class Command:
     """Returns the exit code."""
     flags: frozenset[str] = frozenset()
     """The common flags that the command takes, beside those of every command."""
+    formats: tuple[Format, ...] = field(default=COMMON_FORMATS, kw_only=True)
+    """The values of ``--format``; empty if the command only shows text."""
     arguments: tuple[Argument, ...] = ()
     examples: tuple[str, ...] = ()
     """Command lines for the help."""

@@ -4,7 +4,14 @@ nothing for other commands.
 
 from oslo_config import cfg
 
-from agent.cli.command import Argument, Command, Options
+from agent.cli.command import (
+    COMMON_FORMATS,
+    FOR_DRAWING,
+    FOR_MONITORING,
+    Argument,
+    Command,
+    Options,
+)
 from agent.cli.output import report_exit_code, write_report
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
@@ -160,6 +167,7 @@ AUDIT = Command(
             "wide",
         }
     ),
+    formats=COMMON_FORMATS + FOR_MONITORING,
     document="report",
 )
 DAEMON = Command((), "the daemon, in the foreground", _run_daemon)
@@ -197,6 +205,7 @@ COMMANDS = (
         "show the provider trees as last seen in Placement",
         _show_tree,
         frozenset({"offline", "nodes", "wide"}),
+        formats=COMMON_FORMATS + FOR_DRAWING,
         examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format dot"),
         local=True,
     ),
@@ -207,6 +216,7 @@ COMMANDS = (
         frozenset({"nodes"}),
         (Argument("--interval", "seconds from one look to the next; 2 unless given", "SECONDS"),),
         ("agent watch", "agent watch --interval 10 --node 'compute-1*'"),
+        formats=(),
         no_document="it shows the nodes until it is ended",
         local=True,
     ),

@@ -14,8 +14,7 @@ from oslo_config import cfg
 
 from agent.cli.command import (
     COMMON_FLAGS,
-    FOR_DRAWING,
-    FOR_MONITORING,
+    COMMON_FORMATS,
     FORMATS,
     Argument,
     Command,
@@ -24,9 +23,8 @@ from agent.cli.command import (
     Override,
     Source,
     describe_formats,
-    formats_of,
 )
-from agent.cli.command_table import COMMANDS, TOPICS, find
+from agent.cli.command_table import AUDIT, COMMANDS, TOPICS, find
 from agent.cli.configuration import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.errors import UsageError
 
@@ -183,19 +181,19 @@ def find_format(argv: Sequence[str]) -> Format:
 
 
 def _check(options: Options, parser: _ArgumentParser) -> None:
-    if options.format in FOR_MONITORING and not options.once:
-        parser.error(f"--format {options.format} can be used with --once only")
-    if options.format in FOR_DRAWING and options.command != ("tree",):
-        parser.error(f"--format {options.format} can be used with tree only")
-    if options.command == ("watch",) and options.format != "text":
-        parser.error("watch shows text, and cannot be used with --format")
+    called, command = " ".join(options.command), find(options.command, options.once)
     if options.command and options.once:
-        parser.error(f"--once makes an audit, and cannot be used with {' '.join(options.command)}")
-    allowed = find(options.command, options.once).flags
+        parser.error(f"--once makes an audit, and cannot be used with {called}")
+    if options.format not in (command.formats or ("text",)):
+        if not command.formats:
+            parser.error(f"{called} shows text, and cannot be used with --format")
+        only = [one for one in (AUDIT, *COMMANDS) if options.format in one.formats]
+        where = ", ".join(" ".join(one.words) or "--once" for one in only)
+        parser.error(f"--format {options.format} can be used with {where} only")
     for name, flag in FLAGS.items():
-        if getattr(options, name) and name not in allowed:
+        if getattr(options, name) and name not in command.flags:
             where = (
-                f"cannot be used with {' '.join(options.command)}"
+                f"cannot be used with {called}"
                 if options.command
                 else "can be used with --once, not with the daemon"
             )
@@ -234,7 +232,7 @@ def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) ->
             topic = top.add_parser(
                 first,
                 help=f"{TOPICS[first]}: {_second_words(first)}",
-                **(settings((), formats_of((first,))) if first in argv else plain),
+                **(settings((), COMMON_FORMATS) if first in argv else plain),
             )
             topics[first] = topic.add_subparsers(
                 dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True
@@ -245,7 +243,7 @@ def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) ->
             command.words[-1],
             help=command.help,
             description=command.help,
-            **(settings(command.flags, formats_of(command.words)) if is_asked else plain),
+            **(settings(command.flags, command.formats) if is_asked else plain),
         )
         _add_examples(added, command)
         _add_own(added, command)

@@ -15,7 +15,6 @@ from agent.cli.command import (
     Command,
     Format,
     describe_formats,
-    formats_of,
 )
 from agent.cli.command_table import COMMANDS, TOPICS
 from agent.cli.parser import FLAGS, HELP
@@ -103,10 +102,7 @@ def command_line_words() -> CommandLineWords:
     commands += (
         CommandWords(
             " ".join(command.words),
-            (
-                *_common(everywhere | command.flags, formats_of(command.words)),
-                *_own_flags(command),
-            ),
+            (*_common(everywhere | command.flags, command.formats), *_own_flags(command)),
             _choices(command),
             _operand(command),
         )

@@ -4,11 +4,11 @@ import http.client
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 from urllib.parse import quote, urlencode
 
+from agent.api.answer import AnswerUnknown, ApiAnswer, Document
 from agent.api.socket_file import UnixConnection
 from agent.errors import AgentError
 from agent.model.names import printable
@@ -20,7 +20,6 @@ RELOAD_TIMEOUT = 300.0
 LONGEST_WAIT = 60.0
 PAUSE = 0.2
 
-Document = Mapping[str, Any]
 MoveStep = Literal["confirm", "revert", "abort", "finish"]
 
 
@@ -56,21 +55,6 @@ class ApiProblem(AgentError):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ApiAnswer:
-    """An answer with a status below 400."""
-
-    status: int
-    headers: Mapping[str, str]
-    """By their names in lower case."""
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        """The JSON document."""
-        return json.loads(self.body)
-
-
 class ApiClient:
     """A client of the agent that listens at ``socket``. A method makes one request unless it says
     otherwise.
@@ -79,6 +63,7 @@ class ApiClient:
 
     :raises ApiProblem: from every method: the agent refused.
     :raises ApiUnreachable: from every method: no agent answers.
+    :raises AnswerUnknown: from every method: what answers is no agent of this version.
     """
 
     def __init__(self, socket: Path, timeout: float = TIMEOUT) -> None:
@@ -140,8 +125,7 @@ class ApiClient:
                 wait=left,
             )
             if answer.status == 200:
-                found: Document = answer.document
-                return found
+                return answer.document
             if time.monotonic() >= end:
                 return None
             # The agent may answer at once instead of waiting.
@@ -217,10 +201,9 @@ class ApiClient:
 
     def report_progress(self, move: str, status: str) -> Document:
         """Report the status that a move has reached. Harmless when repeated."""
-        found: Document = self.request(
+        return self.request(
             "PATCH", f"/v1/moves/{quote(move, safe='')}", {"status": status}
         ).document
-        return found
 
     def drop_half(self, move: str, half: Literal["old", "new"]) -> Document:
         """Release one half of a move, and nothing else. Harmless when repeated."""
@@ -252,10 +235,9 @@ class ApiClient:
 
         :raises ApiProblem: with status 412: ``version`` is not the record's last version.
         """
-        found: Document = self.request(
+        return self.request(
             "PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}
         ).document
-        return found
 
     def remove_allocation(
         self, uuid: str, scope: Literal["node", "all"], node: str | None = None
@@ -274,8 +256,7 @@ class ApiClient:
         """Return the guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``,
         ``errors``.
         """
-        found: Sequence[Document] = self._get("/v1/guests")["nodes"]
-        return found
+        return self.request("GET", "/v1/guests").objects("nodes")
 
     def import_guests(
         self, nodes: Sequence[str] = (), *, dry_run: bool = False
@@ -285,10 +266,8 @@ class ApiClient:
 
         Returns the guests by node, as :meth:`guests`.
         """
-        found: Sequence[Document] = self._post(
-            "/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run}
-        )["nodes"]
-        return found
+        wanted = {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run}
+        return self.request("POST", "/v1/guests/import", wanted).objects("nodes")
 
     def forget_guest(self, instance: str) -> Document:
         """End the record of a guest that is gone for good, and return it. Harmless if repeated."""
@@ -331,38 +310,45 @@ class ApiClient:
                 response.status,
                 {name.lower(): value for name, value in response.getheaders()},
                 response.read(),
+                f"{printable(str(self._socket))}: {method} {printable(target)}",
             )
         except (OSError, http.client.HTTPException) as error:
             self._lost(error)
         finally:
             connection.close()
         if answer.status >= 400:
-            raise ApiProblem(_problem(answer))
+            raise ApiProblem(answer.problem)
         return answer
 
-    def page(self, target: str, query: Mapping[str, str]) -> Document:
-        """Return one page of a list: its documents, and in ``next`` the marker of the next page."""
-        return self._get(f"{target}?{urlencode(query)}" if query else target)
+    def pages(self, target: str, query: Mapping[str, str]) -> Iterator[Document]:
+        """Yield the pages of a list: the documents of each, and in ``next`` the marker of the next
+        page. One request for each.
+        """
+        asked: set[str] = set()
+        marked = query
+        while True:
+            answer = self.request("GET", f"{target}?{urlencode(marked)}" if marked else target)
+            page = answer.page(target.rpartition("/")[2])
+            yield page
+            if not (marker := page["next"]):
+                return
+            if marker in asked:
+                raise AnswerUnknown(answer.asked, "leads to a page that was there before")
+            asked.add(marker)
+            marked = {**query, "marker": marker}
 
     def _get(self, target: str) -> Document:
-        found: Document = self.request("GET", target).document
-        return found
+        return self.request("GET", target).document
 
     def _post(self, target: str, body: Document | None = None) -> Document:
-        found: Document = self.request("POST", target, body).document
-        return found
+        return self.request("POST", target, body).document
 
     def _delete(self, target: str) -> Document:
-        found: Document = self.request("DELETE", target).document
-        return found
+        return self.request("DELETE", target).document
 
     def _list_pages(self, target: str, name: str, **query: str) -> Iterator[Document]:
-        marker = ""
-        while True:
-            page = self.page(target, {**query, **({"marker": marker} if marker else {})})
+        for page in self.pages(target, query):
             yield from page[name]
-            if (marker := page["next"] or "") == "":
-                return
 
     def _lost(self, error: Exception) -> NoReturn:
         where = printable(str(self._socket))
@@ -383,17 +369,3 @@ class ApiClient:
             remedy,
             listening=not isinstance(error, FileNotFoundError | ConnectionRefusedError),
         ) from error
-
-
-def _problem(answer: ApiAnswer) -> Document:
-    try:
-        found = answer.document
-    except ValueError:
-        found = None
-    if isinstance(found, Mapping) and "detail" in found:
-        return found
-    return {
-        "status": answer.status,
-        "detail": f"the agent answered {answer.status}, and no problem document",
-        "remedy": "look at the agent's log",
-    }

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oslo_config import cfg
@@ -75,17 +74,16 @@ def read_list(
 
     :raises AgentError: as :func:`ask_daemon_or_store`.
     """
-    collect = partial(_read_pages, query)
 
     def of_store(store: "Store") -> list[Document]:
         from agent.cli.stored import record_views
 
-        return collect(getattr(record_views(conf, store), name))
+        return _read_pages(query, getattr(record_views(conf, store), name))
 
     pages, offline = ask_daemon_or_store(
         conf,
         options,
-        lambda client: collect(partial(client.page, f"/v1/{name}")),
+        lambda client: list(client.pages(f"/v1/{name}", query)),
         of_store,
     )
     return RecordList(

@@ -22,6 +22,11 @@ HEADINGS = ("node", "state", "driver", "providers", "operations", "drift", "erro
 WORDS = 3  # The first columns hold words, the others numbers.
 
 
+def state_style(state: str) -> str:
+    """Return the style of a node's state. A newer daemon may have states that are unknown here."""
+    return STATE_STYLES.get(state, "yellow")
+
+
 def header_lines(node: NodeReport, signs: Signs) -> list[Text]:
     """Return the lines with the node's name, state, driver and uuid."""
     style = STATE_STYLES[node.state]

@@ -18,6 +18,8 @@ from agent.render.problem_lines import error_lines
 Document = Mapping[str, Any]
 
 STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
+UNKNOWN_STYLE = "yellow"
+"""The style of a word that only a newer daemon knows."""
 
 
 def claim_lines(claims: Sequence[Document], look: Look) -> list[Text]:
@@ -56,7 +58,7 @@ def _claim(claim: Document, look: Look) -> list[Text]:
     first = Text.assemble(
         escape_text(claim["id"], "bold"),
         "  ",
-        (claim["state"], f"bold {STYLES[claim['state']]}"),
+        escape_text(claim["state"], f"bold {STYLES.get(claim['state'], UNKNOWN_STYLE)}"),
         escape_text(f"  {claim['purpose']}{half}"),
     )
     return [
@@ -161,12 +163,12 @@ def _guests_of_node(node: Document, look: Look) -> Iterator[Text]:
         escape_text(node["name"], "bold"), escape_text(f"  {node['uuid'] or ''}".rstrip(), "dim")
     )
     for guest in node["guests"]:
-        word, style = OUTCOMES[guest["outcome"]]
+        word, style = OUTCOMES.get(guest["outcome"], (guest["outcome"], UNKNOWN_STYLE))
         yield Text.assemble(
             "  ",
             escape_text(guest["name"], "bold"),
             escape_text(f"  {guest['uuid']}  "),
-            (word, style),
+            escape_text(word, style),
         )
         yield from wrap_line(
             escape_text("    " + f" {look.signs.dot} ".join(_facts(guest)), "dim"), look

@@ -10,7 +10,7 @@ from rich.text import Text
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
 from agent.render.look import Look, escape_text, table_lines, wrap_line
-from agent.render.node_lines import STATE_STYLES
+from agent.render.node_lines import state_style
 
 Document = Mapping[str, Any]
 
@@ -84,7 +84,7 @@ def _head(node: Document) -> Text:
     state = node["state"]
     return Text.assemble(
         escape_text(node["name"], "bold"),
-        Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else "",
+        escape_text(f"  {state}", f"bold {state_style(state)}") if state else "",
         escape_text(f"  {node['uuid']}", "dim"),
     )
 

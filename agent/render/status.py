@@ -9,7 +9,7 @@ from agent.model.names import number_of
 from agent.model.report import WELL, Drift
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
-from agent.render.node_lines import STATE_STYLES
+from agent.render.node_lines import state_style
 from agent.render.problem_lines import drift_lines, error_lines
 
 Document = Mapping[str, Any]
@@ -144,7 +144,7 @@ def _daemon(daemon: Document | None) -> Iterator[Text]:
 
 def _node(node: Document) -> Text:
     state = node["state"]
-    shown_state = Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else Text()
+    shown_state = escape_text(f"  {state}", f"bold {state_style(state)}") if state else Text()
     return Text.assemble(escape_text(node["name"], "bold"), shown_state)
 
 

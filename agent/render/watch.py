@@ -13,7 +13,7 @@ from rich.text import Text
 from agent.model.names import number_of, printable
 from agent.model.report import WELL
 from agent.render.look import Look, escape_text, table_lines
-from agent.render.node_lines import STATE_STYLES
+from agent.render.node_lines import state_style
 
 Document = Mapping[str, Any]
 
@@ -104,7 +104,7 @@ def screen_lines(sight: Sight, look: Look, size: tuple[int, int], failure: str =
     heading, *rows = table_lines(HEADINGS, [_row(node, sight.at, width) for node in shown], WORDS)
     table = [heading]
     for node, row in zip(shown, rows, strict=True):
-        row.stylize(STATE_STYLES[node["state"]] if node["state"] not in WELL else "")
+        row.stylize(state_style(node["state"]) if node["state"] not in WELL else "")
         table.append(row)
     if more := len(nodes) - len(shown):
         table.append(Text(f"and {number_of(more, 'node')} more: agent status shows all", "dim"))

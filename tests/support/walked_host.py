@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from falcon.testing import create_environ
 
 from agent.api.access import Access, Peer
+from agent.api.answer import ApiAnswer
 from agent.api.application import PEER, application
-from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.record_views import RecordViews

@@ -5,17 +5,18 @@ capabilities of a node.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from itertools import islice
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from agent.driver.interface import Driver, ReportsCapabilities
+from agent.driver.own_copy import own_copy, own_fields
 from agent.driver.worker import DriverWorker
 from agent.errors import DRIVER_FAULT, ConfigError, DriverError
-from agent.model.facts import HostFacts, Origin
+from agent.model.facts import HostFacts
 from agent.model.names import choose_nodes, is_uuid, normal_uuid, printable
 
 SHOWN = 10
@@ -90,7 +91,7 @@ def node_facts(
         # Taken for a node without these resources, the inventory would be removed; with an error
         # the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
-    return facts
+    return own_copy(facts)
 
 
 def node_capabilities(
@@ -145,7 +146,7 @@ def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, 
     outer: Any = get_origin(kind) or kind
     inner = get_args(kind)
     if _is_record(outer) and isinstance(value, outer):
-        for name, hint in _fields(outer):
+        for name, hint in own_fields(outer):
             yield from _faults(getattr(value, name), hint, f"{path}.{name}" if path else name)
     elif outer is tuple and isinstance(value, tuple):
         for number, item in enumerate(value):
@@ -219,7 +220,7 @@ def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
 
 def _dataclass(kind: type) -> Callable[[Any], bool]:
     """Return the check of a dataclass with all its fields."""
-    found = _fields(kind)
+    found = own_fields(kind)
     # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
     rules = [
         (
@@ -261,19 +262,6 @@ def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
         )
     is_one, kind = _check(inner[0]), tuple if outer is tuple else AbstractSet
     return lambda value: isinstance(value, kind) and all(map(is_one, value))
-
-
-@cache
-def _fields(kind: type) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a dataclass with their types, without a guest's origin, which its
-    creator wrote and the driver only passes on.
-    """
-    hints = get_type_hints(kind)
-    return [
-        (field.name, hints[field.name])
-        for field in fields(kind)
-        if hints[field.name] != Origin | None
-    ]
 
 
 def _is_record(kind: Any) -> bool:

@@ -4,12 +4,12 @@ in the next pass all the same.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from agent.audit import node_audit
-from agent.model.facts import HostFacts
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import child_uuid
 from agent.placement import clock, node_state
 from agent.placement.mirror import Freshness
@@ -140,16 +140,29 @@ def test_after_an_idle_pass_each_change_is_corrected_at_once(agent, placement, s
 
 
 class FactsOnly:
-    """A driver that leaves its tree to the facts, with one mapping of capabilities that it keeps."""
+    """A driver that leaves its tree to the facts. It reports the same mappings and the same set
+    again and again, and changes them in place.
+    """
 
     def __init__(self) -> None:
         scripted = ScriptedDriver()
         self.start, self.stop, self.nodes = scripted.start, scripted.stop, scripted.nodes
         self.is_node_deleted, self.capabilities = scripted.is_node_deleted, {"HW_CPU_X86_AVX": True}
         self.memory_mib = 1024
+        self.traits = {"HW_CPU_X86_SSE": True}
+        self.online = set(range(8))
 
     def facts(self, name: str) -> HostFacts:
-        return HostFacts(name, clock.now(), "test", memory_mib=self.memory_mib, disk_gib=10)
+        cpu = CpuFacts(cast(frozenset[int], self.online))
+        return HostFacts(
+            name,
+            clock.now(),
+            "test",
+            cpu=cpu,
+            memory_mib=self.memory_mib,
+            disk_gib=10,
+            traits=self.traits,
+        )
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         return self.capabilities
@@ -172,6 +185,18 @@ def test_a_driver_that_leaves_the_tree_to_the_facts_is_seen_to_change_too(
     driver.memory_mib = 2048
     assert made.cycle().state == "changed"
     assert placement.other.inventory(ROOT)["MEMORY_MB"]["total"] == 2048
+
+    driver.traits["HW_CPU_X86_SSE2"] = True
+    assert made.cycle().state == "changed"
+    assert placement.other.traits(ROOT) >= {"HW_CPU_X86_SSE", "HW_CPU_X86_SSE2"}
+
+    driver.online -= {6, 7}
+    assert made.cycle().state == "changed"
+    assert placement.other.inventory(ROOT)["VCPU"]["total"] == 6
+
+    made.cycle()
+    shapes.clear()
+    assert (made.cycle().state, shapes) == ("in-sync", [])
     made.stop()
 
 

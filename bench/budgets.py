@@ -134,19 +134,36 @@ def _growth(rows: Sequence[Row]) -> Iterator[Verdict]:
         len(counts) == 1 if steady else None,
         kind="count",
     )
-    sized = sorted(
-        (row for row in steady if row.providers > CELLS and row.consumers == 0),
-        key=lambda row: row.providers,
+    yield _linear(
+        "P",
+        {
+            row.providers: row.figures.cpu
+            for row in steady
+            if row.providers > CELLS and row.consumers == 0 and row.backend == "sqlite"
+        },
     )
-    few, many = (sized[0], sized[-1]) if len(sized) > 1 else (None, None)
-    if few is None or many is None or few.providers == many.providers:
-        yield Verdict("steady CPU grows at most linearly", "–", "linear", None)
-        return
-    grown = many.figures.cpu / few.figures.cpu
-    linear = GROWTH_RATIO * many.providers / few.providers
-    yield Verdict(
-        "steady CPU grows at most linearly",
-        f"{grown:.1f} times from P={few.providers} to {many.providers}",
+    yield _linear(
+        "N",
+        {
+            row.nodes: row.figures.cpu
+            for row in rows
+            if row.case == "steady" and row.nodes > 1 and row.backend == "sqlite"
+        },
+    )
+
+
+def _linear(letter: str, cpu: Mapping[int, float]) -> Verdict:
+    """Return whether the CPU time, by size, grows at most linearly from the smallest size to the
+    largest.
+    """
+    budget = f"steady CPU grows at most linearly with {letter}"
+    if len(cpu) < 2:
+        return Verdict(budget, "–", "linear", None)
+    few, many = min(cpu), max(cpu)
+    grown, linear = cpu[many] / cpu[few], GROWTH_RATIO * many / few
+    return Verdict(
+        budget,
+        f"{grown:.1f} times from {letter}={few} to {many}",
         f"{linear:.1f} times",
         grown <= linear,
     )

@@ -16,6 +16,7 @@ from bench.processes import Pass, Peer
 from bench.results import Machine, Results
 from bench.tree_driver import NAME, ROOT, Tree, TreeDriver
 
+MACHINE = Machine("", 2, 4.0, "", False, {}, "", 1.0, 0.5, 0.5, 0)
 FIGURES = Pass(1, 0.02, 0.1, 0.01, 1_000_000, 60.0, 61.0, 4)
 
 
@@ -81,6 +82,19 @@ def test_a_budget_that_is_missed_names_the_size():
     ]
 
 
+@pytest.mark.parametrize(("many", "holds"), [(1.4, True), (1.6, False)])
+def test_cpu_that_grows_faster_than_the_nodes_or_the_tree_misses_its_budget(many, holds):
+    def sized(letter: str, size: int, cpu: float) -> Row:
+        providers, nodes = (size, 1) if letter == "P" else (1, size)
+        return Row("sqlite", providers, 0, nodes, "steady", "agent", replace(FIGURES, cpu=cpu))
+
+    for letter in ("P", "N"):
+        rows = [sized(letter, 10, 0.1), sized(letter, 100, 9.0), sized(letter, 1000, many * 10)]
+        results = Results(False, 1, MACHINE, rows, (), ())
+        found = {one.budget: one.holds for one in verdicts(results)}
+        assert found[f"steady CPU grows at most linearly with {letter}"] is holds
+
+
 @pytest.mark.parametrize("providers", [1, 2, 9, 73])
 def test_the_common_driver_reports_the_tree_that_it_is_given(providers: int):
     driver, tree = TreeDriver(), ProviderTree()
@@ -112,7 +126,7 @@ def test_a_phase_of_a_fleet_counts_errors_statuses_and_the_busiest_second():
 
 @pytest.mark.parametrize(("load", "holds"), [(0.5, False), (7.0, None)], ids=["calm", "busy"])
 def test_a_time_on_the_clock_is_not_decided_on_a_busy_machine(load: float, holds: bool | None):
-    machine = Machine("", 2, 4.0, "", False, {}, "", 1.0, load, load, 0)
+    machine = replace(MACHINE, load_before=load, load_after=load)
     slow = [ClaimRow("SQLite", threads, 1, 100.0, 1.0, 1.0, 1.0) for threads in (1, 8)]
     claims = Claims(slow, 2, {"every audit": 900.0}, 1.0)
     found = {

@@ -13,6 +13,10 @@ from drivers.libvirt import LibvirtDriver
 from tests.support.libvirtd import module
 from tests.support.tracking import uuid_of
 
+KNOWN_MEMORY = {"file_backed_memory": 4096}
+"""Options of [libvirt] for a host whose tree is compared with that of later: a kernel that takes its
+memory into use block by block has more of it from minute to minute.
+"""
 IDENTITY = "5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10"
 
 GUEST = """\

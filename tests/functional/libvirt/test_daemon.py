@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.libvirt_daemon import SOON, LibvirtDaemon
-from tests.support.libvirt_host import guest_uuid
+from tests.support.libvirt_host import KNOWN_MEMORY, guest_uuid
 from tests.support.service_manager import STOP, until
 from tests.support.system import AgentHere
 
@@ -16,7 +16,14 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def host(http_placement, libvirtd, tmp_path):
-    return lambda interval: LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, interval)
+    def made(interval):
+        daemon = LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, interval)
+        daemon.config["DEFAULT"]["reserved_host_memory_mb"] = 0
+        daemon.config["libvirt"].update(KNOWN_MEMORY)
+        daemon.command.configure(daemon.config)
+        return daemon
+
+    return made
 
 
 def everything(placement):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirt_daemon import LibvirtDaemon
-from tests.support.libvirt_host import METADATA, Operator, guest_uuid
+from tests.support.libvirt_host import KNOWN_MEMORY, METADATA, Operator, guest_uuid
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, cpu_list, cpu_map, smt_host
 from tests.support.system import AgentHere, Result
@@ -182,17 +182,17 @@ def test_shared_cpus_never_sleep(host: Host) -> None:
 def test_what_was_seen_of_cores_is_remembered_while_their_cpus_sleep_over_restarts_too(
     host: Host,
 ) -> None:
-    assert host.once(compute=SLEEPERS, libvirt=MANAGED).code == 0
+    assert host.once(compute=SLEEPERS, libvirt=MANAGED | KNOWN_MEMORY).code == 0
     assert "HW_CPU_HYPERTHREADING" in host.providers[""]["traits"]
     before = host.placement.dump()["providers"]
     sleep(host.tree, CELLS, 2, 3, 5)
     host.placement.clear()
-    assert host.once(compute=SLEEPERS, libvirt=MANAGED).code == 0
+    assert host.once(compute=SLEEPERS, libvirt=MANAGED | KNOWN_MEMORY).code == 0
     assert host.placement.dump()["providers"] == before
     assert [str(one) for one in host.placement.requests if one.method != "GET"] == []
     # A memory that is damaged costs what it knew, and no audit.
     (host.folder / "agent" / "store" / "libvirt-cores.json").write_text("[")
-    ran = host.once(compute=SLEEPERS, libvirt=MANAGED)
+    ran = host.once(compute=SLEEPERS, libvirt=MANAGED | KNOWN_MEMORY)
     assert (ran.code, "libvirt-cores.json cannot be used" in ran.stderr) == (0, True)
     assert host.total("NUMA0", "PCPU") == 2
 

@@ -16,7 +16,7 @@ from agent.tree.policy import Policy
 from drivers.libvirt import collector, connection
 from drivers.libvirt.binding import binding
 from tests.support.agent import AgentUnderTest
-from tests.support.libvirt_host import node_of, started
+from tests.support.libvirt_host import KNOWN_MEMORY, node_of, started
 from tests.support.service_manager import until
 
 pytestmark = pytest.mark.long
@@ -51,7 +51,7 @@ def test_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and
     libvirtd, operator, placement, tmp_path
 ):
     operator.start("one", paused=True)
-    with started(libvirtd.uri) as driver:
+    with started(libvirtd.uri, **KNOWN_MEMORY) as driver:
         # Once before counting, because the thread of libvirt's events and Placement's own things
         # stay for good.
         agent = AgentUnderTest(placement, tmp_path / "state", driver)
@@ -63,7 +63,7 @@ def test_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and
         GENEROUS,
     )
     idle = Counter(threads()), descriptors()
-    with started(libvirtd.uri) as driver:
+    with started(libvirtd.uri, **KNOWN_MEMORY) as driver:
         agent.driver = driver
         agent.stop()
         settle(agent)

@@ -6,9 +6,12 @@ import json
 
 import pytest
 
+from agent.api.client import ApiClient
 from tests.support.provider_files import ProviderFiles, by_name, by_uuid, default
-from tests.support.service_manager import Service, until
+from tests.support.service_manager import PATIENCE, Service, until
+from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand
+from tests.support.tracking import F1, uuid_of
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 
@@ -109,6 +112,35 @@ def test_an_entry_that_does_not_fit_leaves_what_was_there_and_shows_until_it_is_
         assert host.command.run("reload", "--format", "json").json["exit_code"] == 0
         until(lambda: host.customs() == {"CUSTOM_C"}, lambda: service)
         until(lambda: service.status.startswith("ready: "), lambda: service)
+        service.stop()
+
+
+@pytest.mark.long
+def test_claims_are_made_and_given_back_while_files_contradict_each_other(host):
+    host.files.write("a.yaml", by_name("node-a", "CUSTOM_B"))
+    host.files.write("b.yaml", by_uuid(ROOT, "CUSTOM_C"))
+    client = ApiClient(host.command.socket, timeout=PATIENCE)
+
+    def claim(name):
+        body = {"id": uuid_of(name), "node": ROOT, "instance": instance_body(name)}
+        return client.create_claim({**body, "flavor": flavor_body(F1)})
+
+    def in_conflict():
+        report = client.audit_report(client.request_audit(), PATIENCE)["nodes"][0]
+        return [one["code"] for one in report["errors"]] == ["provider-config.conflict"]
+
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        assert "has more than one entry" in service.status
+        assert claim("i1")["state"] == "held"
+        assert in_conflict()
+        # It is the same after a pass that met the conflict again, and published the claim before.
+        assert claim("i2")["state"] == "held"
+        assert client.abort_claim(uuid_of("i1"))["state"] == "released"
+        assert in_conflict()
+        assert {one["id"] for one in client.claims()} == {uuid_of("i2")}
+        assert client.node(ROOT)["records"]["usage"]["memory_mb_used"] == 2048
+        assert host.customs() == set()
         service.stop()
 
 

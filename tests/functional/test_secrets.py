@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 import sqlite3
 
 import pytest
@@ -13,7 +14,8 @@ from agent.api.socket_file import UnixConnection
 from agent.cli.logs import Masking
 from agent.errors import AgentError
 from agent.model.names import masked
-from tests.functional.test_daemon import ROOT, Host
+from tests.functional.test_daemon import HOST, ROOT, Host
+from tests.support.other_client import PROJECT, USER
 from tests.support.system import AgentHere
 
 SECRET = "hunter2-Zq"
@@ -32,15 +34,16 @@ OTHERS = (
 
 
 class Said:
-    """What has to be free of the secret."""
+    """What has to be free of the secrets; of ``SECRET`` unless others are given."""
 
-    def __init__(self) -> None:
+    def __init__(self, *secrets: str) -> None:
+        self.secrets = secrets or (SECRET,)
         self.faults: list[str] = []
 
     def look(self, where: str, what: str | bytes) -> None:
         text = what.decode("utf-8", "replace") if isinstance(what, bytes) else what
         for line in text.splitlines():
-            if SECRET in line:
+            if any(secret in line for secret in self.secrets):
                 self.faults.append(f"{where}: {line[:400]}")
 
 
@@ -220,6 +223,42 @@ def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(
             http_placement.url.replace("http://", f"http://{shown}@")
         ]
     assert said.faults == []
+
+
+# Three providers with inventory, which are written by a reshape.
+CELLS = "".join(
+    f"- name: $NODE_NUMA{cell}\n  inventories:\n    PCPU: {{total: 4}}\n" for cell in (1, 2)
+)
+FIELDS = re.compile(
+    r"[\"'](resource_providers|parent_provider_uuid|inventories|max_unit|traits|allocations|"
+    r"resource_provider_generation|consumer_generation|project_id|user_id|usages)[\"']"
+)
+
+
+def test_no_log_of_passes_has_a_token_an_owner_or_a_body(http_placement, tmp_path):
+    host, said = Host(tmp_path / "agent", http_placement.url), Said(SECRET, PROJECT, USER)
+    host.set("placement", token=SECRET)
+    host.set("DEFAULT", debug=True)
+    host.file.write_text(f"{HOST.format(root=ROOT, vcpus=8)}{CELLS}")
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        service.stop()
+    guest = http_placement.other.claim({ROOT: {"VCPU": 2}})
+    passed = host.command.run("--once", "--debug")
+    deleted = host.command.run("allocation", "delete", guest, "--debug")
+    assert (passed.code, deleted.code) == (0, 0), (passed, deleted)
+    logs = {
+        "the daemon": (service.log, "POST /reshaper -> 204"),
+        "a pass": (passed.stderr, f"GET /resource_providers/{ROOT}/inventories -> 200"),
+        "a deletion": (deleted.stderr, f"PUT /allocations/{guest} -> 204"),
+    }
+    for where, (log, request) in logs.items():
+        assert f" placement {request} " in log, f"{where}: the requests themselves are logged"
+        said.look(where, log)
+        assert FIELDS.findall(log) == [], where
+    assert said.faults == []
+    sent = [one.body for one in http_placement.requests if one.body]
+    assert any(FIELDS.search(json.dumps(body)) and PROJECT in str(body) for body in sent)
 
 
 def test_a_traceback_in_the_log_has_no_password():

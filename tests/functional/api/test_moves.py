@@ -18,7 +18,7 @@ from tests.support.site import (
 )
 from tests.support.tracking import F1, F3, FN, Host, guest, uuid_of
 
-MOVE = uuid_of("move-i1")
+MOVE, EMPTY = uuid_of("move-i1"), "512/1/2048"
 STEPS = ("finish", "confirm", "revert", "abort")
 
 
@@ -129,6 +129,47 @@ def test_a_cold_migration_frees_its_source_when_it_is_confirmed(site, hb):
     )
     step(site, "confirm", status="confirmed")
     assert [one.node for one in hb.claims("i1")] == [hb.node]
+
+
+@pytest.mark.parametrize("volume_backed", [True, False])
+@pytest.mark.parametrize("kind", ["migration", "evacuation"])
+def test_whether_a_volume_is_the_root_disk_is_what_the_last_claim_says_wherever_the_guest_was_before(
+    site, kind, volume_backed
+):
+    before, after = "2560/2/2048", "2560/2/22528"
+    if not volume_backed:
+        before, after = after, before
+    ha, hb = site.world.plain("HA"), site.world.plain("HB")
+
+    def built(name: str, *, volume_backed: bool) -> None:
+        told = instance_body("i1", volume_backed=volume_backed)
+        site.serve(ha)
+        body = claim_body(ha, "i1", id=uuid_of(name), instance=told)
+        assert site.call("POST", "/v1/claims", body).status == 201
+        ha.update("i1", vm_state="active")
+
+    def leaves(name: str) -> None:
+        site.serve(hb)
+        body = {**move_body(hb, "i1", kind), "id": uuid_of(name)}
+        assert site.call("POST", "/v1/moves", body).status == 201
+        for word in ("finish", "confirm") if kind == "migration" else ("finish",):
+            assert site.call("POST", f"/v1/moves/{body['id']}/{word}").status == 200
+
+    built("first", volume_backed=volume_backed)
+    leaves("there")
+    assert (ha.usage, hb.usage) == (EMPTY, before)
+    # It is shelved, and comes back with another root disk.
+    hb.update("i1", vm_state="shelved_offloaded")
+    hb.audit()
+    built("second", volume_backed=not volume_backed)
+    assert (ha.usage, hb.usage) == (after, EMPTY)
+    leaves("again")
+    for start in (False, True):
+        for host in (ha, hb):
+            if start:
+                host.restart()
+            host.audit(start=start)
+        assert (ha.usage, hb.usage) == (EMPTY, after)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from functools import cache
 
 import pytest
 from keystoneauth1.adapter import Adapter
+from keystoneauth1.identity.v3 import Password
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
 
-from agent.errors import PlacementUnreachable
+from agent.errors import AgentError, PlacementUnreachable
 from agent.http.bounded import bounded_session
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
@@ -135,11 +136,23 @@ def serving() -> Iterator[Serving]:
 
 def client_of(url: str, max_answer: int = MIB) -> PlacementClient:
     session = Session(auth=Token(url, "secret-token"), session=bounded_session(max_answer))
-    adapter = Adapter(session, service_type="placement", endpoint_override=url)
+    return client_through(Adapter(session, service_type="placement", endpoint_override=url))
+
+
+def client_through(adapter: Adapter) -> PlacementClient:
     transport = Transport(
         adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event()
     )
     return PlacementClient(transport.exchange("req-test"))
+
+
+def client_with_password(url: str) -> PlacementClient:
+    """One that asks the identity service at ``url`` for its token."""
+    login = Password(
+        url, username="agent", password="secret", user_domain_id="default", project_name="service"
+    )
+    session = Session(auth=login, session=bounded_session(MIB))
+    return client_through(Adapter(session, service_type="placement"))
 
 
 ENDS = {
@@ -284,18 +297,39 @@ def test_a_redirect_to_what_is_no_url_is_told_as_a_redirect(serving: Serving) ->
     assert "302 to http://[x\\x1b[31m/" in failed.value.message
 
 
-def test_what_a_request_id_holds_is_escaped_in_the_log(
-    serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
-    def coloured(client: socket.socket, _stopped: threading.Event) -> None:
-        client.sendall(
-            b"HTTP/1.1 500 X\r\nx-openstack-request-id: \x1b[31mred\xe2\x80\xae\r\nContent-Length: 2\r\n\r\n{}"
-        )
+# A colour, and a control character of one byte: headers are read as latin-1.
+ODD = b"\x1b[31mred\x9b"
+REQUEST_ID = b"x-openstack-request-id: " + ODD
+ELSEWHERE = b"Location: http://elsewhere.example.org/" + ODD
+# Who answers, the status, and the header that reaches a message.
+ODD_ANSWERS = {
+    "request id": ("placement", b"500 Broken", REQUEST_ID),
+    "request id of a refusal": ("placement", b"409 Conflict", REQUEST_ID),
+    "place": ("placement", b"302 Found", ELSEWHERE),
+    "no header": ("placement", b"500 Broken", ODD),
+    "request id of the identity service": ("identity", b"500 Broken", REQUEST_ID),
+    "request id of its refusal": ("identity", b"401 Unauthorized", REQUEST_ID),
+    "place of the identity service": ("identity", b"302 Found", ELSEWHERE),
+}
 
-    with pytest.raises(Exception, match="500"), caplog.at_level("DEBUG"):
-        client_of(serving(coloured).url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
-    assert "red" in caplog.text
-    assert "\x1b" not in caplog.text
+
+@pytest.mark.parametrize("name", ODD_ANSWERS)
+def test_what_a_header_holds_is_escaped_in_the_log_and_in_the_error(
+    name: str, serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    who, status, header = ODD_ANSWERS[name]
+    # The connection is closed, and must not be taken for one that can be used again.
+    rest = b"\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+    answer = b"HTTP/1.1 " + status + b"\r\n" + header + rest
+    url = serving(lambda client, _stopped: client.sendall(answer)).url
+    client = client_of(url) if who == "placement" else client_with_password(url)
+    with caplog.at_level("DEBUG"), pytest.raises(AgentError) as failed:
+        client.usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
+    error = failed.value
+    said = [error.message, error.remedy, *map(str, error.data.values())]
+    said += [record.getMessage() for record in caplog.records]
+    assert [text for text in said if not text.isprintable()] == []
+    assert any("\\x1b[31mred\\x9b" in text for text in said), "nothing says what the header holds"
 
 
 def test_a_connection_is_used_again_whatever_form_its_answers_have(serving: Serving) -> None:

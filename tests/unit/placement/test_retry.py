@@ -10,18 +10,7 @@ from retrying import RetryError
 from agent.errors import GenerationConflict, PlacementRefused, PlacementUnreachable
 from agent.placement import retry
 from agent.placement.retry import conflict_policy, conflict_wait, read_policy
-
-
-class Waits(threading.Event):
-    """An event that notes how long it was waited for, and does not wait."""
-
-    def __init__(self):
-        super().__init__()
-        self.seconds = []
-
-    def wait(self, timeout=None):
-        self.seconds.append(timeout)
-        return self.is_set()
+from tests.support.waits import Waits
 
 
 @dataclasses.dataclass

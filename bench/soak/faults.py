@@ -149,7 +149,8 @@ FAULTS = (
         lambda site: site.placement.restore(site.copy),
         5,
         lambda site: site.placement.save(site.copy),
-        "restored|older|went back|allocation",
+        # A pass that read before and writes afterwards meets a consumer of the older copy.
+        "restored|older|went back|allocation|consumer .* was changed meanwhile",
         heals=True,
     ),
     Fault("the clock a day ahead", _clock(24 * HOUR), 20, _clock_back, NO_RECORD, STRANGER),

@@ -13,8 +13,12 @@ HOUR = 3600
 Step = Callable[[Site], object]
 
 NO_PLACEMENT = r"placement unreachable|cannot connect to http|placement .*did not answer"
-# What libvirt says of a connection that is cut while a call waits for its answer.
-CUT = "Cannot (recv|write) data|End of file while reading data|client socket is closed"
+# What libvirt says of a connection that is cut, or given up by its keepalive, while a call waits for
+# its answer.
+CUT = (
+    "Cannot (recv|write) data|End of file while reading data|client socket is closed|"
+    "closed due to keepalive timeout"
+)
 NO_LIBVIRT = rf"the connection to qemu.* is lost|facts of .* is not complete: .*(libvirt|did not answer within|calls hang|{CUT})|cannot connect to qemu"
 # libvirtd lists a device that is pulled out until it has read of the event.
 HALF_GONE = "facts of .* (pci|mdev) is not complete: device pci_0000_5e_00_0: .*No such file"

@@ -13,6 +13,7 @@ from agent.audit.side_by_side import results_side_by_side
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy
+from agent.http.last_calls import LastCalls
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row
@@ -339,7 +340,8 @@ class Fleet:
         reports = [audit(*item) for item in first]
         if rest:
             order.begin(ProviderUuid(uuid) for uuid, _ in rest)
-            audits = [partial(audit, *item) for item in rest]
+            calls = LastCalls(len(rest), self.context.server.transport.close_idle_connections)
+            audits = [partial(calls.run, partial(audit, *item)) for item in rest]
             reports += results_side_by_side(audits, self._workers, "audit")
         return reports
 

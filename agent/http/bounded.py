@@ -5,6 +5,7 @@ where a token is sent.
 import http.client
 import io
 import math
+import queue
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,10 @@ from agent.deadline import left
 MIB = 1024 * 1024
 MAX_ANSWER = 64 * MIB
 """Bytes."""
+MAX_IDLE = 64
+"""Connections to one server that are kept while nobody uses them, at most: as many as there may be
+requests under way ([placement] max_in_flight).
+"""
 _PIECE = 64 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
 
@@ -78,11 +83,32 @@ class _TlsConnection(HTTPSConnection):
     response_class = _BoundedResponse
 
 
-class _Pool(urllib3.HTTPConnectionPool):
+class _IdleConnections(urllib3.HTTPConnectionPool):
+    """A pool of connections to one server whose idle ones can be closed."""
+
+    def close_idle(self, keep: int) -> None:
+        """Close the connections that nobody uses, but the ``keep`` last used ones."""
+        idle = []
+        # None once the whole pool was closed.
+        while (pool := self.pool) is not None:
+            try:
+                connection = pool.get(block=False)
+            except queue.Empty:
+                break
+            # A place that had no connection yet is None.
+            if connection is not None:
+                idle.append(connection)
+        for connection in idle[keep:]:
+            connection.close()
+        for connection in reversed(idle[:keep]):
+            self._put_conn(connection)
+
+
+class _Pool(_IdleConnections):
     ConnectionCls = _Connection
 
 
-class _TlsPool(urllib3.HTTPSConnectionPool):
+class _TlsPool(_IdleConnections, urllib3.HTTPSConnectionPool):
     ConnectionCls = _TlsConnection
 
 
@@ -95,7 +121,7 @@ class BoundedAdapter(TCPKeepAliveAdapter):
 
     def __init__(self, max_answer: int = MAX_ANSWER, **options: Any) -> None:
         self._max_answer = max_answer
-        super().__init__(**options)
+        super().__init__(pool_maxsize=MAX_IDLE, **options)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         """Create the connection pools."""
@@ -107,6 +133,16 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         manager = super().proxy_manager_for(*args, **options)
         manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
         return manager
+
+    def close_idle(self, keep: int) -> None:
+        """Close the connections that nobody uses, but the ``keep`` last used ones to each server.
+        Safe beside requests of other threads.
+        """
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118 - it cannot be iterated itself
+                pool = manager.pools.get(key)
+                if pool is not None:
+                    pool.close_idle(keep)
 
     def send(
         self, request: requests.PreparedRequest, *_args: Any, **options: Any
@@ -201,6 +237,15 @@ def _refuse_redirect(request: requests.PreparedRequest, answer: requests.Respons
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port
+
+
+def close_idle_connections(session: requests.Session, keep: int) -> None:
+    """Close the connections of a session that nobody uses, but the ``keep`` last used ones to each
+    server; those of another adapter than :class:`BoundedAdapter` stay.
+    """
+    for adapter in set(session.adapters.values()):
+        if isinstance(adapter, BoundedAdapter):
+            adapter.close_idle(keep)
 
 
 def bounded_session(

@@ -17,6 +17,8 @@ from retrying import RetryError
 from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, held, left
 from agent.errors import ConfigError, ObservesOnly, PlacementUnreachable
+from agent.http.bounded import close_idle_connections
+from agent.http.last_calls import LastCalls
 from agent.http.session import CertificateFiles, file_problems
 from agent.model.names import masked, printable
 from agent.placement.answers import NotDocumented, PlacementAnswer, brief, decode
@@ -101,6 +103,15 @@ class Transport:
             # endpoint that the adapter finds.
             self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
+
+    def close_idle_connections(self, keep: int) -> None:
+        """Close the connections that no request uses, but the ``keep`` last used ones to each
+        server.
+        """
+        session = self.adapter.session
+        # Inside nova-compute, nova has the session.
+        if session is not None:
+            close_idle_connections(session.session, keep)
 
     def failure(
         self, error: Exception, url: str, timeout: float | None = None
@@ -353,10 +364,11 @@ class Exchange:
         work = list(items)
         if self.transport.max_in_flight == 1 or len(work) < 2:
             return [function(item) for item in work]
+        calls = LastCalls(len(work), self.transport.close_idle_connections)
         with ThreadPoolExecutor(
             self.transport.max_in_flight, thread_name_prefix="placement"
         ) as pool:
-            return list(pool.map(function, work))
+            return list(pool.map(lambda item: calls.run(lambda: function(item)), work))
 
 
 class NoExchange(Exchange):

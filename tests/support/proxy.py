@@ -23,11 +23,13 @@ class FaultProxy(LogReader):
     """Passes every request on to ``target_url`` unless a fault hits it; logs what comes in.
 
     A single request can be cut, reset, held for ever, answered or disturbed (``faults``); refusing
-    a connection is the whole proxy's: ``down()``.
+    a connection is the whole proxy's: ``down()``. It accepts no more than ``most_connections`` at
+    a time; a client that comes later is connected by the kernel, and waits.
     """
 
-    def __init__(self, target_url: str) -> None:
+    def __init__(self, target_url: str, most_connections: int = 10_000) -> None:
         self._target = urlsplit(target_url)
+        self._most_connections = most_connections
         self.faults = Faults(*NEVER_CONNECTED)
         self._log = RequestLog()
         self.stopping = threading.Event()
@@ -43,6 +45,11 @@ class FaultProxy(LogReader):
     def requests(self) -> list[Exchange]:
         return self._log.requests
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected now."""
+        return 0 if self._server is None else self._server.connected
+
     def clear(self) -> None:
         """Forget the log."""
         self._log.clear()
@@ -50,7 +57,7 @@ class FaultProxy(LogReader):
     def start(self) -> None:
         """Listen, on the port of the last time."""
         self.stopping.clear()
-        self._server = _Server(("127.0.0.1", self._port), self)
+        self._server = _Server(("127.0.0.1", self._port), self, self._most_connections)
         self._port = self._server.server_address[1]
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
@@ -116,12 +123,28 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], proxy: FaultProxy) -> None:
+    def __init__(self, address: tuple[str, int], proxy: FaultProxy, most: int) -> None:
         self.proxy = proxy
+        self._places = threading.Semaphore(most)
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self.to_reset: set[socket.socket] = set()
         super().__init__(address, _Handler)
+
+    @property
+    def connected(self) -> int:
+        with self._lock:
+            return len(self._connections)
+
+    def get_request(self) -> Any:
+        while not self._places.acquire(timeout=0.05):
+            if self.proxy.stopping.is_set():
+                raise OSError("nobody is accepted any more")
+        try:
+            return super().get_request()
+        except BaseException:
+            self._places.release()
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -129,6 +152,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        self._places.release()
         with self._lock:
             self._connections.discard(request)
             reset = request in self.to_reset

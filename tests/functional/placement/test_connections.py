@@ -1,0 +1,105 @@
+"""How many connections to Placement an agent keeps, and whether agents with more than one request
+under way can do their work where a server accepts few connections.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import faults
+from tests.support.http_placement import HttpPlacement
+from tests.support.proxy import FaultProxy
+from tests.support.service_manager import Service, until
+from tests.support.system import AgentCommand
+
+CHILDREN = 24
+IN_FLIGHT = 4
+
+
+def host_file(file: Path) -> Path:
+    """A root with many children, whose inventories and traits are written side by side."""
+    providers = [{"name": "$NODE", "inventories": {"VCPU": {"total": 8}}}]
+    providers += [
+        {
+            "name": f"$NODE_{number}",
+            "inventories": {"PCPU": {"total": 4}},
+            "traits": ["HW_NUMA_ROOT"],
+        }
+        for number in range(CHILDREN)
+    ]
+    file.write_text(yaml.safe_dump({"providers": providers}))
+    return file
+
+
+def command_for(
+    folder: Path, url: str, driver: Mapping[str, Mapping[str, Any]], **placement: Any
+) -> AgentCommand:
+    folder.mkdir()
+    default = {"host": "node-a", "state_path": folder / "nova", "update_resources_interval": 1}
+    return AgentCommand(
+        folder,
+        {
+            **driver,
+            "DEFAULT": {**default, **driver["DEFAULT"]},
+            "placement": {
+                "auth_type": "admin_token",
+                "endpoint": url,
+                "token": "a-token",
+                "max_in_flight": IN_FLIGHT,
+                **placement,
+            },
+        },
+    )
+
+
+def one_node(folder: Path) -> dict[str, dict[str, Any]]:
+    return {
+        "DEFAULT": {"compute_driver": "fake.file"},
+        "fake": {"host_file": host_file(folder / "host.yaml")},
+    }
+
+
+def many_nodes(_folder: Path) -> dict[str, dict[str, Any]]:
+    return {
+        "DEFAULT": {"compute_driver": "fake.baremetal"},
+        "fake": {"baremetal_nodes": CHILDREN},
+        "compute": {"workers": IN_FLIGHT},
+    }
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("driver", [one_node, many_nodes])
+def test_a_pass_ends_where_a_server_accepts_fewer_connections_than_are_wanted(
+    most: int, driver: Any, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    """A connection without use must not hold up one that waits to be accepted."""
+    proxy = FaultProxy(http_placement.url, most_connections=most)
+    proxy.start()
+    try:
+        # Long for a pass, and short for a test that waits for it.
+        command = command_for(tmp_path / "agent", proxy.url, driver(tmp_path), read_timeout=20)
+        result = command.run("--once", "--format", "json")
+    finally:
+        proxy.stop()
+    assert (result.code, result.stderr) == (0, "")
+    assert len(http_placement.dump()["providers"]) >= CHILDREN
+
+
+@pytest.mark.parametrize("driver", [one_node, many_nodes])
+def test_between_passes_an_agent_keeps_one_connection(
+    driver: Any, http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    busy = []
+    slow = faults.before(lambda _exchange: busy.append(proxy.connections))
+    proxy.faults.add(slow, method="PUT", path="/traits$", times=None)
+    command = command_for(tmp_path / "agent", proxy.url, driver(tmp_path))
+    with Service(command).running() as service:
+        service.wait_for("READY", "1")
+        assert max(busy) > 1
+        # The steady passes go on, each with a request.
+        proxy.clear()
+        until(lambda: len(proxy.requests) >= 2, lambda: service)
+        until(lambda: proxy.connections == 1, lambda: service)

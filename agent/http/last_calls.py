@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
+_HERE = threading.local()
 
 
 class LastCalls:
@@ -18,17 +19,23 @@ class LastCalls:
 
     ``close_idle`` is told how many connections to keep. An exception of a call counts as the end
     of all that had not begun.
+
+    Whoever makes calls in one of several calls should make them one after the other
+    (:meth:`in_one`): more threads would need more connections than there are calls side by side,
+    and close those that the calls around need.
     """
 
     def __init__(self, calls: int, close_idle: Callable[[int], None]) -> None:
         self._close_idle = close_idle
         self._lock = threading.Lock()
+        self._several = calls > 1
         self._waiting, self._running = calls, 0
 
     def run(self, call: Callable[[], Result]) -> Result:
         """Make one of the calls."""
         with self._lock:
             self._waiting, self._running = self._waiting - 1, self._running + 1
+        _HERE.in_one = self._several
         try:
             return call()
         except BaseException:
@@ -36,8 +43,14 @@ class LastCalls:
                 self._waiting = 0
             raise
         finally:
+            _HERE.in_one = False
             with self._lock:
                 self._running -= 1
                 running, none_waits = self._running, self._waiting <= 0
             if none_waits:
                 self._close_idle(0 if running else 1)
+
+    @staticmethod
+    def in_one() -> bool:
+        """Tell whether this thread is in one of several calls."""
+        return getattr(_HERE, "in_one", False)

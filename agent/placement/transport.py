@@ -354,15 +354,15 @@ class Exchange:
         )
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Call ``function`` for every item, concurrently within ``max_in_flight``; return the
-        results in order.
+        """Call ``function`` for every item, concurrently within ``max_in_flight`` unless audits
+        already are; return the results in order.
 
         The first exception ends the call: calls under way are finished, no other is started, and
         no result is returned. A caller that needs the other results passes a function that returns
         its errors.
         """
         work = list(items)
-        if self.transport.max_in_flight == 1 or len(work) < 2:
+        if self.transport.max_in_flight == 1 or len(work) < 2 or LastCalls.in_one():
             return [function(item) for item in work]
         calls = LastCalls(len(work), self.transport.close_idle_connections)
         with ThreadPoolExecutor(

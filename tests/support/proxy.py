@@ -33,6 +33,8 @@ class FaultProxy(LogReader):
         self.faults = Faults(*NEVER_CONNECTED)
         self._log = RequestLog()
         self.stopping = threading.Event()
+        self.accepted = 0
+        """How many connections there were, with those that there are."""
         self._server: _Server | None = None
         self._port = 0
 
@@ -149,6 +151,7 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
             self._connections.add(request)
+            self.proxy.accepted += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.http.bounded import bounded_session
+from agent.model.provider_tree import ProviderTree
+from tests.functional.placement.conftest import Host
 from tests.support import faults
+from tests.support.agent import ScriptedDriver, new_uuid, total
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import Service, until
@@ -86,6 +90,44 @@ def test_a_pass_ends_where_a_server_accepts_fewer_connections_than_are_wanted(
         proxy.stop()
     assert (result.code, result.stderr) == (0, "")
     assert len(http_placement.dump()["providers"]) >= CHILDREN
+
+
+@pytest.mark.parametrize("most", [1, IN_FLIGHT])
+def test_many_nodes_with_children_need_no_more_connections_than_audits_are_side_by_side(
+    most: int, host: Host, http_placement: HttpPlacement
+) -> None:
+    proxy = FaultProxy(http_placement.url, most_connections=most)
+    proxy.start()
+    session = http_placement.session()
+    session.session = bounded_session()
+    nodes = {new_uuid(): f"node-{number}" for number in range(12)}
+
+    def shape(tree: ProviderTree) -> None:
+        root = tree.roots[0].uuid
+        tree.update_inventory(root, {"VCPU": total(8)})
+        for number in range(6):
+            child = f"{tree.roots[0].name}-{number}"
+            if not tree.exists(child):
+                tree.new_child(child, root)
+            tree.update_inventory(child, {"PCPU": total(4)})
+
+    agent = host(
+        driver=ScriptedDriver(shape, nodes),
+        placement=http_placement,
+        url=proxy.url,
+        session=session,
+        max_in_flight=IN_FLIGHT,
+        read_timeout=20,
+    )
+    try:
+        report = agent.period(start=True)
+        accepted, connected = proxy.accepted, proxy.connections
+    finally:
+        proxy.stop()
+    assert {(node.state, node.errors) for node in report.nodes} == {("changed", ())}
+    # Those of the audits, and of the first one's children.
+    assert accepted <= 3 * IN_FLIGHT
+    assert connected == 1
 
 
 @pytest.mark.parametrize("driver", [one_node, many_nodes])

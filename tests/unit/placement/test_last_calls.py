@@ -77,3 +77,10 @@ def test_as_many_connections_may_be_idle_as_there_may_be_requests(
         pool._put_conn(connection)
     assert {pool._get_conn() for _ in range(most)} == set(taken)
     assert not caplog.records
+
+
+def test_a_call_knows_that_it_is_one() -> None:
+    assert not LastCalls.in_one()
+    assert LastCalls(2, lambda _keep: None).run(LastCalls.in_one)
+    assert not LastCalls(1, lambda _keep: None).run(LastCalls.in_one), "it is the only one"
+    assert not LastCalls.in_one()

@@ -314,6 +314,7 @@ class Fleet:
         the same order. ``deleted``: the driver says that they were deleted.
         """
         order = self.context.order
+        close_surplus = self.context.server.transport.close_surplus_connections
 
         def audit(uuid: str, name: str) -> NodeReport:
             """Audit one node; a bug becomes a failed report."""
@@ -340,9 +341,10 @@ class Fleet:
         reports = [audit(*item) for item in first]
         if rest:
             order.begin(ProviderUuid(uuid) for uuid, _ in rest)
-            calls = LastCalls(len(rest), self.context.server.transport.close_idle_connections)
+            calls = LastCalls(len(rest), close_surplus)
             audits = [partial(calls.run, partial(audit, *item)) for item in rest]
             reports += results_side_by_side(audits, self._workers, "audit")
+        close_surplus()
         return reports
 
     def _audit_one(

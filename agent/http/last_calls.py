@@ -15,42 +15,30 @@ _HERE = threading.local()
 
 class LastCalls:
     """Closes idle connections as soon as no call waits to begin: a thread that ends a call has no
-    other one then. The last call leaves one connection to each server, for the next request.
+    other one then.
 
-    ``close_idle`` is told how many connections to keep. An exception of a call counts as the end
-    of all that had not begun.
-
-    Whoever makes calls in one of several calls should make them one after the other
-    (:meth:`in_one`): more threads would need more connections than there are calls side by side,
-    and close those that the calls around need.
+    ``close_surplus`` closes all idle connections but one. Calls in a call close none
+    (:meth:`in_one`), because the calls around go on with them.
     """
 
-    def __init__(self, calls: int, close_idle: Callable[[int], None]) -> None:
-        self._close_idle = close_idle
+    def __init__(self, calls: int, close_surplus: Callable[[], None]) -> None:
+        self._close_surplus = close_surplus
         self._lock = threading.Lock()
-        self._several = calls > 1
-        self._waiting, self._running = calls, 0
+        self._waiting = calls
 
     def run(self, call: Callable[[], Result]) -> Result:
         """Make one of the calls."""
         with self._lock:
-            self._waiting, self._running = self._waiting - 1, self._running + 1
-        _HERE.in_one = self._several
+            self._waiting -= 1
+        _HERE.in_one = True
         try:
             return call()
-        except BaseException:
-            with self._lock:
-                self._waiting = 0
-            raise
         finally:
             _HERE.in_one = False
-            with self._lock:
-                self._running -= 1
-                running, none_waits = self._running, self._waiting <= 0
-            if none_waits:
-                self._close_idle(0 if running else 1)
+            if self._waiting <= 0:
+                self._close_surplus()
 
     @staticmethod
     def in_one() -> bool:
-        """Tell whether this thread is in one of several calls."""
+        """Tell whether this thread is in such a call."""
         return getattr(_HERE, "in_one", False)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -104,14 +104,12 @@ class Transport:
             self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
 
-    def close_idle_connections(self, keep: int) -> None:
-        """Close the connections that no request uses, but the ``keep`` last used ones to each
-        server.
-        """
+    def close_surplus_connections(self) -> None:
+        """Close the connections that no request uses, but the last used one to each server."""
         session = self.adapter.session
         # Inside nova-compute, nova has the session.
         if session is not None:
-            close_idle_connections(session.session, keep)
+            close_idle_connections(session.session, 1)
 
     def failure(
         self, error: Exception, url: str, timeout: float | None = None
@@ -354,20 +352,23 @@ class Exchange:
         )
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Call ``function`` for every item, concurrently within ``max_in_flight`` unless audits
-        already are; return the results in order.
+        """Call ``function`` for every item, concurrently within ``max_in_flight``; return the
+        results in order.
 
         The first exception ends the call: calls under way are finished, no other is started, and
         no result is returned. A caller that needs the other results passes a function that returns
         its errors.
         """
-        work = list(items)
-        if self.transport.max_in_flight == 1 or len(work) < 2 or LastCalls.in_one():
+        work, transport = list(items), self.transport
+        if transport.max_in_flight == 1 or len(work) < 2:
             return [function(item) for item in work]
-        calls = LastCalls(len(work), self.transport.close_idle_connections)
-        with ThreadPoolExecutor(
-            self.transport.max_in_flight, thread_name_prefix="placement"
-        ) as pool:
+        # The calls around this one go on with what it leaves.
+        close = (lambda: None) if LastCalls.in_one() else transport.close_surplus_connections
+        calls = LastCalls(len(work), close)
+        with ExitStack() as stack:
+            stack.callback(close)
+            pool = ThreadPoolExecutor(transport.max_in_flight, thread_name_prefix="placement")
+            stack.enter_context(pool)
             return list(pool.map(lambda item: calls.run(lambda: function(item)), work))
 
 

@@ -1,7 +1,7 @@
 """Of some calls the last ones close what none of them uses any more."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 import urllib3
@@ -12,36 +12,30 @@ from agent.http.last_calls import LastCalls
 
 
 def test_nothing_is_closed_while_calls_wait_to_begin() -> None:
-    kept: list[int] = []
-    calls = LastCalls(3, kept.append)
+    closed: list[int] = []
+    calls = LastCalls(3, lambda: closed.append(1))
     assert [calls.run(lambda: 7), calls.run(lambda: 8)] == [7, 8]
-    assert kept == []
+    assert closed == []
     assert calls.run(lambda: 9) == 9
-    assert kept == [1]
+    assert closed == [1]
 
 
-def test_the_last_of_those_side_by_side_keeps_a_connection() -> None:
-    kept: list[int] = []
-    calls, begun, ends = LastCalls(3, kept.append), threading.Barrier(4), threading.Semaphore(0)
+def test_an_exception_is_the_end_of_its_own_call_only() -> None:
+    closed: list[int] = []
+    calls = LastCalls(2, lambda: closed.append(1))
+    for expected in ([], [1]):
+        with pytest.raises(ZeroDivisionError):
+            calls.run(lambda: 1 // 0)
+        assert closed == expected
+        assert not LastCalls.in_one()
 
-    def call() -> None:
-        begun.wait(60)
-        ends.acquire()
 
+def test_each_of_several_that_end_side_by_side_closes() -> None:
+    closed: list[int] = []
+    calls, begun = LastCalls(3, lambda: closed.append(1)), Barrier(3)
     with ThreadPoolExecutor(3) as pool:
-        running = [pool.submit(calls.run, call) for _ in range(3)]
-        begun.wait(60)
-        ends.release(3)
-    assert [one.result() for one in running] == [None, None, None]
-    assert sorted(kept) == [0, 0, 1]
-
-
-def test_after_an_exception_no_other_call_is_expected() -> None:
-    kept: list[int] = []
-    calls = LastCalls(3, kept.append)
-    with pytest.raises(ZeroDivisionError):
-        calls.run(lambda: 1 // 0)
-    assert kept == [1]
+        list(pool.map(lambda _: calls.run(lambda: begun.wait(60)), range(3)))
+    assert closed == [1, 1, 1]
 
 
 def pool_of(adapter: BoundedAdapter, scheme: str) -> urllib3.HTTPConnectionPool:
@@ -81,6 +75,5 @@ def test_as_many_connections_may_be_idle_as_there_may_be_requests(
 
 def test_a_call_knows_that_it_is_one() -> None:
     assert not LastCalls.in_one()
-    assert LastCalls(2, lambda _keep: None).run(LastCalls.in_one)
-    assert not LastCalls(1, lambda _keep: None).run(LastCalls.in_one), "it is the only one"
+    assert LastCalls(1, lambda: None).run(LastCalls.in_one)
     assert not LastCalls.in_one()

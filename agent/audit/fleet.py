@@ -337,9 +337,8 @@ class Fleet:
         items = list(nodes.items())
         # The first node alone, because the others need not ask again for what it learns about
         # Placement.
-        first, rest = items[:1], items[1:]
-        reports = [audit(*item) for item in first]
-        if rest:
+        reports = [audit(*item) for item in items[:1]]
+        if rest := items[1:]:
             order.begin(ProviderUuid(uuid) for uuid, _ in rest)
             calls = LastCalls(len(rest), close_surplus)
             audits = [partial(calls.run, partial(audit, *item)) for item in rest]

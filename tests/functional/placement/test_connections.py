@@ -2,6 +2,7 @@
 under way can do their work where a server accepts few connections.
 """
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from agent.model.provider_tree import ProviderTree
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import ScriptedDriver, new_uuid, total
+from tests.support.exchange import Exchange
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import Service, until
@@ -142,13 +144,20 @@ def test_many_nodes_with_children_open_few_connections(
 def test_between_passes_an_agent_keeps_one_connection(
     driver: Any, http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    busy = []
-    slow = faults.before(lambda _exchange: busy.append(proxy.connections))
-    proxy.faults.add(slow, method="PUT", path="/traits$", times=None)
+    begun, together = [], threading.Event()
+
+    def meets_another(exchange: Exchange) -> None:
+        """The first node is audited alone; later requests wait until two are under way."""
+        begun.append(exchange)
+        if len(begun) > 1 and not together.is_set():
+            until(lambda: proxy.connections > 1)
+            together.set()
+
+    proxy.faults.add(faults.before(meets_another), method="PUT", path="/traits$", times=None)
     command = command_for(tmp_path / "agent", proxy.url, driver(tmp_path))
     with Service(command).running() as service:
         service.wait_for("READY", "1")
-        assert max(busy) > 1
+        assert together.is_set()
         until(lambda: proxy.connections == 1, lambda: service)
 
         def on_one_connection() -> bool:

@@ -233,7 +233,10 @@ def _processes(found: ProcessFigures, matrix: Sequence[Row]) -> Iterator[str]:
         ("daemon with API, P=73, after the first pass", f"{daemon.resident:.1f} MiB"),
         ("its threads", str(daemon.threads)),
         ("its memory after claims", f"{daemon.resident_after_claims:.1f} MiB"),
-        ("claims a second over the socket, one client", f"{daemon.claims_a_second:.0f}"),
+        (
+            "claims a second over the socket, one client that connects for each",
+            f"{daemon.claims_a_second:.0f}",
+        ),
         ("a claim, median", f"{daemon.claim_milliseconds:.1f} ms"),
         ("the same while Placement is away", f"{daemon.claim_milliseconds_away:.1f} ms"),
         *(

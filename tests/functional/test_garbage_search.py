@@ -19,7 +19,7 @@ from tests.support.service_manager import until
 
 # Answers a line on its standard input with what is searched now, in the file of a descriptor.
 SCRIPT = """
-import gc, json, os, sys, threading
+import gc, json, os, signal, sys, threading
 from agent.__main__ import main
 
 answers = os.fdopen(int(sys.argv.pop(1)), "w")
@@ -42,8 +42,11 @@ def answer():
             gc.freeze()
         print(json.dumps(found), file=answers, flush=True)
 
+# The agent leaves SIGHUP to its main thread; this thread would be ended by it, and the process too.
+before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 thread = threading.Thread(target=answer, daemon=True)
 thread.start()
+signal.pthread_sigmask(signal.SIG_SETMASK, before)
 code = main()
 thread.join()
 sys.exit(code)

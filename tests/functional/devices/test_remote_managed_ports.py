@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.placement import clock
+from tests.support.agent import LEASE
 from tests.support.device_host import ROOT, DeviceHost
 
 TRAIT = "COMPUTE_REMOTE_MANAGED_PORTS"
@@ -62,3 +64,20 @@ def test_a_driver_that_cannot_do_it_has_the_last_word(able: DeviceHost) -> None:
     able.driver.capabilities = {TRAIT: False}
     able.cycle()
     assert not has_trait(able)
+
+
+@pytest.mark.parametrize("offered_before", [True, False])
+def test_the_first_pass_of_a_host_that_took_the_node_over_has_the_functions_and_the_capability(
+    able: DeviceHost, offered_before: bool
+) -> None:
+    assert able.start(REMOTE, host="host-1").state == "changed"
+    if offered_before:
+        able.claim("S1", "V20")
+    else:
+        able.without_specs(host="host-1")
+    assert has_trait(able) is offered_before
+    report = able.start(REMOTE, host="host-2", clock=lambda: clock.now() + LEASE)
+    assert report.state == ("in-sync" if offered_before else "changed")
+    assert has_trait(able)
+    assert {"V20", "V21"} <= able.free | able.holders.keys()
+    assert set(able.holders) == ({"V20"} if offered_before else set())

@@ -1,8 +1,8 @@
 """How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside
 nova.
 
-``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance.
-See README.md beside this file.
+``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance,
+``--near-limit COUNT`` of so many that want about all devices. See README.md beside this file.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
@@ -196,6 +196,7 @@ def everywhere(cells: int, functions: int) -> list[tuple[int, int]]:
 
 VF = Wanted("vf", 1)
 UNEQUAL = (3, 8, 1, 6, 4, 7, 2, 5)
+UNLIKE = [(cell, (4, 8, 16, 32)[cell % 4]) for cell in range(16)]
 CASES = (
     Case("8 on 16, one of 256 VFs", 8, 16, 20, everywhere(16, 16), [VF]),
     Case("8 on 16, one of 128 VFs", 8, 16, 20, everywhere(16, 8), [VF]),
@@ -237,6 +238,51 @@ CASES = (
         20,
         everywhere(8, 8),
         [Wanted("pf", 3, "preferred"), Wanted("vf", 40, "preferred")],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 1 PF + 113 VFs of 16×16, impossible",
+        8,
+        16,
+        20,
+        everywhere(16, 16),
+        [Wanted("pf", 1), Wanted("vf", 113)],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 8 PFs + 9 VFs of 16×16, impossible",
+        8,
+        16,
+        20,
+        everywhere(16, 16),
+        [Wanted("pf", 8), Wanted("vf", 9)],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 6 PFs + 90 VFs of unlike cards, impossible",
+        8,
+        16,
+        20,
+        UNLIKE,
+        [Wanted("pf", 6), Wanted("vf", 90)],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 3 PFs + 208 VFs of 16×16, near if possible, all that there is",
+        8,
+        16,
+        20,
+        everywhere(16, 16),
+        [Wanted("pf", 3, "preferred"), Wanted("vf", 208, "preferred")],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 8 PFs + 100 VFs of unlike cards, near if possible",
+        8,
+        16,
+        20,
+        UNLIKE,
+        [Wanted("pf", 8, "preferred"), Wanted("vf", 100, "preferred")],
         nova=False,
     ),
     Case(
@@ -329,6 +375,42 @@ def of_chance(number: int) -> Case:
     )
 
 
+def near_limit(number: int) -> Case:
+    """A guest that wants PFs and functions of the same cards, about as many as there are; always
+    the same for a number.
+    """
+    chance = random.Random(number)
+    host = chance.choice([4, 8, 16, 16, 16])
+    guest = max(1, host // 2) if chance.random() < 0.7 else chance.randint(1, host - 1)
+    size = chance.choice([8, 16])
+    cards = chance.choice(
+        [
+            everywhere(host, size),
+            everywhere(host, size // 2) * 2,
+            UNLIKE[:host],
+            [(chance.randrange(host), chance.choice([4, 8, 16, 32])) for _ in range(host)],
+        ]
+    )
+    sizes = sorted(functions for _, functions in cards)
+    policy = chance.choice(POLICIES)
+    heads = chance.randint(1, guest)
+    there = sum(sizes) * (guest / host if policy in ("legacy", "required") else 1)
+    functions = (there - heads * sizes[len(sizes) // 2]) * chance.uniform(0.85, 1.1)
+    return Case(
+        f"{guest} on {host}",
+        guest,
+        host,
+        None,
+        cards,
+        [
+            Wanted("pf", heads, policy),
+            Wanted("vf", max(1, int(functions)), chance.choice([policy, policy, "legacy"])),
+        ],
+        near=chance.choice(["line", "line", "sockets", "same"]),
+        nova=False,
+    )
+
+
 def nova_milliseconds(cases: Sequence[Case], python: str | None) -> Mapping[str, float]:
     """What nova needs for the cases that it can answer before long; empty without a nova."""
     if python is None:
@@ -379,12 +461,12 @@ def show_table() -> None:
         print(f"| {row.name} | {row.outcome} | {row.agent:.1f} | {nova} | {budget} |", flush=True)
 
 
-def show_chance(count: int) -> None:
+def show_chance(count: int, made: Callable[[int], Case]) -> None:
     """Print what became of so many fits by chance, and the worst of them."""
     outcomes: dict[str, int] = {}
     seconds: list[tuple[float, int]] = []
     for number in range(count):
-        case = of_chance(number)
+        case = made(number)
         assert case.rows
         outcome = case.fit()
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
@@ -392,7 +474,7 @@ def show_chance(count: int) -> None:
     # Again, because the machine may have been busy.
     worst = sorted(seconds, reverse=True)[: max(count // 100, 5)]
     again = sorted(
-        ((min(_seconds(of_chance(number)) for _ in range(REPEATS)), number) for _, number in worst),
+        ((min(_seconds(made(number)) for _ in range(REPEATS)), number) for _, number in worst),
         reverse=True,
     )
     print(", ".join(f"{what}: {times}" for what, times in sorted(outcomes.items())))
@@ -401,7 +483,7 @@ def show_chance(count: int) -> None:
         f"{1000 * sorted(seconds)[count * 99 // 100][0]:.1f} ms, worst {1000 * again[0][0]:.1f} ms:"
     )
     for spent, number in again[:5]:
-        print(f"{1000 * spent:8.1f} ms  {number}: {of_chance(number)}")
+        print(f"{1000 * spent:8.1f} ms  {number}: {made(number)}")
 
 
 def _seconds(case: Case) -> float:
@@ -414,9 +496,12 @@ def main() -> None:
     """Print the table, or the worst by chance."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--random", type=int, metavar="COUNT")
+    parser.add_argument("--near-limit", type=int, metavar="COUNT")
     options = parser.parse_args()
     if options.random:
-        show_chance(options.random)
+        show_chance(options.random, of_chance)
+    elif options.near_limit:
+        show_chance(options.near_limit, near_limit)
     else:
         show_table()
 

@@ -125,14 +125,22 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """The devices that a guest still needs, as a demand on its set of cells."""
+    """The devices that a guest still needs, as a demand on its set of cells. Each device counts
+    once, or with a weight.
+    """
 
     missing: int
-    """How many devices the cells have to offer."""
+    """How much the cells have to offer."""
     near: Mapping[int, int]
-    """How many each cell offers at most."""
+    """How much each cell offers at most."""
     required: bool
     """Whether the cells must have them; else they should, because other cells are far."""
+    heaviest: int = 1
+    """The most that one device counts."""
+
+    def lacking(self, there: int) -> int:
+        """Return how many devices are lacking at least if the cells have ``there``."""
+        return -((there - self.missing) // self.heaviest)
 
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")

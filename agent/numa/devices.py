@@ -23,6 +23,10 @@ class DeviceFit(Protocol):
     def demands(self) -> Sequence[DeviceDemand]:
         """Demands that hold for all sets of cells; they make the search shorter."""
 
+    @property
+    def steps(self) -> int:
+        """How many lots of devices were searched so far."""
+
     def free(self, cell: int) -> int:
         """Return the number of wanted devices on the cell; for a guest that wants none, the number
         of all devices there.
@@ -51,6 +55,7 @@ class NoDeviceFit:
 
     wanted = False
     demands = ()
+    steps = 0
 
     def free(self, cell: int) -> int:  # noqa: ARG002
         """Return 0."""

@@ -22,6 +22,9 @@ BUDGET, COLUMNS = 8_000, 50_000
 # BETTER: branches times columns to search for a better set than the first. LITTLE: the same where
 # there are more than MANY sets, of which only a small part can be searched.
 BETTER, MANY, LITTLE = 12_000, 20_000, 1_000
+# LOTS: lots of devices to search in all; once there were so many, only the first set is searched
+# for. TEST: a comparison of the distances of devices counts as so many branches.
+LOTS, TEST = 1_500, 5
 # Where columns in order do not give a good set, sets are grown from so many columns.
 SEEDS = 4
 
@@ -162,6 +165,8 @@ class Search:
         if self._wanted:
             cells = frozenset(self._ids[place] for place in places)
             devices = self._devices.least(cells)
+            if devices is not None and self._best is not None and devices[0]:
+                self._steps += TEST
             if devices is None or (self._best is not None and (*devices, apart) > self._best[0]):
                 return
             devices = self._devices.cost(cells)
@@ -212,7 +217,8 @@ class Search:
         """
         self._steps += 1
         most = COLUMNS if self._best is None else LITTLE if self._many else BETTER
-        if self._steps > self._budget or self._steps * self._width > most:
+        enough = self._best is not None and self._devices.steps > LOTS
+        if enough or self._steps > self._budget or self._steps * self._width > most:
             raise Undecided(
                 f"no answer after {self._steps - 1} branches of the search",
                 "another host, or fewer guest cells",
@@ -226,7 +232,7 @@ class Search:
         for (demand, _), got, more in zip(
             self._demands, now.got, self._more(now.at, missing), strict=True
         ):
-            short = demand.missing - got - more
+            short = demand.lacking(got + more)
             if short > 0 and demand.required:
                 return None
             if short > far:

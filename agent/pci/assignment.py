@@ -107,10 +107,15 @@ def cheapest(
     """
     entries = _queue(offers, choices)
     best: Given | None = None
-    waiting: list[Bounds] = [tuple((0, choice.head.count) for choice in choices)]
+    # What is still to be tried, each with a price that it cannot go below.
+    waiting: list[tuple[int, Bounds]] = [(0, tuple((0, choice.head.count) for choice in choices))]
     attempts = 0
     while waiting and (best is None or attempts < ENOUGH):
-        bounds = waiting.pop()
+        # Until there is an assignment the narrowest bounds come first, then the most promising.
+        at = -1 if best is None else min(range(len(waiting)), key=lambda one: waiting[one][0])
+        least, bounds = waiting.pop(at)
+        if best is not None and least >= best.price:
+            break
         steps.take(len(entries))
         attempts += 1
         flows = _fill(
@@ -126,7 +131,9 @@ def cheapest(
         given = _collect_given(price, entries, flows, offers, choices, len(needed))
         torn = None if aim == "least" else _first_torn(choices, given)
         if torn is not None:
-            waiting += _narrower(bounds, torn, sum(given.heads[torn]))
+            waiting += [
+                (price, narrower) for narrower in _narrower(bounds, torn, sum(given.heads[torn]))
+            ]
             continue
         best = given
         if aim == "any":

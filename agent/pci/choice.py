@@ -14,7 +14,7 @@ from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
 from agent.pci.device_request import Nearness
-from agent.pci.lots import Bits, Lots, Node, address_key, lots_of, slots_of
+from agent.pci.lots import Bits, Lots, Node, Weights, address_key, lots_of, slots_of
 from agent.pci.offers import OfferTable, offer_table, offered_count
 from agent.pci.places import HERE, LotPlace, PlaceRanking, Places
 
@@ -24,6 +24,8 @@ BUDGET = 25_000
 # Up to so many slots, the demand of every combination of slots is computed before the search of
 # sets of cells.
 FEW = 3
+# For so many sizes of cards, the largest ones, it is computed what a PF costs the functions.
+SIZES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,12 @@ class FreeDevices:
             if count <= FEW
             else [*(1 << slot for slot in range(count)), self._every]
         )
+        weights: list[Weights] = [[bits >> slot & 1 for slot in range(count)] for bits in together]
+        weights += self._card_weights()
         return [
             demand
-            for bits in together
-            for demand in (self._required_demand(bits), self._preferred_demand(bits))
+            for weight in weights
+            for demand in (self._required_demand(weight), self._preferred_demand(weight))
             if demand is not None
         ]
 
@@ -252,15 +256,36 @@ class FreeDevices:
 
     # --- what is missing --------------------------------------------------------------------------
 
-    def _required_demand(self, together: Bits) -> DeviceDemand | None:
-        """Return what the guest's cells must have for these slots; None if devices of any other
-        cell will do for one of the slots.
+    def _card_weights(self) -> list[Weights]:
+        """Return weights with which a card counts as much as its PF or as its functions, for cards
+        of each size.
+
+        A PF costs the functions of its card, so that the cells may have enough PFs and enough
+        functions, and not both.
         """
-        if together & self._ranking.of_policy("preferred"):
+        heads = 0
+        for cards in self._lots.cards:
+            heads |= cards.head[1]
+        slots = range(len(self._slots))
+        found: list[Weights] = [
+            [size if heads >> slot & 1 else 1 for slot in slots]
+            for size in self._lots.card_sizes[-SIZES:]
+        ]
+        if not self._ranking.of_policy("preferred"):
+            return found
+        # What is required has to be on the cells also without what is not.
+        required: Sequence[PciPolicy] = ("required", "legacy", "socket")
+        return found + [self._of_policies(weights, *required) for weights in found]
+
+    def _required_demand(self, weights: Weights) -> DeviceDemand | None:
+        """Return what the guest's cells must have for the slots with a weight; None if devices of
+        any other cell will do for one of them.
+        """
+        if any(self._of_policies(weights, "preferred")):
             return None
         here, beside = (
-            self._lots.counts(together),
-            self._lots.counts(together & self._ranking.of_policy("socket")),
+            self._lots.weighed(weights),
+            self._lots.weighed(self._of_policies(weights, "socket")),
         )
         sockets = self._nearness.sockets
         near = {
@@ -272,30 +297,36 @@ class FreeDevices:
             )
             for cell in {*sockets, *(node for node in here if node is not None)}
         }
-        unknown = self._lots.counts(together & self._ranking.of_policy("legacy")).get(None, 0)
-        return self._demand(together, unknown, near, required=True)
+        unknown = self._lots.weighed(self._of_policies(weights, "legacy")).get(None, 0)
+        return self._demand(weights, unknown, near, required=True)
 
-    def _preferred_demand(self, together: Bits) -> DeviceDemand | None:
-        """Return what the guest's cells should have for these slots, because each device that they
-        lack is far; None if no device can be far.
+    def _preferred_demand(self, weights: Weights) -> DeviceDemand | None:
+        """Return what the guest's cells should have for the slots with a weight, because each
+        device that they lack is far; None if no device can be far.
         """
-        if not together & self._ranking.of_policy("preferred", "socket"):
+        if not any(self._of_policies(weights, "preferred", "socket")):
             return None
-        here = self._lots.counts(together)
+        here = self._lots.weighed(weights)
         return self._demand(
-            together,
+            weights,
             here.get(None, 0),
             {cell: count for cell, count in here.items() if cell is not None},
             required=False,
         )
 
+    def _of_policies(self, weights: Weights, *policies: PciPolicy) -> Weights:
+        """Return the weights of the slots with one of these policies, 0 for the others."""
+        bits = self._ranking.of_policy(*policies)
+        return [weight if bits >> slot & 1 else 0 for slot, weight in enumerate(weights)]
+
     def _demand(
-        self, together: Bits, anywhere: int, near: Mapping[int, int], *, required: bool
+        self, weights: Weights, anywhere: int, near: Mapping[int, int], *, required: bool
     ) -> DeviceDemand | None:
-        missing = (
-            sum(count for slot, count in enumerate(self._needed) if together >> slot & 1) - anywhere
-        )
-        return DeviceDemand(missing, near, required) if missing > 0 else None
+        wanted = sum(weight * count for weight, count in zip(weights, self._needed, strict=True))
+        missing = wanted - anywhere
+        if missing <= 0:
+            return None
+        return DeviceDemand(missing, near, required, max(weights))
 
     def _shortage(self, places: Places, *, floating: bool) -> Shortage:
         for position, request in enumerate(self._requests):

@@ -19,6 +19,10 @@ from agent.pci.device_request import matches
 Node = int | None
 Bits = int
 """A set of slots, by their positions."""
+Weights = Sequence[int]
+"""How much a device counts that a slot has: a number for each slot, 0 for those that are left out,
+also at the end.
+"""
 Kind = tuple[Node, Bits]
 
 
@@ -88,20 +92,21 @@ class Cards:
             for number in range(len(self.kinds))
         ]
 
-    def most(self, slots: Bits) -> Iterator[tuple[Node, int]]:
-        """Yield how many devices of each cell these slots can have at most."""
-        head = len(self.cards) * bool(self.head[1] & slots)
-        functions = [
-            (node, len(functions))
-            for (node, bits), functions in zip(self.kinds, self.functions, strict=True)
-            if bits & slots
-        ]
-        if {node for node, _ in functions} == {self.head[0]}:
-            # Each card gives at least as many functions as PFs.
-            yield self.head[0], sum(count for _, count in functions)
+    def most(self, weights: Weights) -> Iterator[tuple[Node, int]]:
+        """Yield how much these slots can have of each cell at most."""
+        head = _weight(self.head[1], weights)
+        functions = [(node, _weight(bits, weights)) for node, bits in self.kinds]
+        if all(node == self.head[0] for node, weight in functions if weight):
+            for card in self.cards:
+                whole = sum(
+                    weight * len(devices)
+                    for (_, weight), devices in zip(functions, card.functions, strict=True)
+                )
+                yield self.head[0], max(head, whole)
         else:
-            yield self.head[0], head
-            yield from functions
+            yield self.head[0], head * len(self.cards)
+            for (node, weight), devices in zip(functions, self.functions, strict=True):
+                yield node, weight * len(devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +153,25 @@ class Lots:
 
     def counts(self, slots: Bits) -> Mapping[Node, int]:
         """Return how many devices of each cell these slots can have together, at most."""
-        counts: Counter[Node] = Counter()
+        width = slots.bit_length()
+        return self.weighed([slots >> slot & 1 for slot in range(width)])
+
+    def weighed(self, weights: Weights) -> Mapping[Node, int]:
+        """Return how much the slots can have of each cell together, at most."""
+        found: Counter[Node] = Counter()
         for lot in self.lots:
-            counts[lot.node] += len(lot.devices) * bool(lot.slots & slots)
+            found[lot.node] += len(lot.devices) * _weight(lot.slots, weights)
         for cards in self.cards:
-            for node, count in cards.most(slots):
-                counts[node] += count
-        return counts
+            for node, weight in cards.most(weights):
+                found[node] += weight
+        return found
+
+    @property
+    def card_sizes(self) -> Sequence[int]:
+        """How many functions the cards have that give either these or their PF: each number that
+        there is.
+        """
+        return sorted({card.size for cards in self.cards for card in cards.cards} - {0, 1})
 
     def kind(self, cell: Node) -> Hashable:
         """Return what the cell has, without the addresses of its devices."""
@@ -238,6 +255,11 @@ def lots_of(
 def address_key(address: str) -> tuple[int, ...]:
     """Return a key that sorts addresses by their numbers."""
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))
+
+
+def _weight(slots: Bits, weights: Weights) -> int:
+    """Return the most that a device counts which these slots may have."""
+    return max((weight for slot, weight in enumerate(weights) if slots >> slot & 1), default=0)
 
 
 def _alike(families: Iterable[_Family]) -> list[Cards]:

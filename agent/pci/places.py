@@ -36,14 +36,17 @@ class PlaceRanking:
         """``nodes``: the cells that have devices. ``policies``: of each slot. ``count``: how many
         devices the guest wants.
         """
-        self._nodes, self._policies, self._count, self._nearness = nodes, policies, count, nearness
+        self._nodes, self._policies, self._count = tuple(nodes), policies, count
+        self._nearness = nearness
         # Each term of a price outweighs the sum of all terms before it: harm to others, unknown
         # cell, another socket, distance, not local.
         self._of_unknown = 2 * count + 1
         self._unknown = LotPlace(self.of_policy("preferred", "legacy"), self._of_unknown)
         # Without the socket of every cell no cell is known to be on the same one.
         self._sockets = {} if None in nearness.sockets.values() else nearness.sockets
-        self._distances: dict[int, Mapping[int, int]] = {}
+        self._distances: dict[int, Sequence[int]] = {}
+        # Of the cells that were asked about last.
+        self._last: tuple[frozenset[int], Places] | None = None
         self._far: dict[tuple[bool, int], LotPlace] = {}
 
     @property
@@ -68,17 +71,22 @@ class PlaceRanking:
         """Return the places of all devices: local ones rank first, then those of unknown cells, of
         the same socket, and by distance.
         """
+        if self._last is None or self._last[0] != cells:
+            self._last = cells, self._places(cells)
+        return self._last[1]
+
+    def _places(self, cells: frozenset[int]) -> Places:
         sockets = {self._sockets.get(cell) for cell in cells}
+        lines = [self._line(cell) for cell in cells] or [[FAR] * len(self._nodes)]
         return {
             node: self._unknown
             if node is None
             else HERE
             if node in cells
             else self._far_place(
-                node in self._sockets and self._sockets[node] in sockets,
-                self._distance(node, cells),
+                node in self._sockets and self._sockets[node] in sockets, min(distances)
             )
-            for node in self._nodes
+            for node, distances in zip(self._nodes, zip(*lines, strict=True), strict=True)
         }
 
     def _far_place(self, beside: bool, distance: int) -> LotPlace:
@@ -96,11 +104,12 @@ class PlaceRanking:
             self._far[beside, distance] = known
         return known
 
-    def _distance(self, node: int, cells: frozenset[int]) -> int:
-        """Return the distance of ``node`` to the nearest of ``cells``."""
-        known = self._distances.get(node)
+    def _line(self, cell: int) -> Sequence[int]:
+        """Return the distances of ``cell`` to all cells that have devices."""
+        known = self._distances.get(cell)
         if known is None:
-            known = self._distances[node] = {
-                cell: line.get(node, FAR) for cell, line in self._nearness.distances.items()
-            }
-        return min([known.get(cell, FAR) for cell in cells], default=FAR)
+            line = self._nearness.distances.get(cell, {})
+            known = self._distances[cell] = [
+                FAR if node is None else line.get(node, FAR) for node in self._nodes
+            ]
+        return known

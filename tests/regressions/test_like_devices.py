@@ -8,7 +8,7 @@ are bounded where they are counted, so that no row depends on time.
 
 import pytest
 
-from bench.numa_fit import CASES, Case, of_chance
+from bench.numa_fit import CASES, Case, near_limit, of_chance
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda one: one.name)
@@ -28,3 +28,7 @@ def test_every_row_of_the_bench_is_decided(case: Case) -> None:
 
 def test_no_fit_by_chance_is_given_up() -> None:
     assert "undecided" not in {of_chance(number).fit() for number in range(100)}
+
+
+def test_no_fit_that_wants_about_all_devices_is_given_up() -> None:
+    assert "undecided" not in {near_limit(number).fit() for number in range(100)}

@@ -24,7 +24,7 @@ class LocalDevices:
         policy: PciPolicy = "required",
     ) -> None:
         self.count = count
-        self.tests = 0
+        self.tests = self.steps = 0
         self._cells = cells
         self._policy = policy
         self._sockets: Mapping[int, int | None] = {cell.id: cell.socket for cell in host}

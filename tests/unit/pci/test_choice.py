@@ -380,7 +380,7 @@ def test_what_is_chosen_is_the_nearest_of_all_that_could_be(
             assert not taken & {one.parent for one, _ in got}
         # What is told before of all sets holds for each of them.
         for demand in devices.demands:
-            short = demand.missing - sum(demand.near.get(cell, 0) for cell in cells)
+            short = demand.lacking(sum(demand.near.get(cell, 0) for cell in cells))
             assert cost is None or short <= (0 if demand.required else cost[0])
         for fewer in (one for one in SETS if one <= cells and costs[one] is not None):
             assert least is not None

@@ -28,6 +28,7 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.folder import read_folder
+from agent.store.engines import FILE_NAME
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from agent.tracker.node_record import Agent
@@ -173,6 +174,21 @@ class AgentUnderTest:
         if self._fleet is not None:
             self._store.close()
             self._fleet = None
+
+    def crash(self) -> None:
+        """End the process as ``kill -9`` does: a store in a file keeps what is in its file and its
+        write-ahead log now, without the end of a store that is closed.
+        """
+        file = self.folder / FILE_NAME
+        log = file.with_name(f"{FILE_NAME}-wal")
+        left = {one: one.read_bytes() for one in (file, log) if one.exists()}
+        self.stop()
+        if self.connection is None:
+            for one, content in left.items():
+                # Not another file: who has the store open is told of one that was replaced.
+                with one.open("r+b" if one.exists() else "wb") as opened:
+                    opened.write(content)
+                    opened.truncate()
 
     def report(self, **mode: Any) -> Report:
         """``agent --once`` in a new process."""

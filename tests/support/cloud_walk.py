@@ -3,6 +3,7 @@ holds every step against an account of its own.
 """
 
 import contextlib
+import functools
 import os
 import random
 from collections import Counter, deque
@@ -17,7 +18,7 @@ from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
 from agent.model.node_records import NodeRecords
 from agent.model.report import NodeReport
 from agent.store.records import Records
-from agent.store.store import open_store
+from agent.store.store import Store, open_store
 from agent.tracker.errors import TrackerError
 from agent.tree.policy import Layout
 from tests.support import faults
@@ -138,8 +139,9 @@ class CloudWalk:
         """How often each invariant was checked, of all hosts or of one."""
         self.told: deque[str] = deque(maxlen=LAST)
         self.step, self._odds = 0, 0.15
-        self._looking = contextlib.ExitStack()
-        self._readers: dict[str, Records] = {}
+        self._looking: dict[str, Store] = {}
+        for host in self.hosts:
+            host.alone = functools.partial(self._is_alone, host)
 
     def summary(self) -> dict[str, Any]:
         """What happened, for JSON."""
@@ -160,7 +162,6 @@ class CloudWalk:
             for host in self.hosts:
                 host.start()
                 self._passes(host, host.layout, calm=True)
-            self._open()
             self.check()
             for step in range(1, steps + 1):
                 self.step = step
@@ -174,9 +175,10 @@ class CloudWalk:
                 f"step {self.step} of seed {self.seed}:\n{lines}\n{type(error).__name__}: {error}"
             ) from error
         finally:
-            self._looking.close()
             for host in self.hosts:
                 host.kill()
+            for store in self._looking.values():
+                store.close()
 
     def one_step(self) -> None:
         """Whatever comes."""
@@ -1000,18 +1002,23 @@ class CloudWalk:
         """What is on record of each host."""
         found = {}
         for host in self.hosts:
-            with self._readers[host.name].reading() as reading:
+            with Records(self._looked_at(host)).reading() as reading:
                 node = reading.load(host.identity)
             assert node is not None
             found[host.name] = node
         return found
 
-    def _open(self) -> None:
-        for host in self.hosts:
-            store = self._looking.enter_context(
-                open_store(host.folder if self.url is None else self.folder / "look", self.url)
-            )
-            self._readers[host.name] = Records(store)
+    def _looked_at(self, host: WalkedHost) -> Store:
+        if host.name not in self._looking:
+            folder = self.folder / "look" if self.shared else host.folder
+            self._looking[host.name] = open_store(folder, self.url)
+        return self._looking[host.name]
+
+    def _is_alone(self, host: WalkedHost) -> bool:
+        """Whether no other agent has its store open. Nobody looks at a store of its own meanwhile."""
+        if not self.shared and (store := self._looking.pop(host.name, None)) is not None:
+            store.close()
+        return self.rival is None
 
     def _hosts_of(self, dump: Mapping[str, Any]) -> dict[str, str]:
         """The host of each provider of its tree."""

@@ -4,7 +4,7 @@ API, which may end at any write.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,8 @@ class WalkedHost:
     instead of the truth. ``domains``: of its guests. ``offline``: CPUs that do not run.
 
     ``url``: the database that hosts share, None for a store of its own. ``fault``: what happens to
-    the next write of records; ``database``: what happens to the database below.
+    the next write of records; ``database``: what happens to the database below. ``alone``: whether
+    nobody else has its store open when it is killed; who only looks closes it then.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class WalkedHost:
         self.domains: dict[str, Domain] = {}
         self.fault: Fault | None = None
         self.database = DatabaseTrouble()
+        self.alone: Callable[[], bool] = lambda: True
         self._agent: AgentUnderTest | None = None
         self._application: Any = None
         self._store: FaultyStore | None = None
@@ -238,9 +240,13 @@ class WalkedHost:
         return found.nodes, found.errors
 
     def kill(self) -> None:
-        """It ends at once: nothing is given back or told."""
+        """It ends at once: nothing is given back or told, and its store is not closed."""
         if self._agent is not None:
-            self._agent.stop()
+            # The files cannot be put back below another agent's feet.
+            (self._agent.crash if self.alone() else self._agent.stop)()
+        self._forget()
+
+    def _forget(self) -> None:
         self._agent, self._application, self._store, self.fault = None, None, None, None
 
     def strikes(self, fault: Fault | None) -> None:
@@ -260,7 +266,8 @@ class WalkedHost:
         if self._agent is not None:
             with suppress(StoreError):
                 self._agent.tracking.node_leases.release()
-        self.kill()
+            self._agent.stop()
+        self._forget()
 
     def answer(
         self, method: str, target: str, body: Any, headers: Mapping[str, str]

@@ -9,7 +9,7 @@ from typing import Any
 from bench.matrix import Row
 
 FILE = Path(__file__).with_name("baseline.json")
-CPU_FACTOR, INSTRUCTIONS_FACTOR = 2.0, 1.15
+CPU_FACTOR, INSTRUCTIONS_FACTOR, LINES_FACTOR = 2.0, 1.15, 1.05
 """How much more is noise."""
 CPU_GRAIN = 0.03
 """Seconds of the processor within which no two passes can be told apart on a busy machine."""
@@ -43,6 +43,7 @@ def _cases(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
                     "requests": row.figures.requests,
                     "cpu_ratio": ratio,
                     "instructions": row.figures.instructions,
+                    "lines": row.figures.lines,
                 },
             )
 
@@ -56,8 +57,9 @@ def read_baseline(file: Path = FILE) -> Mapping[str, Any]:
 
 
 def growths(rows: Sequence[Row], baseline: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each case that needs more than the baseline: more requests, or more
-    instructions; where those cannot be compared, a larger share of nova's time of the processor.
+    """Yield a line for each case that needs more than the baseline: more requests, more lines of
+    Python, or more instructions; where those cannot be compared, a larger share of nova's time of
+    the processor.
     """
     nova = {row.key: row.figures.cpu for row in rows if row.peer == "nova"}
     same = baseline["interpreter"] == interpreter()
@@ -73,6 +75,10 @@ def _growth_of(
     found = row.figures
     if found.requests > known["requests"]:
         yield f"{row.key}: {found.requests} requests, the baseline has {known['requests']}"
+    if same_interpreter and None not in (known.get("lines"), found.lines):
+        limit = LINES_FACTOR * known["lines"]
+        if (found.lines or 0) > limit:
+            yield f"{row.key}: {found.lines} lines of Python, at most {limit:.0f} are expected"
     if same_interpreter and None not in (known["instructions"], found.instructions):
         limit = INSTRUCTIONS_FACTOR * known["instructions"]
         if (found.instructions or 0) > limit:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.instructions import InstructionCount
+from bench.line_count import LineCount
 
 STATUS = Path("/proc/self/status")
 
@@ -33,11 +34,16 @@ class Stopwatch:
     """Measures pieces of work of this process. Constructed before any thread is started."""
 
     def __init__(self) -> None:
-        self._instructions = InstructionCount()
+        self._instructions, self._lines = InstructionCount(), LineCount()
         self._begun = self._now()
 
-    def _now(self) -> tuple[float, float, int | None]:
-        return time.perf_counter(), time.process_time(), self._instructions.read()
+    def _now(self) -> tuple[float, float, int | None, int | None]:
+        return (
+            time.perf_counter(),
+            time.process_time(),
+            self._instructions.read(),
+            self._lines.read(),
+        )
 
     def begin(self) -> None:
         """Begin a piece of work."""
@@ -46,18 +52,21 @@ class Stopwatch:
     def figures(self) -> Message:
         """Return what the work has taken since it began, and what the process has now.
 
-        ``seconds``; ``cpu``: seconds of the processor; ``instructions``: None where they cannot be
-        counted; ``resident`` and ``peak``: MiB; ``threads``.
+        ``seconds``; ``cpu``: seconds of the processor; ``instructions`` and ``lines`` of Python:
+        None where they are not counted; ``resident`` and ``peak``: MiB; ``threads``.
         """
-        seconds, cpu, instructions = self._now()
-        begun, cpu_begun, instructions_begun = self._begun
+        seconds, cpu, *counts = self._now()
+        begun, cpu_begun, *counts_begun = self._begun
+        instructions, lines = (
+            None if count is None or before is None else count - before
+            for count, before in zip(counts, counts_begun, strict=True)
+        )
         now = status()
         return {
             "seconds": seconds - begun,
             "cpu": cpu - cpu_begun,
-            "instructions": None
-            if instructions is None or instructions_begun is None
-            else instructions - instructions_begun,
+            "instructions": instructions,
+            "lines": lines,
             "resident": now["VmRSS"] / 1024,
             "peak": now["VmHWM"] / 1024,
             "threads": now["Threads"],

@@ -97,9 +97,13 @@ def measure_turns(
     nova_python: str,
     folder: Path,
     rounds: int,
+    *,
+    count_lines: bool = False,
 ) -> Iterator[Row]:
     """Measure both peers in turns, ``rounds`` times, beginning with another one in each round; for
     each case the round with the least time of the processor counts.
+
+    ``count_lines``: the agent's cases once more, to count the lines of Python.
     """
     best: dict[tuple[Case, Peer], Pass] = {}
     for number in range(rounds):
@@ -109,6 +113,11 @@ def measure_turns(
                 known = best.get((case, peer))
                 if known is None or found.cpu < known.cpu:
                     best[case, peer] = found
+    if count_lines:
+        place = folder / f"{size}-lines".replace(" ", "-")
+        counted = Subject("agent", placement, nova_python, place, count_lines=True)
+        for case, found in _measure(counted, size):
+            best[case, "agent"] = replace(best[case, "agent"], lines=found.lines)
     tree = size.tree
     for case in MEANINGS:
         for peer in size.peers:

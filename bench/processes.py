@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from bench.agent_driver import DRIVER, install
+from bench.line_count import VARIABLE
 from bench.placement_site import BenchPlacement
 from bench.tree_driver import Tree
 from tests.support.child import CHECKOUT
@@ -36,6 +37,8 @@ class Pass:
     placement_cpu: float
     """Seconds of the processor in Placement."""
     instructions: int | None
+    lines: int | None
+    """Lines of Python; a pass in which they were counted is not timed."""
     resident: float
     """MiB after the pass."""
     peak: float
@@ -58,10 +61,17 @@ class Process:
     """A running process that takes one message a line."""
 
     def __init__(
-        self, command: Sequence[str], placement: CountingPlacement, path: Path | None = None
+        self,
+        command: Sequence[str],
+        placement: CountingPlacement,
+        path: Path | None = None,
+        *,
+        count_lines: bool = False,
     ) -> None:
         self._placement = placement
         environment = {**os.environ, **({"PYTHONPATH": str(path)} if path is not None else {})}
+        if count_lines:
+            environment[VARIABLE] = "1"
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -91,6 +101,7 @@ class Process:
             said["cpu"],
             placement_cpu,
             said["instructions"],
+            said["lines"],
             said["resident"],
             said["peak"],
             said["threads"],
@@ -121,6 +132,7 @@ class Subject:
     """One of the two that are compared, on a Placement, with a folder for what it keeps.
 
     ``in_flight``: how many requests the agent may have under way; None: what the Placement takes.
+    ``count_lines``: whether the agent counts the lines of Python that it executes.
     """
 
     peer: Peer
@@ -128,6 +140,7 @@ class Subject:
     nova_python: str
     folder: Path
     in_flight: int | None = None
+    count_lines: bool = False
 
     @contextmanager
     def running(self) -> Iterator["Running"]:
@@ -160,7 +173,12 @@ class Subject:
         }
         config = write_config(self.folder / "agent.conf", options)
         command = [sys.executable, "-m", "bench.agent_process", str(config)]
-        return Process(command, self.placement, install(self.folder.parent / "driver"))
+        return Process(
+            command,
+            self.placement,
+            install(self.folder.parent / "driver"),
+            count_lines=self.count_lines,
+        )
 
 
 class Running:

@@ -164,7 +164,13 @@ def _matrix(
                 _tell(name)
                 try:
                     yield from measure_turns(
-                        backend, placement, size, nova_python, folder / backend, rounds
+                        backend,
+                        placement,
+                        size,
+                        nova_python,
+                        folder / backend,
+                        rounds,
+                        count_lines=options.quick,
                     )
                 except KeyboardInterrupt:
                     _tell("interrupted: what there is will be written")

@@ -17,7 +17,7 @@ from bench.results import Machine, Results
 from bench.tree_driver import NAME, ROOT, Tree, TreeDriver
 
 MACHINE = Machine("", 2, 4.0, "", False, {}, "", 1.0, 0.5, 0.5, 0)
-FIGURES = Pass(1, 0.02, 0.1, 0.01, 1_000_000, 60.0, 61.0, 4)
+FIGURES = Pass(1, 0.02, 0.1, 0.01, 1_000_000, 100_000, 60.0, 61.0, 4)
 
 
 def row(case: Case, peer: Peer = "agent", **figures: object) -> Row:
@@ -42,6 +42,19 @@ def test_more_instructions_are_growth_whatever_the_time_says():
     (found,) = growths(beside_nova(instructions=1_200_000, cpu=0.01), baseline)
     assert "1200000 instructions, at most 1150000" in found
     assert list(growths(beside_nova(instructions=1_100_000, cpu=9.0), baseline)) == []
+
+
+def test_more_lines_of_python_are_growth_whatever_else_says():
+    baseline = make_baseline(beside_nova())
+    (found,) = growths(beside_nova(lines=106_000, instructions=1, cpu=0.01), baseline)
+    assert found == "sqlite P=73 C=10 steady: 106000 lines of Python, at most 105000 are expected"
+    assert list(growths(beside_nova(lines=104_000), baseline)) == []
+    assert list(growths(beside_nova(lines=None), baseline)) == []
+    assert list(growths(beside_nova(lines=900_000), {**baseline, "interpreter": "another"})) == []
+
+
+def test_every_case_of_the_committed_baseline_has_its_lines():
+    assert [key for key, one in read_baseline()["cases"].items() if not one["lines"]] == []
 
 
 @pytest.mark.parametrize("counted", [None, 1_000_000], ids=["no counter", "another interpreter"])

@@ -1,5 +1,5 @@
-"""A fleet of agents on one Placement: all start at once, all start again at once, and the steady
-hours between; then, on paper, ten thousand hosts beside nova.
+"""A fleet of agents on one Placement: all start at once, all start again at once, and some steady
+periods; then, on paper, ten thousand hosts beside nova.
 
 ``python -m bench.fleet [--agents 200]`` writes the page. See README.md beside this file.
 """
@@ -181,6 +181,9 @@ def _measure(
         fleet.ask({"do": "stop"})
         fleet.ask({"do": "start"})
         phases.append(fleet.storm("all start again at once, nothing changed"))
+        fleet.ask({"do": "stop"})
+        fleet.ask({"do": "start"})
+        phases.append(fleet.daemon_start(options.interval))
         phases.append(fleet.steady(options.interval))
         resident = sum(fleet.resident) / len(processes)
     return phases, resident
@@ -207,6 +210,13 @@ class RunningFleet:
         """Have all agents make a pass at one moment."""
         _tell(name)
         return self._phase(name, {"do": "storm", "begin": time.time() + HEAD_START})
+
+    def daemon_start(self, interval: int) -> Phase:
+        """Have all agents make their first two passes as daemons that start at one moment."""
+        name = f"all daemons start again at once, every {interval} s, nothing changed"
+        _tell(name)
+        asked = {"do": "daemon_start", "begin": time.time() + HEAD_START, "interval": interval}
+        return self._phase(name, asked)
 
     def steady(self, interval: int) -> Phase:
         """Have all agents make their passes as the daemon schedules them."""

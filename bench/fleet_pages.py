@@ -24,8 +24,9 @@ processes and of Placement's workers on {processors} processors, and not of {age
 - **busiest second** is how many requests began in it; beside it, how many would if they were spread evenly.
 - **CPU of a request** is what Placement's own code takes of the processor.
 - The load of the machine, with the run's own, is [below](#machine-and-versions).
-- The second phase is the worst case: every agent asks Placement at that moment, as with `agent --once` on all hosts. A daemon that has a saved mirror
-  asks at its own offset within the interval, as in the steady phase: see [a start](../costs.md#a-start).
+- The second phase is the worst case: every agent asks Placement at that moment, as with `agent --once` on all hosts.
+- The third is what daemons do: the first pass of each is one on its saved mirror and sends nothing, the second asks at the host's own offset within the
+  interval: see [a start](../costs.md#a-start).
 - In the steady phase each agent makes its passes when the daemon's schedule has them: at an offset of its own, drawn at its start.
 """
 

@@ -40,6 +40,18 @@ class Agent:
         time.sleep(max(0.0, begin - time.time()))
         return [self._pass()]
 
+    def daemon_start(self, begin: float, interval: int) -> list[Message]:
+        """Make the first two passes of a daemon that starts at ``begin``: one on the saved mirror,
+        and one at the host's own offset within the interval.
+        """
+        time.sleep(max(0.0, begin - time.time()))
+        schedule, passes = Schedule(interval), []
+        for on_mirror in (True, False):
+            time.sleep(max(0.0, schedule.due - time.monotonic()))
+            passes.append(self._pass(on_mirror=on_mirror))
+            schedule.plan_after_success()
+        return passes
+
     def period(self, begin: float, seconds: float, interval: int) -> list[Message]:
         """Make the passes that the daemon's schedule has in so many seconds from ``begin`` on,
         without the one at its start.
@@ -54,10 +66,10 @@ class Agent:
             schedule.plan_after_success()
         return passes
 
-    def _pass(self) -> Message:
+    def _pass(self, *, on_mirror: bool = False) -> Message:
         assert self._fleet is not None
         begun = time.perf_counter()
-        report = self._fleet.run(AuditOptions(start=True))
+        report = self._fleet.run(AuditOptions(start=True, on_mirror=on_mirror))
         errors = [*report.errors, *(error for node in report.nodes for error in node.errors)]
         return {
             "seconds": time.perf_counter() - begun,
@@ -73,7 +85,7 @@ class Agents:
         self._pool = ThreadPoolExecutor(len(configs))
 
     def work(self, message: Message) -> Message:
-        """Do what ``do`` says: start, stop, storm, period; see :class:`Agent`."""
+        """Do what ``do`` says: start, stop, storm, daemon_start, period; see :class:`Agent`."""
         what = message["do"]
         if what == "start":
             self._each(Agent.start)
@@ -83,6 +95,9 @@ class Agents:
             return {}
         if what == "storm":
             passes = self._pool.map(lambda agent: agent.storm(message["begin"]), self._agents)
+        elif what == "daemon_start":
+            started = (message["begin"], message["interval"])
+            passes = self._pool.map(lambda agent: agent.daemon_start(*started), self._agents)
         else:
             asked = (message["begin"], message["seconds"], message["interval"])
             passes = self._pool.map(lambda agent: agent.period(*asked), self._agents)

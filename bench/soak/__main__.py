@@ -29,6 +29,8 @@ EVERY = 3.0
 """Seconds between two samples."""
 CALM = 25.0
 """Seconds without a fault between two."""
+LATE = 5.0
+"""Seconds after a recovery in which messages of the fault may still come."""
 RECOVERY = 180.0
 """Seconds within which all has to be as before once a fault is over, on a machine that is very busy."""
 TICK = 0.25
@@ -117,7 +119,9 @@ class Soak:
                 yield 0.5
             self.recovered.setdefault(fault.name, []).append(round(self.second - over, 1))
             self._fault = None
-            yield CALM
+            yield LATE
+            self._explained = []
+            yield CALM - LATE
 
     def _shows(self, kind: str) -> bool:
         return any(found == kind for found, _ in self._site.daemon.drift())

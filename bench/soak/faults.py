@@ -154,7 +154,7 @@ FAULTS = (
         5,
         lambda site: site.placement.save(site.copy),
         # A pass that read before and writes afterwards meets a consumer of the older copy.
-        "restored|older|went back|allocation|consumer .* was changed meanwhile",
+        "placement state went back|is counted here, but has no allocation|consumer .* was changed meanwhile",
         heals=True,
     ),
     Fault("the clock a day ahead", _clock(24 * HOUR), 20, _clock_back, NO_RECORD, STRANGER),

@@ -71,6 +71,9 @@ class Process:
         self._placement = placement
         environment = {**os.environ, **({"PYTHONPATH": str(path)} if path is not None else {})}
         if count_lines:
+            # Libraries look through all variables with each request, which would count too.
+            kept = ("LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+            environment = {name: environment[name] for name in kept if name in environment}
             environment[VARIABLE] = "1"
         self._process = subprocess.Popen(
             command,

@@ -209,8 +209,18 @@ class _WatchedProcess:
                 if not self._over:
                     self._breaches.append(self._end_text(ended))
                 return
+            self._hear_copies()
         finally:
             os.close(ended)
+
+    def _hear_copies(self) -> None:
+        """Read what copies of the process still tell, which a driver has forked. They have the pipe
+        until they end.
+        """
+        until = time.monotonic() + GRACE
+        while select.select([self._pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not self._read():
+                return
 
     def close(self) -> None:
         """End what is left of the process and of the programs that it started."""

@@ -528,6 +528,15 @@ class ComesBackTwice(SoundDriver):
 
 
 @breaks("process-end")
+class ComesBackTwiceAtItsEnd(SoundDriver):
+    def stop(self) -> None:
+        super().stop()
+        if os.fork() == 0:
+            # The process has ended before its copy says anything.
+            time.sleep(1)
+
+
+@breaks("process-end")
 class ClosesAllFiles(SoundDriver):
     def facts(self, name: str) -> HostFacts:
         os.closerange(3, 500)

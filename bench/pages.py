@@ -74,8 +74,8 @@ def _introduction(results: Results) -> Iterator[str]:
         rounds = f"Of {results.rounds} rounds the one with the least CPU time counts."
     yield READING.format(rounds=rounds, in_flight=IN_FLIGHT)
     yield (
-        "Run it again with `tox -e bench`; `bench/README.md` tells how. [](fleet.md) has many "
-        "agents on one Placement.\n"
+        "Run it again with `tox -e bench`; `bench/README.md` tells how. [A fleet](fleet.md) has "
+        "many agents on one Placement.\n"
     )
     yield "## Machine and versions\n"
     yield table(("what", "value"), "ll", machine_rows(results.machine))

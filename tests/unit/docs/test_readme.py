@@ -1,4 +1,6 @@
-"""README and CONTRIBUTING, which Sphinx does not read: what comes first, and where their links lead."""
+"""README and CONTRIBUTING, which Sphinx does not read: what comes first, and where their links lead.
+All pages as they are read in the repository.
+"""
 
 import re
 
@@ -8,6 +10,7 @@ from tests.support.child import CHECKOUT
 from tests.support.pages import blocks
 
 README = CHECKOUT / "README.md"
+PAGES = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("bench/*.md"), *CHECKOUT.glob("docs/**/*.md")]
 
 
 def test_the_picture_comes_first_then_two_commands():
@@ -36,3 +39,15 @@ def test_every_link_leads_to_a_file(page):
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
     assert targets
     assert [name for name in targets if not (CHECKOUT / name).is_file()] == []
+
+
+def test_every_link_has_a_text_of_its_own():
+    # Sphinx puts the title of the page there; who reads the repository would see nothing.
+    links = r"(?<!`)\[\]\([^)]+\)"
+    empty = {
+        str(page.relative_to(CHECKOUT)): found
+        for page in PAGES
+        if (found := re.findall(links, page.read_text(encoding="utf-8")))
+    }
+    assert len(PAGES) > 40
+    assert empty == {}

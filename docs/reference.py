@@ -68,7 +68,7 @@ def write_pages(folder: Path) -> None:
 
 def commands_page() -> Iterator[str]:
     """Yield the page of the commands and their options."""
-    yield from ("# Commands", "", "[](../command-line.md) explains them.", "")
+    yield from ("# Commands", "", "[Command line](../command-line.md) explains them.", "")
     yield from ("## Options of every command", "")
     yield from _table(("option", "meaning"), map(_flag_row, _flags(())))
     yield from (
@@ -267,7 +267,8 @@ def metrics_page() -> Iterator[str]:
     yield from (
         "# Metrics",
         "",
-        f"All names begin with `{PREFIX}_`. [](../monitoring.md) tells how Prometheus reads them.",
+        f"All names begin with `{PREFIX}_`. "
+        "[Monitoring](../monitoring.md) tells how Prometheus reads them.",
         "",
     )
     rows = [

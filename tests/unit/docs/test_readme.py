@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.child import CHECKOUT
 from tests.support.pages import blocks
+from tests.support.reference import reference_pages
 
 README = CHECKOUT / "README.md"
 PAGES = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("bench/*.md"), *CHECKOUT.glob("docs/**/*.md")]
@@ -41,13 +42,18 @@ def test_every_link_leads_to_a_file(page):
     assert [name for name in targets if not (CHECKOUT / name).is_file()] == []
 
 
-def test_every_link_has_a_text_of_its_own():
+def test_every_link_has_a_text_of_its_own(tmp_path):
     # Sphinx puts the title of the page there; who reads the repository would see nothing.
     links = r"(?<!`)\[\]\([^)]+\)"
+    reference_pages().write_pages(tmp_path)
+    written = {page.name: page for page in tmp_path.glob("*.md")}
+    # A page of the reference in the repository is left there by an earlier build.
+    by_hand = [page for page in PAGES if page.name not in written]
     empty = {
-        str(page.relative_to(CHECKOUT)): found
-        for page in PAGES
+        page.name: found
+        for page in by_hand + list(written.values())
         if (found := re.findall(links, page.read_text(encoding="utf-8")))
     }
-    assert len(PAGES) > 40
+    assert len(by_hand) > 40
+    assert written
     assert empty == {}

@@ -93,8 +93,8 @@ def _paper(results: "FleetResults") -> str:
     rows = [row for providers, guests in PAPER for row in _paper_rows(providers, guests, cost)]
     words = (
         f"{HOSTS} hosts, a pass each {PERIOD} seconds. The requests of one host are exact "
-        "([table](../costs.md)): nova's tracker sends P + C + 1 in a steady "
-        "period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
+        "([of both](index.md), [of the agent's passes](../costs.md)): nova's tracker sends "
+        "P + C + 1 in a steady period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
         f"{1000 * cost:.1f} ms of the processor, for both; so `processors` are those that Placement "
         "is busy with, without its database. `start` is how long the requests of a start of all "
         "hosts keep a Placement of 100 such processors busy; those of the agent's daemon come "

@@ -171,7 +171,9 @@ def _elsewhere(subject: Subject) -> Subject:
 def _changes(
     subject: Subject, process: Running, tree: Tree, guests: Sequence[str]
 ) -> Iterator[tuple[Case, Pass]]:
-    """Yield the cases of a process that goes on. Each change is made on top of the one before."""
+    """Yield the cases of a process that goes on. Each change is made on top of the one before; the
+    last ones are undone, so that what follows begins as this did.
+    """
     grown = replace(tree, grown=True)
     yield "inventory", _well("inventory", process.cycle(grown, guests))
     process.settle(grown, guests)
@@ -184,6 +186,7 @@ def _changes(
         yield "outage", process.cycle(changed, guests)
     if subject.peer == "agent":
         yield from _changes_of_agent(subject.placement, process, tree, guests)
+    _well("recovery", process.cycle(tree, guests))
 
 
 def _changes_of_agent(

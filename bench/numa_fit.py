@@ -303,7 +303,7 @@ CASES = (
         [Wanted("vf", 9, "preferred")],
         nova=False,
     ),
-    Case("8 on 8, PCI unsatisfiable", 8, 8, 20, everywhere(8, 1), [Wanted("vf", 9)], nova=False),
+    Case("8 on 8, PCI unsatisfiable", 8, 8, 10, everywhere(8, 1), [Wanted("vf", 9)], nova=False),
     Case("8 on 8", 8, 8, 2),
     Case("16 on 16", 16, 16, 50),
     Case("8 on 16", 8, 16, 50),

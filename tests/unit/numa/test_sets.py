@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from math import comb
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from agent.model.devices import DeviceDemand
 from agent.numa.cell_distances import Cells
 from agent.numa.devices import DeviceFit, NoDeviceFit
 from agent.numa.matching import Hitting, including, match, without
-from agent.numa.sets import BETTER, COLUMNS, Search
+from agent.numa.sets import BETTER, COLUMNS, LOTS, MANY, Search
 
 
 @dataclass(frozen=True)
@@ -377,6 +378,65 @@ def test_a_first_set_is_searched_for_longer_than_a_better_one() -> None:
     with pytest.raises(Undecided, match="no answer after 9 branches of the search") as error:
         case.search(budget=9).best()
     assert error.value.remedy == "another host, or fewer guest cells"
+
+
+class Laborious(NoDeviceFit):
+    """Devices of which each set of cells has some, and of which so many lots are searched for each;
+    none with cells ``without``.
+    """
+
+    wanted = True
+
+    def __init__(self, lots: int, without: frozenset[int] = frozenset()) -> None:
+        self.lots, self.without, self.steps = lots, without, 0
+
+    def kind(self, cell: int) -> Hashable:
+        return cell
+
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        self.steps += self.lots
+        return None if cells & self.without else (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (Laborious(LOTS), ((0, 0, 12), (2, 3))),
+        (Laborious(LOTS + 1), ((0, 0, 20), (0, 1))),
+        (Laborious(LOTS + 1, frozenset({0})), ((0, 0, 20), (1, 2))),
+    ],
+)
+def test_after_many_lots_of_devices_only_a_first_set_is_searched_for(
+    devices: Laborious, expected: object
+) -> None:
+    between = {(2, 3): 12}
+    distances = [
+        [
+            10 if one == other else between.get((min(one, other), max(one, other)), 20)
+            for other in range(4)
+        ]
+        for one in range(4)
+    ]
+    case = Case([[True] * 4] * 2, list(range(4)), [], distances, devices)
+    assert case.search().best() == expected
+
+
+def test_of_equal_sets_of_a_large_host_the_most_wanted_replaces_a_grown_one() -> None:
+    """A set that grows from cell 0 begins with cell 7, which is near to no other, so that only the
+    search finds the set of cell 0 that is as good as the grown one of cells 1 to 3.
+    """
+    width, near = 52, dict.fromkeys([(0, 5), (0, 6), (5, 6), (1, 2), (1, 3), (2, 3)], 12)
+    near[0, 7] = 11
+    distances = [
+        [
+            10 if one == other else near.get((min(one, other), max(one, other)), 40)
+            for other in range(width)
+        ]
+        for one in range(width)
+    ]
+    case = Case([[True] * width] * 3, list(range(width)), [], distances, NoDeviceFit())
+    assert comb(width, 3) > MANY
+    assert case.search().best() == ((0, 0, 36), (0, 5, 6))
 
 
 def test_a_search_that_is_given_up_says_after_what() -> None:

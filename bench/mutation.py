@@ -40,6 +40,7 @@ SERVER = tuple(
     f"tests/unit/placement/test_{name}.py" for name in ("flush", "mirror", "known_consumers")
 )
 FIT = ("tests/unit/numa", "tests/regressions/test_numa_fit_memo.py")
+DEVICES = ("tests/unit/pci", "tests/functional/tracker/test_device_claims.py")
 TRACKER = tuple(
     f"tests/unit/tracker/test_{name}.py"
     for name in (
@@ -57,11 +58,17 @@ MODULES: Mapping[str, Sequence[str]] = {
     "agent.placement.plan": TREES,
     "agent.placement.flush": SERVER,
     "agent.placement.merge": TREES,
+    "agent.placement.merge_inventory": TREES,
+    "agent.placement.reshaping": TREES,
     "agent.placement.mirror": SERVER,
     "agent.numa.fit": FIT,
     "agent.numa.sets": FIT,
     "agent.numa.matching": FIT,
     "agent.numa.pair": FIT,
+    "agent.numa.pinning": FIT,
+    "agent.pci.choice": DEVICES,
+    "agent.pci.lots": DEVICES,
+    "agent.pci.assignment": DEVICES,
     "agent.tracker.claims": TRACKER,
     "agent.tracker.moves": TRACKER,
     "agent.tracker.move_claims": TRACKER,

@@ -176,12 +176,41 @@ def test_a_device_that_is_gone_is_not_free() -> None:
     assert free_devices(by_address([replace(gpu, present=False) for gpu in gpus(1)])) == []
 
 
+def test_a_pf_of_which_the_host_uses_a_function_is_not_free() -> None:
+    head, used, other = card(1, 2)
+    rows = by_address([head, replace(used, serves="host"), other])
+    assert addresses(free_devices(rows)) == [other.address]
+
+
+def test_devices_that_are_alike_come_by_the_numbers_of_their_addresses() -> None:
+    rows = [device(HERE, f"{domain}:00:00.0") for domain in ("10000", "ffff", "0000", "000a")]
+    assert addresses(free_devices(by_address(rows))) == [
+        f"{domain}:00:00.0" for domain in ("0000", "000a", "ffff", "10000")
+    ]
+
+
+def test_an_address_may_be_asked_for_in_capitals() -> None:
+    rows = [device(HERE, f"0000:{bus}:00.0") for bus in ("0a", "0b")]
+    got = choose(rows, DeviceRequest("a", 1, {"address": "0000:0B:00.0"}))
+    assert not isinstance(got, Shortage)
+    assert [one.address for one, _ in got] == ["0000:0b:00.0"]
+
+
 def test_a_shortage_names_what_was_wanted_and_how_many_there_are() -> None:
     short = choose(gpus(2), DeviceRequest("a", 3, {"kind": "gpu", "type": "type-PCI"}))
     assert short == Shortage("3 devices with kind=gpu, type=type-PCI wanted, 2 free")
     assert choose([], DeviceRequest("a", 1)) == Shortage(
         "1 device with any properties wanted, 0 free"
     )
+
+
+def test_a_shortage_is_that_of_the_request_that_lacks_devices() -> None:
+    nothing = FreeDevices(gpus(2), (GPU, vfs(2)), "required", NEAR).chosen(None)
+    assert nothing == Shortage("2 devices with product_id=154c wanted, 0 free")
+    far = FreeDevices([*gpus_on(0), *nics(4, 1, 3)[1:]], (GPU, vfs(2)), "required", NEAR).chosen(
+        frozenset({0})
+    )
+    assert far == Shortage("2 devices with product_id=154c wanted, 0 free near enough")
 
 
 def test_what_breaks_no_whole_card_comes_first_and_cards_with_free_functions_last() -> None:
@@ -252,6 +281,22 @@ def test_only_wanted_devices_of_a_cell_count() -> None:
     assert [devices.free(cell) for cell in range(3)] == [2, 1, 0]
     assert devices.wanted
     assert not FreeDevices([], (), "legacy", NEAR).wanted
+
+
+def test_devices_that_any_request_wants_count_once() -> None:
+    free = [*gpus_on(0, 1), *nics(4, 0, 3)[1:], *nics(5, 1, 0)]
+    devices = FreeDevices(free, (GPU, vfs(2), replace(GPU, id="again")), "legacy", NEAR)
+    assert [devices.free(cell) for cell in range(3)] == [4, 1, 0]
+
+
+def test_all_devices_of_a_cell_count_for_a_guest_that_wants_none() -> None:
+    devices = FreeDevices(gpus_on(0, 0, 1), (), "legacy", NEAR)
+    assert [devices.free(cell) for cell in range(3)] == [2, 1, 0]
+
+
+def test_cells_with_as_many_devices_are_of_one_kind() -> None:
+    devices = FreeDevices(gpus_on(0, 0, 1, 1, 2), (GPU,), "required", NEAR)
+    assert devices.kind(0) == devices.kind(1) != devices.kind(2)
 
 
 # --- against trying everything --------------------------------------------------------------------
@@ -364,6 +409,40 @@ def cheapest(
 def test_what_is_chosen_is_the_nearest_of_all_that_could_be(
     rows: list[DeviceRecord], requests: list[DeviceRequest], policy: PciPolicy
 ) -> None:
+    assert_nearest(rows, requests, policy)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from(NODES)), min_size=2, max_size=4),
+    st.lists(st.sampled_from((None, *POLICIES)), min_size=2, max_size=2),
+    st.integers(1, 3),
+    st.sampled_from(POLICIES),
+)
+def test_pfs_and_functions_of_the_same_cards_are_the_nearest_of_all_that_could_be(
+    cards: list[tuple[int, int | None]],
+    policies: list[PciPolicy | None],
+    functions: int,
+    policy: PciPolicy,
+) -> None:
+    rows = [
+        one
+        for number, (size, node) in enumerate(cards)
+        for one in card(number, size, numa_node=node)
+    ]
+    wanted = [
+        DeviceRequest(name, count, {"type": f"type-{name}"}, policy=own)
+        for name, count, own in zip(("PF", "VF"), (1, functions), policies, strict=True)
+    ]
+    assert_nearest(rows, wanted, policy)
+
+
+def assert_nearest(
+    rows: list[DeviceRecord], requests: list[DeviceRequest], policy: PciPolicy
+) -> None:
+    """What is chosen for every set of cells costs what the cheapest choice of all costs, and what
+    is told before the search holds.
+    """
     free = free_devices(by_address(rows))
     devices = FreeDevices(free, requests, policy, NEAR)
     each = [request for request in requests for _ in range(request.count)]
@@ -581,6 +660,18 @@ def test_as_many_from_each_provider_as_the_scheduler_took() -> None:
     assert isinstance(few, Shortage)
 
 
+def test_a_shortage_of_providers_counts_those_that_have_enough() -> None:
+    one, other = ProviderUuid("a"), ProviderUuid("b")
+    rows = [*gpus(2), *nics(4, 0, 2)[1:]]
+    providers = {row.address: one for row in rows}
+    wanted = (
+        replace(GPU, count=2, providers=(one, one)),
+        DeviceRequest("vf", 3, {"product_id": "154c"}, providers=(one, one, other)),
+    )
+    found = FreeDevices(free_devices(by_address(rows)), wanted, providers=providers).chosen(None)
+    assert found == Shortage("3 devices with product_id=154c wanted, 2 free")
+
+
 def test_what_must_not_be_live_migratable_has_to_say_so() -> None:
     wanted = DeviceRequest("a", 1, {"live_migratable": "false"})
     assert isinstance(choose(gpus(1), wanted), Shortage)
@@ -595,6 +686,31 @@ def test_a_pf_together_with_its_own_functions_is_refused() -> None:
     pf = DeviceRequest("pf", 1, {"product_id": "1572", "type": "type-PF"})
     assert isinstance(choose(free_devices(by_address(F2)), pf, vfs(2)), Shortage)
     assert not isinstance(choose(free_devices(by_address([*F2, *F3])), pf, vfs(2)), Shortage)
+
+
+@pytest.mark.parametrize("kept", ["fast", "slow"])
+def test_of_cards_with_other_functions_that_one_is_broken_that_leaves_enough(kept: str) -> None:
+    """Both have four functions, so that only their kinds tell which PF is to be taken."""
+    rows = [
+        replace(one, tags={**one.tags, name: "yes"} if one.parent else one.tags)
+        for number, name in ((6, "fast"), (7, "slow"))
+        for one in nics(number, 0, 3)
+    ]
+    mixed = [
+        *rows,
+        replace(rows[1], address="0000:06:10.7", tags={"kind": "nic", "slow": "yes"}),
+        replace(rows[5], address="0000:07:10.7", tags={"kind": "nic", "fast": "yes"}),
+    ]
+    got = choose(
+        free_devices(by_address(mixed)),
+        DeviceRequest("pf", 1, {"type": "type-PF"}),
+        DeviceRequest("kept", 3, {kept: "yes"}),
+        DeviceRequest("other", 1, {"slow" if kept == "fast" else "fast": "yes"}),
+    )
+    assert not isinstance(got, Shortage)
+    assert {one.address[5:7] for one, request in got if request.id == "pf"} == {
+        "07" if kept == "fast" else "06"
+    }
 
 
 def test_what_overlaps_crosswise_is_found() -> None:

@@ -79,7 +79,7 @@ MODULES: Mapping[str, Sequence[str]] = {
 RESULTS = Path(".state/mutation")
 NOTICED = ("killed", "timeout")
 # Seconds of CPU time above which a test is too slow to be run for each mutant.
-SLOW = 1.0
+SLOW = 3.0
 # Seconds after which a mutant is ended that waits for something; one that computes is ended after
 # some times the CPU time of its tests.
 LONGEST_WAIT = 300

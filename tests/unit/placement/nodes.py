@@ -100,6 +100,7 @@ def merged(
     usages: Mapping[str, Mapping[str, int]] | None = None,
     whole: bool = False,
     take_over: bool = False,
+    **more: bool,
 ) -> Target:
     """The merge of what ``edit`` makes of the driver's tree; ``whole``: of all that is there, else
     of what is not ours.
@@ -116,6 +117,5 @@ def merged(
         ProviderUuid(uuid): {name: Use(amount) for name, amount in used.items()}
         for uuid, used in (usages or {}).items()
     }
-    return Merge(
-        MergeInputs.of(found, journal, base, desired, ROOT, take_over=take_over), capabilities, uses
-    ).target()
+    inputs = MergeInputs.of(found, journal, base, desired, ROOT, take_over=take_over)
+    return Merge(inputs, capabilities, uses, **more).target()

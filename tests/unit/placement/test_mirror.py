@@ -123,6 +123,7 @@ def test_a_node_that_an_operator_put_below_another_is_a_root_of_its_own(look, ot
         ("N1", ROOT),
     ]
     assert seen.above == ABOVE
+    assert look(seen)[0] is seen
 
 
 def test_a_provider_in_the_place_of_another_is_read(look, other):
@@ -354,6 +355,15 @@ def test_who_shares_is_asked_for_when_due_and_when_the_aggregates_change(look, s
     alone, asked = look(again, now=401.0, freshness=often)
     assert asked == [STRUCTURE, *deep(N0)]
     assert [one.name for one in alone.tree.roots] == [NAME]
+    assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
+
+
+def test_aggregates_that_nothing_shares_are_forgotten_with_the_last_of_them(look, other):
+    other.set_aggregates(N0, [THEIR_AGGREGATE])
+    view, _ = look()
+    assert (view.sharing_read_at, view.sharing_aggregates) == (100.0, {THEIR_AGGREGATE})
+    other.set_aggregates(N0, [])
+    alone, _ = look(view)
     assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
 
 

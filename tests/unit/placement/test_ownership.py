@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import InvalidTree
-from agent.model.mirror import Journal, Ownership
+from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree, compare_trees
 from agent.placement.merge_inputs import foreign_share
@@ -454,6 +454,120 @@ def test_what_the_node_has_again_is_not_held():
     target = merged(same, journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
     assert target.tree.data(N0).inventory == {"VGPU": total(2)}
     assert target.journal.held == {}
+
+
+def test_why_a_class_stays_is_told():
+    configured = dataclasses.replace(
+        JOURNAL.of(N0), configured=Configured(frozenset({"VGPU"})), classes=frozenset()
+    )
+    journal = dataclasses.replace(
+        held_journal("VGPU"),
+        providers=JOURNAL.providers | {N0: configured},
+        held={N0: frozenset({"VGPU"}), ROOT: frozenset({"CUSTOM_A", "CUSTOM_LICENSE"})},
+    )
+    target = merged(
+        lambda tree: tree.update_inventory(ROOT, {}),
+        journal=journal,
+        usages={N0: {"VGPU": 1}, ROOT: {"CUSTOM_A": 1, "CUSTOM_LICENSE": 2}},
+    )
+    assert {drift.detail for drift in target.drift if drift.kind == "held-device"} == {
+        "N0: no file gives it VGPU any more but 1 of it are allocated",
+        "node-a: CUSTOM_A is gone from the node but 1 of it are allocated",
+        "node-a: the node does not have it any more, but it stays because CUSTOM_LICENSE is "
+        "somebody else's and 2 of it are allocated",
+    }
+    assert target.tree.data(ROOT).inventory == {
+        "CUSTOM_A": total(1, reserved=1),
+        "CUSTOM_LICENSE": total(3),
+    }
+
+
+def test_a_held_class_of_a_whole_node_reserves_all_that_the_node_offers():
+    def offers(tree):
+        tree.update_inventory(ROOT, {"VCPU": total(8), "CUSTOM_B": total(2, reserved=2)})
+        tree.new_child("N1", ROOT)
+        tree.update_inventory("N1", {"VGPU": total(4)})
+
+    journal = held_journal("CUSTOM_A", provider=ROOT)
+    uses = {ROOT: {"CUSTOM_A": 1}}
+    target = merged(offers, journal=journal, usages=uses, exclusive=True)
+    assert target.tree.data(ROOT).inventory == {
+        "VCPU": total(8, reserved=8),
+        "CUSTOM_B": total(2, reserved=2),
+        "CUSTOM_A": total(1, reserved=1),
+        "CUSTOM_LICENSE": total(3),
+    }
+    assert target.tree.data("N1").inventory == {"VGPU": total(4)}
+    # What the node itself has reserved is not the agent's to give back.
+    assert target.journal.held == {ROOT: {"VCPU", "CUSTOM_A"}}
+    shared = merged(offers, journal=journal, usages=uses)
+    assert shared.tree.data(ROOT).inventory["VCPU"] == total(8)
+    assert shared.journal.held == {ROOT: {"CUSTOM_A"}}
+
+
+def reserved_by_the_agent(**record):
+    """A view of ``tree_in_placement``, all of whose VCPUs are reserved."""
+    tree = tree_in_placement()
+    vcpus = total(8, **{"allocation_ratio": 4.0, "reserved": 8, **record})
+    tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "VCPU": vcpus})
+    return view(tree)
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "record", "held"),
+    [
+        (True, {}, {ROOT: {"VCPU"}}),
+        (True, {"reserved": 7}, {}),
+        (False, {}, {}),
+    ],
+)
+def test_what_the_agent_reserved_stays_so_while_the_node_is_not_known(incomplete, record, held):
+    found = reserved_by_the_agent(**record)
+    target = merged(
+        nothing,
+        found=found,
+        journal=held_journal("VCPU", "PCPU", provider=ROOT),
+        whole=True,
+        incomplete=incomplete,
+    )
+    assert target.tree.data(ROOT) == found.tree.data(ROOT)
+    assert target.journal.held == held
+
+
+def test_a_class_that_is_written_anew_while_the_node_is_not_known_is_not_reserved():
+    def sparse(tree):
+        tree.update_inventory(ROOT, {"VCPU": {"total": 8, "allocation_ratio": 4.0}})
+
+    target = merged(
+        sparse,
+        found=reserved_by_the_agent(),
+        journal=held_journal("VCPU", provider=ROOT),
+        whole=True,
+        incomplete=True,
+    )
+    assert target.tree.data(ROOT).inventory["VCPU"] == total(8, allocation_ratio=4.0)
+    assert target.journal.held == {}
+
+
+@pytest.mark.parametrize("called", [NAME, ROOT])
+def test_a_class_that_a_driver_writes_as_it_is_by_the_name_of_the_provider_is_back(called):
+    """Who copies Placement's tree writes by uuids."""
+    found = reserved_by_the_agent()
+
+    def again(tree):
+        tree.update_inventory(called, tree.data(ROOT).inventory)
+
+    target = merged(again, found=found, journal=held_journal("VCPU", provider=ROOT), whole=True)
+    reserved = 0 if called == NAME else 8
+    assert target.tree.data(ROOT).inventory["VCPU"]["reserved"] == reserved
+
+
+def test_sparse_records_keep_what_others_reserved():
+    found = reserved_by_the_agent()
+    target = merged(
+        also(lambda tree: tree.update_inventory(ROOT, {"VCPU": {"total": 8}})), found=found
+    )
+    assert target.tree.data(ROOT).inventory["VCPU"]["reserved"] == 8
 
 
 def test_nothing_is_held_that_the_flush_did_not_meet():

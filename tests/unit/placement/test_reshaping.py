@@ -7,7 +7,12 @@ import pytest
 from agent.errors import DRIVER_FAULT, ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.provider_tree import ProviderTree
-from agent.placement.reshaping import AllocationMove, allocation_move, build_reshape
+from agent.placement.reshaping import (
+    AllocationMove,
+    allocation_move,
+    build_reshape,
+    find_stranded,
+)
 from tests.unit.placement.nodes import BW, N0, NAME, ROOT, STORAGE, total
 
 N1 = "5f9c2a34-7d1e-4a8b-9c46-000000000011"
@@ -118,6 +123,23 @@ def test_a_provider_that_goes_away_is_in_it_without_inventory():
         present, target, OURS, move([before], [held(resources={N1: {"VCPU": 2}})])
     )
     assert result.inventories == {N1: {"VCPU": total(8)}, N0: {}}
+    assert result.reason == "inventory moves between providers and the allocations on it move along"
+
+
+def test_a_part_has_only_the_providers_on_which_a_share_changes():
+    present = tree(
+        root={"MEMORY_MB": total(1024)},
+        N0={"VCPU": total(4)},
+        N1={"VCPU": total(4)},
+        BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)},
+    )
+    target = tree(root={"MEMORY_MB": total(2048)}, N0={"VCPU": total(6)}, N1={"VCPU": total(8)})
+    memory = {ROOT: {"MEMORY_MB": 512}}
+    before = held(resources={**memory, N0: {"VCPU": 2}})
+    after = held(resources={**memory, N1: {"VCPU": 2}})
+    part = dataclasses.replace(move([before], [after]), whole=False)
+    result = build_reshape(present, target, OURS, part)
+    assert result.inventories == {N0: {"VCPU": total(6)}, N1: {"VCPU": total(8)}}
 
 
 # --- local checks ---------------------------------------------------------------------------------
@@ -140,7 +162,8 @@ def test_a_class_must_not_go_while_somebody_uses_it(also):
     forgotten = held(D, resources={ROOT: {"VCPU": 1}})
     error = refusal(*([(held(), to_n0(held()))] if also else []), (forgotten, forgotten))
     assert error.message == f"VCPU is dropped from provider {ROOT} but used by consumer {D}"
-    assert (error.data["consumer"], error.data["provider"]) == (D, ROOT)
+    assert error.remedy == "the driver has to move that allocation too"
+    assert error.data == {"consumer": D, "provider": ROOT}
 
 
 def test_a_provider_must_not_go_while_somebody_uses_it():
@@ -166,6 +189,7 @@ def test_an_amount_is_at_least_1(amount):
         f"consumer {C} would hold {amount} VCPU on {N0}",
         DRIVER_FAULT,
     )
+    assert error.data == {"consumer": C}
 
 
 def test_the_sum_of_all_consumers_fits_the_capacity():
@@ -175,6 +199,7 @@ def test_the_sum_of_all_consumers_fits_the_capacity():
         f"provider {N0} would have 5 VCPU allocated of 4",
         "free some of it first",
     )
+    assert error.data == {"provider": N0}
     build_reshape(PRESENT, TARGET, OURS, move(two, [to_n0(two[0]), to_n0(two[1], N1)]))
 
 
@@ -285,3 +310,41 @@ def test_a_driver_that_loses_or_makes_something_is_told_so(edit, told):
         allocation_move(BEFORE, edited(edit))
     assert refused.value.message.startswith(f"driver error: {told}")
     assert refused.value.remedy == DRIVER_FAULT
+    assert refused.value.data["consumer"] in told
+
+
+# --- what a consumer would lose -------------------------------------------------------------------
+
+
+def stranded(target, before, after, *, by_driver=False, present=PRESENT):
+    return find_stranded(present, target, move([before], [after]), by_driver=by_driver)
+
+
+@pytest.mark.parametrize("by_driver", [True, False])
+def test_a_class_that_goes_while_somebody_holds_it_is_stranded(by_driver):
+    target = tree(root={"MEMORY_MB": total(1024)})
+    assert stranded(target, held(), held(), by_driver=by_driver) == {ROOT: {"VCPU"}}
+
+
+def test_all_classes_that_go_are_stranded_also_with_their_provider():
+    holds = held(
+        resources={
+            ROOT: {"VCPU": 1, "MEMORY_MB": 1},
+            BW: {"NET_BW_EGR_KILOBIT_PER_SEC": 5},
+        }
+    )
+    assert stranded(tree(root={}), holds, holds) == {
+        ROOT: {"VCPU", "MEMORY_MB"},
+        BW: {"NET_BW_EGR_KILOBIT_PER_SEC"},
+    }
+
+
+def test_a_class_that_a_driver_adds_elsewhere_is_an_allocation_that_it_forgot():
+    assert stranded(TARGET, held(), held(), by_driver=True) == {}
+    assert stranded(TARGET, held(), held()) == {ROOT: {"VCPU"}}
+
+
+def test_what_moves_along_or_never_was_there_is_not_stranded():
+    elsewhere = held(resources={FAR: {"VCPU": 1}, ROOT: {"DISK_GB": 1}})
+    assert stranded(TARGET, held(), to_n0(held())) == {}
+    assert stranded(TARGET, elsewhere, elsewhere) == {}

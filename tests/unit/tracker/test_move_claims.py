@@ -431,7 +431,7 @@ def test_every_contradiction_is_told_at_once() -> None:
         page_size_kib=2048,
         migration=replace(MOVE, source_compute="HZ"),
     )
-    with pytest.raises(InstanceDiffers) as caught:
+    with pytest.raises(InstanceDiffers, match=f"instance {I1.uuid} is not as") as caught:
         claimed(StoredState(I1, claims=(there,)), asked)
     assert caught.value.reasons == (
         "host is HB, not HZ",

@@ -27,6 +27,7 @@ TABLE = [
     (4, 0, "prefer", True, [[0], [1], [2], [3]], [0, 1, 2, 3]),
     (4, 0, "prefer", True, [[0, 4], [1], [2]], [0, 4, 1, 2]),
     (2, 0, "require", True, [[0], [1, 5]], [1, 5]),
+    (2, 0, "require", True, [[0, 4, 8], [1, 5]], [1, 5]),
     (2, 0, "isolate", False, [[0], [1]], [0, 1]),
     (2, 0, "isolate", True, [[0, 2], [1, 3]], None),
     (3, 1, "prefer", True, [[0, 4], [1, 5]], [0, 4, 1]),
@@ -42,6 +43,10 @@ def test_the_table_of_pinning(need, reserve, policy, smt, cores, chosen):
         pins = pin(cores, need, reserve, policy)
         assert list(pins.cpus) == chosen
         assert pins.reserved == ({5} if reserve else set())
+
+
+def test_the_emulator_gets_a_core_with_few_free_threads():
+    assert pin([[0, 4], [1]], 0, 1, None).reserved == {1}
 
 
 def ht(**more) -> HostCell:

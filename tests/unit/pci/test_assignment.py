@@ -149,6 +149,13 @@ def test_the_lower_bound_is_the_price_if_cards_gave_both() -> None:
         assert given is None or has_everything(case, given, torn=True)
 
 
+def test_a_cheaper_assignment_is_searched_for_beside_one_that_is_not() -> None:
+    cards = Choice(Offer(5, 0, 2), [Offer(3, 0, 2), Offer(1, 0, 4)], [[2, 1, 0], [4, 2, 0]])
+    given = cheapest([2, 0, 1], [Offer(5, 2, 2)], [cards], Steps(1000))
+    assert given is not None
+    assert given.price == 0
+
+
 def cards_of_one_function(wanted: int) -> Case:
     """Twice as many cards as PFs and as functions are wanted, all of other prices; the cards that
     are the cheapest for the one are so for the other.

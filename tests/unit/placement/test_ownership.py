@@ -410,6 +410,30 @@ def test_before_the_adoption_no_class_is_counted_twice():
     assert set(target.tree.data("N1").inventory) == {"PCPU"}
     details = [one.detail for one in target.drift if one.kind == "adoption-needed"]
     assert "N1: VCPU would move here, but the tree is not adopted" in details
+    # What the agent itself wrote may move, and what is ours since the adoption.
+    written = merged(move, journal=dataclasses.replace(JOURNAL, adopted=False))
+    assert set(written.tree.data("N1").inventory) == {"VCPU", "PCPU"}
+    adopted = merged(move, journal=Journal({ROOT: Ownership()}, adopted=True))
+    assert set(adopted.tree.data("N1").inventory) == {"VCPU", "PCPU"}
+
+
+def test_before_the_adoption_a_class_that_several_providers_have_may_come_to_another():
+    def more(tree):
+        tree.new_child("N1", ROOT)
+        tree.update_inventory("N1", {"VCPU": total(2)})
+
+    target = merged(more, journal=EMPTY, whole=True)
+    assert set(target.tree.data("N1").inventory) == {"VCPU"}
+
+
+def test_before_the_adoption_no_class_of_several_providers_is_counted_twice():
+    def move(tree):
+        tree.update_inventory(N0, {})
+        tree.new_child("N1", ROOT)
+        tree.update_inventory("N1", {"VCPU": total(8), "VGPU": total(2)})
+
+    journal = Journal({ROOT: Ownership(), N0: Ownership()})
+    assert merged(move, journal=journal).tree.data("N1").inventory == {}
 
 
 # --- held -----------------------------------------------------------------------------------------
@@ -568,6 +592,14 @@ def test_sparse_records_keep_what_others_reserved():
         also(lambda tree: tree.update_inventory(ROOT, {"VCPU": {"total": 8}})), found=found
     )
     assert target.tree.data(ROOT).inventory["VCPU"]["reserved"] == 8
+
+
+def test_a_held_class_that_somebody_deleted_may_come_back():
+    target = merged(
+        also(lambda tree: tree.update_inventory("N0", {"PCPU": total(4)})),
+        journal=held_journal("PCPU"),
+    )
+    assert target.tree.data(N0).inventory == {"PCPU": total(4)}
 
 
 def test_nothing_is_held_that_the_flush_did_not_meet():

@@ -344,6 +344,13 @@ def test_a_class_that_a_driver_adds_elsewhere_is_an_allocation_that_it_forgot():
     assert stranded(TARGET, held(), held()) == {ROOT: {"VCPU"}}
 
 
+def test_a_class_that_another_provider_had_already_is_nothing_that_a_driver_forgot():
+    present = tree(root={"VCPU": total(8)}, N0={"VCPU": total(4)})
+    target = tree(root={}, N0={"VCPU": total(4)})
+    holds = held(resources={ROOT: {"VCPU": 2}})
+    assert stranded(target, holds, holds, by_driver=True, present=present) == {ROOT: {"VCPU"}}
+
+
 def test_what_moves_along_or_never_was_there_is_not_stranded():
     elsewhere = held(resources={FAR: {"VCPU": 1}, ROOT: {"DISK_GB": 1}})
     assert stranded(TARGET, held(), to_n0(held())) == {}

@@ -45,6 +45,11 @@ def test_the_table_of_pinning(need, reserve, policy, smt, cores, chosen):
         assert pins.reserved == ({5} if reserve else set())
 
 
+def test_siblings_of_unlike_cores_are_not_alone():
+    cores = [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert pin(cores, 9, 0, "require").cpus == (0, 1, 4, 5, 6, 8, 9, 10, 11)
+
+
 def test_the_emulator_gets_a_core_with_few_free_threads():
     assert pin([[0, 4], [1]], 0, 1, None).reserved == {1}
 

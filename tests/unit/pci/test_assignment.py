@@ -149,11 +149,23 @@ def test_the_lower_bound_is_the_price_if_cards_gave_both() -> None:
         assert given is None or has_everything(case, given, torn=True)
 
 
-def test_a_cheaper_assignment_is_searched_for_beside_one_that_is_not() -> None:
-    cards = Choice(Offer(5, 0, 2), [Offer(3, 0, 2), Offer(1, 0, 4)], [[2, 1, 0], [4, 2, 0]])
-    given = cheapest([2, 0, 1], [Offer(5, 2, 2)], [cards], Steps(1000))
+CARDS = Choice(Offer(5, 0, 2), [Offer(3, 0, 2), Offer(1, 0, 4)], [[2, 1, 0], [4, 2, 0]])
+TWO_KINDS = [
+    Choice(Offer(1, 3, 2), [Offer(5, 0, 1), Offer(4, 0, 2)], [[1, 0, 0], [2, 2, 0]]),
+    Choice(Offer(7, 2, 2), [Offer(6, 3, 1), Offer(2, 3, 2)], [[1, 0, 0], [2, 2, 0]]),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "price"),
+    [(([2, 0, 1], [Offer(5, 2, 2)], [CARDS]), 0), (([2, 2, 2], [], TWO_KINDS), 8)],
+)
+def test_the_most_promising_is_tried_first_and_all_that_may_be_cheaper(
+    case: Case, price: int
+) -> None:
+    given = cheapest(*case, Steps(1000))
     assert given is not None
-    assert given.price == 0
+    assert given.price == best_price(case) == price
 
 
 def cards_of_one_function(wanted: int) -> Case:

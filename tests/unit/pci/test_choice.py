@@ -230,6 +230,24 @@ def test_what_breaks_no_whole_card_comes_first_and_cards_with_free_functions_las
     ]
 
 
+def test_what_is_chosen_harms_other_guests_least() -> None:
+    begun = card(4, 2)
+    begun[1] = replace(begun[1], holder="claim", state="claimed")
+    free = free_devices(by_address([*card(1, 2), *card(2, 0), *begun]))
+    for wanted, expected in (("type-VF", "0000:04:10.1"), ("type-PF", "0000:02:00.0")):
+        got = choose(free, DeviceRequest("one", 1, {"type": wanted}))
+        assert not isinstance(got, Shortage)
+        assert [one.address for one, _ in got] == [expected]
+
+
+def test_functions_of_one_card_may_be_on_cells_and_on_none() -> None:
+    head, near, nowhere = card(1, 2, numa_node=0)
+    free = free_devices(by_address([head, near, replace(nowhere, numa_node=None)]))
+    wanted = [DeviceRequest("pf", 1, {"type": "type-PF"}), DeviceRequest("vf", 1, {"kind": "nic"})]
+    assert isinstance(choose(free, *wanted), Shortage)
+    assert not isinstance(choose(free, wanted[1]), Shortage)
+
+
 def test_who_has_the_least_choice_chooses_first() -> None:
     certain = DeviceRequest("certain", 1, {"address": "0000:00:00.0"})
     chosen = choose(gpus(2), GPU, certain)
@@ -297,6 +315,19 @@ def test_all_devices_of_a_cell_count_for_a_guest_that_wants_none() -> None:
 def test_cells_with_as_many_devices_are_of_one_kind() -> None:
     devices = FreeDevices(gpus_on(0, 0, 1, 1, 2), (GPU,), "required", NEAR)
     assert devices.kind(0) == devices.kind(1) != devices.kind(2)
+
+
+def test_cells_with_devices_of_begun_cards_too_are_of_another_kind() -> None:
+    begun = card(4, 2, numa_node=0)
+    begun[1] = replace(begun[1], holder="claim", state="claimed")
+    rows = [*begun, *card(1, 2, numa_node=0), *card(2, 2, numa_node=1)]
+    devices = FreeDevices(
+        free_devices(by_address(rows)),
+        (DeviceRequest("vf", 1, {"type": "type-VF"}),),
+        "required",
+        NEAR,
+    )
+    assert devices.kind(0) != devices.kind(1)
 
 
 # --- against trying everything --------------------------------------------------------------------
@@ -484,6 +515,68 @@ def test_cells_whose_devices_are_alike_are_of_one_kind() -> None:
     assert FreeDevices(single, both, "socket", NEAR).kind(1) != FreeDevices(
         single, both, "socket", NEAR
     ).kind(2)
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        (
+            ("required", "required"),
+            [
+                (2, {0: 1, 1: 1, 2: 0}, True, 1),
+                (4, {0: 2, 1: 3, 2: 0}, True, 1),
+                (6, {0: 2, 1: 3, 2: 0}, True, 1),
+                (8, {0: 2, 1: 3, 2: 0}, True, 2),
+                (10, {0: 3, 1: 3, 2: 0}, True, 3),
+            ],
+        ),
+        (
+            ("required", "preferred"),
+            [
+                (2, {0: 1, 1: 1, 2: 0}, True, 1),
+                (2, {0: 2, 1: 3}, False, 1),
+                (4, {0: 2, 1: 3}, False, 1),
+                (6, {0: 2, 1: 3}, False, 2),
+                (7, {0: 3, 1: 3}, False, 3),
+                # Without the functions, which need not be near.
+                (4, {0: 2, 1: 2, 2: 0}, True, 2),
+                (6, {0: 3, 1: 3, 2: 0}, True, 3),
+            ],
+        ),
+        (
+            ("legacy", "socket"),
+            [
+                (1, {0: 1, 1: 1, 2: 0}, True, 1),
+                # The cells 0 and 1 are on one socket.
+                (4, {0: 5, 1: 5, 2: 0}, True, 1),
+                (2, {0: 2, 1: 3}, False, 1),
+                (5, {0: 5, 1: 5, 2: 0}, True, 1),
+                (4, {0: 2, 1: 3}, False, 1),
+                (6, {0: 5, 1: 5, 2: 0}, True, 2),
+                (6, {0: 2, 1: 3}, False, 2),
+                (7, {0: 6, 1: 5, 2: 0}, True, 3),
+                (7, {0: 3, 1: 3}, False, 3),
+            ],
+        ),
+    ],
+)
+def test_what_the_cells_have_to_offer_together(
+    policies: Sequence[PciPolicy], expected: list[tuple[int, dict[int, int], bool, int]]
+) -> None:
+    """Of two PFs and four functions: first each and both with the weight 1, then a PF with the
+    weight of the functions that it costs. A card offers the one or the others.
+    """
+    cards = [card(1, 2, numa_node=0), card(2, 3, numa_node=1), card(3, 2, numa_node=None)]
+    wanted = [
+        DeviceRequest(name, count, {"type": f"type-{name}"}, policy=policy)
+        for name, count, policy in zip(("PF", "VF"), (2, 4), policies, strict=True)
+    ]
+    rows = by_address([*(one for each in cards for one in each), *gpus_on(1)])
+    devices = FreeDevices(free_devices(rows), wanted, "legacy", NEAR)
+    assert [
+        (demand.missing, demand.near, demand.required, demand.heaviest)
+        for demand in devices.demands
+    ] == expected
 
 
 def test_requests_that_each_take_the_only_near_device_get_the_next_one() -> None:

@@ -380,6 +380,17 @@ def test_a_first_set_is_searched_for_longer_than_a_better_one() -> None:
     assert error.value.remedy == "another host, or fewer guest cells"
 
 
+def far_but_for(near: Mapping[tuple[int, int], int], width: int, far: int) -> list[list[int]]:
+    """Distances between so many cells: ``far``, but for the pairs of ``near``."""
+    return [
+        [
+            10 if one == other else near.get((min(one, other), max(one, other)), far)
+            for other in range(width)
+        ]
+        for one in range(width)
+    ]
+
+
 class Laborious(NoDeviceFit):
     """Devices of which each set of cells has some, and of which so many lots are searched for each;
     none with cells ``without``.
@@ -409,14 +420,7 @@ class Laborious(NoDeviceFit):
 def test_after_many_lots_of_devices_only_a_first_set_is_searched_for(
     devices: Laborious, expected: object
 ) -> None:
-    between = {(2, 3): 12}
-    distances = [
-        [
-            10 if one == other else between.get((min(one, other), max(one, other)), 20)
-            for other in range(4)
-        ]
-        for one in range(4)
-    ]
+    distances = far_but_for({(2, 3): 12}, 4, 20)
     case = Case([[True] * 4] * 2, list(range(4)), [], distances, devices)
     assert case.search().best() == expected
 
@@ -427,13 +431,7 @@ def test_of_equal_sets_of_a_large_host_the_most_wanted_replaces_a_grown_one() ->
     """
     width, near = 52, dict.fromkeys([(0, 5), (0, 6), (5, 6), (1, 2), (1, 3), (2, 3)], 12)
     near[0, 7] = 11
-    distances = [
-        [
-            10 if one == other else near.get((min(one, other), max(one, other)), 40)
-            for other in range(width)
-        ]
-        for one in range(width)
-    ]
+    distances = far_but_for(near, width, 40)
     case = Case([[True] * width] * 3, list(range(width)), [], distances, NoDeviceFit())
     assert comb(width, 3) > MANY
     assert case.search().best() == ((0, 0, 36), (0, 5, 6))

@@ -529,7 +529,7 @@ def test_a_held_class_of_a_whole_node_reserves_all_that_the_node_offers():
     assert shared.journal.held == {ROOT: {"CUSTOM_A"}}
 
 
-def reserved_by_the_agent(**record):
+def all_vcpus_reserved(**record):
     """A view of ``tree_in_placement``, all of whose VCPUs are reserved."""
     tree = tree_in_placement()
     vcpus = total(8, **{"allocation_ratio": 4.0, "reserved": 8, **record})
@@ -546,7 +546,7 @@ def reserved_by_the_agent(**record):
     ],
 )
 def test_what_the_agent_reserved_stays_so_while_the_node_is_not_known(incomplete, record, held):
-    found = reserved_by_the_agent(**record)
+    found = all_vcpus_reserved(**record)
     target = merged(
         nothing,
         found=found,
@@ -558,13 +558,31 @@ def test_what_the_agent_reserved_stays_so_while_the_node_is_not_known(incomplete
     assert target.journal.held == held
 
 
+def test_a_whole_node_that_is_not_known_keeps_what_the_agent_reserved_before():
+    def without(tree):
+        inventory = tree.data(ROOT).inventory
+        tree.update_inventory(ROOT, {name: inventory[name] for name in ("VCPU", "CUSTOM_LICENSE")})
+
+    target = merged(
+        without,
+        found=all_vcpus_reserved(),
+        journal=held_journal("VCPU", "CUSTOM_A", provider=ROOT),
+        usages={ROOT: {"CUSTOM_A": 1}},
+        whole=True,
+        exclusive=True,
+        incomplete=True,
+    )
+    assert target.tree.data(ROOT).inventory["VCPU"]["reserved"] == 8
+    assert {"VCPU", "CUSTOM_A"} <= target.journal.held[ROOT]
+
+
 def test_a_class_that_is_written_anew_while_the_node_is_not_known_is_not_reserved():
     def sparse(tree):
         tree.update_inventory(ROOT, {"VCPU": {"total": 8, "allocation_ratio": 4.0}})
 
     target = merged(
         sparse,
-        found=reserved_by_the_agent(),
+        found=all_vcpus_reserved(),
         journal=held_journal("VCPU", provider=ROOT),
         whole=True,
         incomplete=True,
@@ -576,7 +594,7 @@ def test_a_class_that_is_written_anew_while_the_node_is_not_known_is_not_reserve
 @pytest.mark.parametrize("called", [NAME, ROOT])
 def test_a_class_that_a_driver_writes_as_it_is_by_the_name_of_the_provider_is_back(called):
     """Who copies Placement's tree writes by uuids."""
-    found = reserved_by_the_agent()
+    found = all_vcpus_reserved()
 
     def again(tree):
         tree.update_inventory(called, tree.data(ROOT).inventory)
@@ -587,7 +605,7 @@ def test_a_class_that_a_driver_writes_as_it_is_by_the_name_of_the_provider_is_ba
 
 
 def test_sparse_records_keep_what_others_reserved():
-    found = reserved_by_the_agent()
+    found = all_vcpus_reserved()
     target = merged(
         also(lambda tree: tree.update_inventory(ROOT, {"VCPU": {"total": 8}})), found=found
     )

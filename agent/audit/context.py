@@ -99,6 +99,8 @@ class AuditOptions:
     """Read the whole tree from Placement; trust no saved mirror."""
     with_usages: bool = False
     """Ask Placement for the usages that the report shows."""
+    remove_deleted: bool = False
+    """Delete the providers of every node that the driver says is deleted, however many they are."""
     asked: bool = False
     """The audit was requested, so a refused node is tried again at once."""
     on_mirror: bool = False

@@ -51,7 +51,7 @@ class Fleet:
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
         self._unchanged = UnchangedNodes(full_audit_interval)
-        self._deleted, self.leases = DeletedNodes(context), FleetLeases(context)
+        self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
         if isinstance(context.driver, LooksAtInstances):
@@ -175,7 +175,9 @@ class Fleet:
         rows = self._rows(client, options, found, chosen)
         if rows is not None:
             options = replace(options, on_mirror=False)
-        deleted = {} if names or context.observes else self._deleted.find(found, rows or {}, errors)
+        deleted = {}
+        if not (names or context.observes):
+            deleted = self._deleted.find(found, rows or {}, errors, believe=options.remove_deleted)
         if not options.dry_run:
             self.leases.keep(found)
         unchanged = {} if names else self._unchanged_reports(chosen, options, rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from agent.audit.context import AuditContext
+from agent.driver.answers import SHOWN
 from agent.driver.interface import MarksNodes, NeedsLease
 from agent.errors import AgentError, DriverError, StoreError
 from agent.model.names import ProviderUuid, printable
@@ -77,23 +78,33 @@ class FleetLeases:
 # Seconds after which the driver is asked again about a node that it no longer lists and did not
 # delete, in case it is deleted elsewhere meanwhile.
 ASK_AGAIN = 600.0
+# How many nodes may be deleted at once: this many, or this part of all. An account that lost its
+# role sees no node, and is told of each that it does not exist.
+MOST_DELETED, PART_DELETED = 3, 0.1
 
 
 class DeletedNodes:
-    """Asks the driver about nodes that it no longer lists, and remembers those not deleted."""
+    """Asks the driver about nodes that it no longer lists, and remembers those not deleted.
 
-    def __init__(self, context: AuditContext) -> None:
-        self._context = context
+    Where the driver says of more nodes than can be believed that they are deleted, none is.
+    """
+
+    def __init__(self, context: AuditContext, driver_name: str) -> None:
+        self._context, self._driver_name = context, driver_name
         self._remembers = isinstance(context.driver, MarksNodes)
         # When the driver last said of a node that is no longer managed here that it is not deleted;
         # in seconds of the monotonic clock.
         self._elsewhere: dict[ProviderUuid, float] = {}
+        # When it said that they are deleted of too many nodes to be believed.
+        self._doubted: dict[ProviderUuid, float] = {}
 
     def find(
         self,
-        listed: Container[str],
+        listed: Collection[str],
         rows: Mapping[ProviderUuid, Row],
         errors: list[AgentError],
+        *,
+        believe: bool,
     ) -> dict[str, str]:
         """Return the names, by uuid, of the roots in ``rows`` that are ours, that are not
         ``listed``, and of which the driver says that they are deleted.
@@ -101,16 +112,24 @@ class DeletedNodes:
         Only an explicit answer counts, because a missing node may have moved to another agent. With
         a driver that marks its nodes, "not deleted" is remembered for a while. A failed call is
         added to ``errors``, and ends the questions of this pass.
+
+        Of several nodes that are all missing, or of more than ``MOST_DELETED`` that are also more
+        than ``PART_DELETED`` of all, the answer counts only with ``believe``.
         """
         deleted, now = {}, time.monotonic()
-        missing = {uuid: row for uuid, row in rows.items() if uuid not in listed}
-        self._elsewhere = {
-            uuid: at
-            for uuid, at in self._elsewhere.items()
-            if uuid in missing and now - at < ASK_AGAIN
+        missing = {
+            uuid: row for uuid, row in rows.items() if uuid not in listed and self._is_ours(uuid)
         }
+        self._elsewhere = _recent(self._elsewhere, missing, now)
+        self._doubted = _recent(self._doubted, missing, now)
+        most = max(MOST_DELETED, len(rows) * PART_DELETED) if listed else 1
+        if believe:
+            most = len(missing)
+        if len(self._doubted) > most:
+            errors.append(self._not_believed(missing, len(rows)))
+            return {}
         for uuid, row in missing.items():
-            if uuid in self._elsewhere or not self._is_ours(uuid):
+            if uuid in self._elsewhere:
                 continue
             try:
                 answer = self._is_deleted(row.name)
@@ -119,6 +138,10 @@ class DeletedNodes:
                 break
             if answer:
                 deleted[str(uuid)] = row.name
+                if len(deleted) > most:
+                    self._doubted = dict.fromkeys(map(ProviderUuid, deleted), now)
+                    errors.append(self._not_believed(missing, len(rows)))
+                    return {}
                 continue
             if self._remembers:
                 self._elsewhere[uuid] = now
@@ -128,6 +151,16 @@ class DeletedNodes:
                 printable(row.name),
             )
         return deleted
+
+    def _not_believed(self, missing: Mapping[ProviderUuid, Row], count: int) -> DriverError:
+        names = sorted(printable(row.name) for row in missing.values())
+        return DriverError(
+            f"the driver {self._driver_name} lists {len(missing)} of {count} nodes no longer, and "
+            "says that they are deleted: so many at once are not believed, and all of them stay: "
+            f"{', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}",
+            "check that the driver's account may still list the nodes; if they are deleted, stop "
+            "the agent and run agent --once --remove-deleted, before that with --dry-run",
+        )
 
     def _is_ours(self, root: ProviderUuid) -> bool:
         return self._context.server.storage.journal(root).owns(root)
@@ -141,6 +174,16 @@ class DeletedNodes:
     def forget(self) -> None:
         """Forget the answers, because another agent may have managed the nodes meanwhile."""
         self._elsewhere.clear()
+        self._doubted.clear()
+
+
+def _recent(
+    answers: Mapping[ProviderUuid, float], missing: Container[ProviderUuid], now: float
+) -> dict[ProviderUuid, float]:
+    """Return the answers about nodes that are still ``missing`` and that need not be asked about
+    again.
+    """
+    return {uuid: at for uuid, at in answers.items() if uuid in missing and now - at < ASK_AGAIN}
 
 
 # Divisor that spreads the full audits: the first four hex digits of a node's uuid give a fraction

@@ -69,6 +69,7 @@ class Options:
     dry_run: bool = False
     adopt: bool = False
     reread: bool = False
+    remove_deleted: bool = False
     with_usages: bool = False
     detailed_exitcode: bool = False
     offline: bool = False
@@ -195,6 +196,11 @@ COMMON_FLAGS = (
     Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
     Flag("--adopt", "take over a tree that another program made", "with --once"),
     Flag("--reread", "read everything again, trust no saved mirror", "with --once"),
+    Flag(
+        "--remove-deleted",
+        "delete the providers of all nodes that the driver says are deleted, however many",
+        "with --once",
+    ),
     Flag(
         "--with-usages",
         "show usages as Placement counts them, with one request for each provider",

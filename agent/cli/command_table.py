@@ -160,6 +160,7 @@ AUDIT = Command(
             "dry_run",
             "adopt",
             "reread",
+            "remove_deleted",
             "with_usages",
             "report",
             "detailed_exitcode",

@@ -38,12 +38,18 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
         raise ConfigError(
             "--adopt takes a tree over, and [DEFAULT] mode is observe", "leave it out"
         )
+    if options.remove_deleted and (observes or options.nodes):
+        raise ConfigError(
+            "--remove-deleted is about all nodes of an agent that manages them",
+            "leave it out with --node and with [DEFAULT] mode = observe",
+        )
     dry_run = options.dry_run or observes
     audit_options = AuditOptions(
         dry_run=dry_run,
         adopt=options.adopt or observes,
         start=not observes,
         reread=options.reread,
+        remove_deleted=options.remove_deleted,
         with_usages=options.with_usages,
     )
     path = check_file(options.report) if options.report is not None else None

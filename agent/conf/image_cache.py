@@ -8,6 +8,8 @@ OPTIONS = [
     cfg.StrOpt(
         "subdirectory_name",
         default="_base",
+        deprecated_name="image_cache_subdirectory_name",
+        deprecated_group="DEFAULT",
         help=(
             "Folder of the cached images below instances_path; see [workarounds] "
             "reserve_disk_resource_for_image_cache."

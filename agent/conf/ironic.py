@@ -11,6 +11,7 @@ DEFAULTS = {"service_type": "baremetal", "valid_interfaces": ["internal", "publi
 OPTIONS = [
     cfg.StrOpt(
         "conductor_group",
+        deprecated_name="partition_key",
         regex=r"^[A-Za-z0-9_.-]*$",
         max_length=255,
         help=(

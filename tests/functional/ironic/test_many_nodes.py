@@ -12,10 +12,12 @@ from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.requests import InstanceClaim
 from tests.support.agent import new_uuid
+from tests.support.http_placement import HttpPlacement
 from tests.support.metal import MetalAgent, audited
 from tests.support.placement import PlacementServer
 from tests.support.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.store_place import Place
+from tests.support.system import AgentHere
 from tests.support.tracking import Time
 
 # The thousand of the budgets is for the soak: what a node costs is the same among two hundred.
@@ -239,3 +241,21 @@ def test_an_ironic_that_is_too_old_for_the_filter_is_refused_at_the_start(
         agent.run()
     assert not [one for one in ironic.asked if one.startswith("/v1/nodes")]
     assert placement.requests == []
+
+
+def test_the_older_name_of_the_conductor_group_selects_the_same_nodes(
+    http_placement: HttpPlacement, tmp_path: Path, recorded: Recorded
+) -> None:
+    ironic = recorded(2)
+    agent = AgentHere(
+        tmp_path,
+        {
+            "DEFAULT": {"compute_driver": "ironic.IronicDriver", "host": "metal-1"},
+            "ironic": {**ironic.credentials(), "partition_key": "RackA"},
+            "placement": http_placement.credentials(),
+        },
+    )
+    assert agent.run("--once").code == 0
+    asked = [one for one in ironic.asked if one.startswith("/v1/nodes?")]
+    assert [one for one in asked if "conductor_group=racka" not in one] == []
+    assert asked

@@ -26,6 +26,11 @@ from drivers.libvirt.raw_capabilities import (
 from drivers.libvirt.settings import LibvirtSettings
 
 DEVICES: tuple[Section, ...] = ("pci", "mdev")
+NO_NODE_DEVICES = (
+    "libvirtd lists no devices, because it runs without its node device driver: install "
+    "libvirt_driver_nodedev.so (often the package libvirt-daemon-driver-nodedev) and restart "
+    "libvirtd"
+)
 
 T = TypeVar("T")
 Faults = dict[Section, tuple[str, ...]]
@@ -251,16 +256,10 @@ def _answer_or_fault(faults: Faults, section: Section, ask: Callable[[], T]) -> 
 def _list_or_fault(
     faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Listed]
 ) -> tuple[Any, ...] | None:
-    """Return what was listed; None if the listing failed, or the backend has no such objects."""
+    """Return what was listed; None if the listing failed."""
     try:
         found, unreadable = ask()
-    except NotReady:
-        raise
-    except LibvirtRefused as error:
-        if error.number == binding().VIR_ERR_NO_SUPPORT:
-            return None
-        found, unreadable = None, (error.message,)
-    except DriverTimeout as error:
+    except (LibvirtRefused, DriverTimeout) as error:
         found, unreadable = None, (error.message,)
     faults.update(dict.fromkeys(sections, unreadable) if unreadable else {})
     return found
@@ -307,6 +306,11 @@ def list_devices(handle: Handle) -> Listed:
         # Only active ones, because a mediated device can be defined and not exist.
         devices = handle.listAllDevices(kinds | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE)
     except libvirt.libvirtError as error:
+        if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
+            # No answer, because a libvirtd without that driver knows nothing of the host's devices.
+            raise LibvirtRefused(
+                NO_NODE_DEVICES, number=libvirt.VIR_ERR_NO_SUPPORT
+            ) from error
         if error.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
             raise
         # libvirt's test backend does not know this flag.

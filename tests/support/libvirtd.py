@@ -28,6 +28,8 @@ PACKAGES = {
 }
 """Each program that is run, with the Debian packages that bring it."""
 START_DEADLINE = 120.0
+DRIVERS = next(Path("/usr").glob("lib*/**/libvirt/connection-driver"), Path("/nonexistent"))
+"""The modules that libvirtd loads, by default."""
 
 QEMU_CONF = """\
 user = "root"
@@ -101,11 +103,13 @@ def module() -> ModuleType:
 
 class Libvirtd:
     """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it; then devices
-    can be plugged, see :meth:`uevent`.
+    can be plugged, see :meth:`uevent`. ``lacking``: drivers that are not installed, from the next
+    start on.
     """
 
     def __init__(self, sysfs: Path | None = None) -> None:
         module()
+        self.lacking: tuple[str, ...] = ()
         # Not pytest's folder, because a socket's path must be short.
         self.folder = Path(tempfile.mkdtemp(prefix="libvirtd-"))
         self.uri = f"qemu+unix:///system?socket={self.folder}/sock/libvirt-sock"
@@ -146,6 +150,12 @@ class Libvirtd:
             for name, place in PLACES.items()
         ]
         mounts += [f"mount --bind {self.folder}/{Path(place).name} {place}" for place in ACCOUNTS]
+        drivers = self.folder / "drivers"
+        shutil.rmtree(drivers, ignore_errors=True)
+        drivers.mkdir()
+        for module_ in DRIVERS.glob("libvirt_driver_*.so"):
+            if module_.stem.removeprefix("libvirt_driver_") not in self.lacking:
+                (drivers / module_.name).symlink_to(module_)
         if self._sysfs is not None:
             whole = (self._sysfs / "bus" / "pci").is_dir()
             parts = (
@@ -183,7 +193,11 @@ class Libvirtd:
                 stdout=output,
                 stderr=output,
                 # Because no udev knows a recording's devices.
-                env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
+                env={
+                    **os.environ,
+                    "SYSTEMD_DEVICE_VERIFY_SYSFS": "0",
+                    **({"LIBVIRT_DRIVER_DIR": str(drivers)} if self.lacking else {}),
+                },
                 start_new_session=True,
             )
         self._wait()

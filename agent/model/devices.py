@@ -1,7 +1,7 @@
 """Devices of a host: PCI functions and their SR-IOV relations, device records and requests."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
@@ -170,6 +170,38 @@ class PciAddress:
         return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}.{self.function:x}"
 
 
+# The kernel's names of ports: those that leave the card (a cable's, or a part of a split one), and
+# those that stand for a function or subfunction on a card that switches by itself.
+_OUTER = re.compile(r"p\d+(s\d+)?")
+_REPRESENTATIVE = re.compile(r"(c\d+)?pf\d+.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A network interface whose device is a PCI function, as the kernel describes it."""
+
+    interface: str
+    name: str = ""
+    """``phys_port_name``; empty for a port without one."""
+    number: int = 0
+    """``dev_port``: the port's number among those of the function."""
+
+
+def own_ports(ports: Iterable[Port]) -> tuple[str, ...]:
+    """Return the interfaces that are the function's own, the first port first. On a card that
+    switches by itself the PF also has an interface for each of its functions; their interfaces may
+    have any name.
+    """
+    ports = tuple(ports)
+    # Older drivers name the others by a number alone.
+    own = [port for port in ports if _OUTER.fullmatch(port.name)] or [
+        port for port in ports if not _REPRESENTATIVE.fullmatch(port.name)
+    ]
+    return tuple(
+        port.interface for port in sorted(own, key=lambda port: (port.number, port.interface))
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PciDevice:
     """One PCI function as the host shows it; ``None`` where the host or the driver does not
@@ -195,7 +227,9 @@ class PciDevice:
     virtual_function_product_id: str | None = None
     """The product id of the VFs of a PF."""
     netdev: str | None = None
-    """The network interface of the function on the host."""
+    """The network interface of the function on the host; of several ports, that of the first."""
+    other_netdevs: tuple[str, ...] = ()
+    """The network interfaces of its further ports."""
     mac_address: str | None = None
     """Of the network interface."""
     network_capabilities: tuple[str, ...] = ()

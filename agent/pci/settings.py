@@ -42,7 +42,12 @@ class PresentDevices:
                 )
         return cls(
             {device.address: device for device in ordered},
-            {device.netdev: device for device in ordered if device.netdev is not None},
+            {
+                name: device
+                for device in ordered
+                for name in (device.netdev, *device.other_netdevs)
+                if name is not None
+            },
             children,
         )
 

@@ -1,10 +1,10 @@
 """The PCI functions of the host and their SR-IOV relations."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agent.errors import DriverError
-from agent.model.devices import PciAddress, PciDevice
+from agent.model.devices import PciAddress, PciDevice, Port, own_ports
 from agent.model.facts import PartialRead
 from drivers.host.sysfs import Sysfs
 
@@ -70,37 +70,40 @@ LENDERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio"})
 
 _UP = 0x1
 _MOST = 64
-_REPRESENTATIVE = re.compile(rb"(c\d+)?pf\d+(vf|sf)\d+\s*")
 
 
-def interface_of(sysfs: Sysfs, folder: str) -> str | None:
-    """Return the interface of the function in ``folder``; None if it has none, for example while a
-    guest has it.
+def interfaces_of(sysfs: Sysfs, folder: str) -> tuple[str, ...]:
+    """Return the interfaces of the function in ``folder``, the first port first; none if it has
+    none, for example while a guest has it.
+
+    :raises DriverError: a port has no number.
     """
-    names = sysfs.names(f"{folder}/net")
-    if len(names) < 2:
-        return next(iter(names), None)
-    # On a card that switches by itself, the PF also has an interface for each VF.
-    own = [
-        name
-        for name in names
-        if not _REPRESENTATIVE.fullmatch(
-            sysfs.optional_bytes(f"{folder}/net/{name}/phys_port_name", _MOST) or b""
+    return own_ports(
+        Port(
+            name,
+            # Most ports have no name, and the kernel refuses to read it.
+            (sysfs.optional_bytes(f"{folder}/net/{name}/phys_port_name", _MOST) or b"")
+            .decode("ascii", "replace")
+            .strip(),
+            sysfs.optional_integer(f"{folder}/net/{name}/dev_port") or 0,
         )
-    ]
-    return next(iter(own), None)
+        for name in sysfs.names(f"{folder}/net")
+    )
 
 
-def host_use(sysfs: Sysfs, folder: str, interface: str | None, driver: str | None) -> str | None:
+def host_use(
+    sysfs: Sysfs, folder: str, interfaces: Iterable[str], driver: str | None
+) -> str | None:
     """Return what on the host uses the function, in words; None if nothing does.
 
     :raises DriverError: a file is garbled or cannot be read.
     """
-    if interface is not None:
+    for interface in interfaces:
         flags = sysfs.optional_text(f"{folder}/net/{interface}/flags") or "0"
         if re.fullmatch(r"0x[0-9a-f]{1,8}|0", flags) is None:
             raise sysfs.fault(f"{folder}/net/{interface}/flags", f"{flags!r} are no flags")
-        return f"interface {interface} is up" if int(flags, 16) & _UP else None
+        if int(flags, 16) & _UP:
+            return f"interface {interface} is up"
     if driver in LENDERS and (sysfs.optional_integer(f"{folder}/enable") or 0) > 0:
         return f"a program has it by {driver}"
     return None
@@ -144,7 +147,7 @@ def _device(sysfs: Sysfs, name: str) -> PciDevice:
     cell = sysfs.optional_integer(f"{folder}/numa_node")
     physical = sysfs.link_name(f"{folder}/physfn")
     most = sysfs.optional_integer(f"{folder}/sriov_totalvfs") or 0
-    driver, interface = sysfs.link_name(f"{folder}/driver"), interface_of(sysfs, folder)
+    driver, interfaces = sysfs.link_name(f"{folder}/driver"), interfaces_of(sysfs, folder)
     return PciDevice(
         address=address,
         vendor_id=_hex(sysfs, f"{folder}/vendor", sysfs.text(f"{folder}/vendor"), 4),
@@ -161,16 +164,17 @@ def _device(sysfs: Sysfs, name: str) -> PciDevice:
         virtual_function_product_id=_virtual_product_id(sysfs, f"{folder}/sriov_vf_device")
         if most
         else None,
-        netdev=interface,
-        mac_address=sysfs.optional_text(f"{folder}/net/{interface}/address")
-        if most and interface is not None
+        netdev=interfaces[0] if interfaces else None,
+        other_netdevs=interfaces[1:],
+        mac_address=sysfs.optional_text(f"{folder}/net/{interfaces[0]}/address")
+        if most and interfaces
         else None,
         serial_number=serial_number(sysfs, folder)
         if class_code is not None and class_code >> 16 == NETWORK
         else None,
         has_vdpa=physical is not None and bool(sysfs.numbers(folder, r"vdpa(\d+)")),
         label=sysfs.optional_text(f"{folder}/label") or None,
-        host_use=host_use(sysfs, folder, interface, driver) if physical is not None else None,
+        host_use=host_use(sysfs, folder, interfaces, driver) if physical is not None else None,
     )
 
 

@@ -13,7 +13,7 @@ from agent.model.names import printable
 from drivers.libvirt.binding import LibvirtRefused, as_driver_error, binding
 from drivers.libvirt.connection import CAPABILITIES, CHEAP, LISTING, Handle, Session
 from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
-from drivers.libvirt.kernel import ask_cpus, ask_kernel
+from drivers.libvirt.kernel import ask_cpus, ask_kernel, ask_ports
 from drivers.libvirt.raw_capabilities import (
     DeviceAnswer,
     DomainAnswer,
@@ -130,6 +130,7 @@ class Collector:
             domains=domains,
             disk_gib=disk,
             kernel_cpus=cpus,
+            ports=ask_ports(self._settings.sysfs),
             disk_shared=place.kind == "rbd",
             image_cache_gib=cache or 0,
             **({"kernel": kernel} if kernel is not None else {}),
@@ -308,9 +309,7 @@ def list_devices(handle: Handle) -> Listed:
     except libvirt.libvirtError as error:
         if error.get_error_code() == libvirt.VIR_ERR_NO_SUPPORT:
             # No answer, because a libvirtd without that driver knows nothing of the host's devices.
-            raise LibvirtRefused(
-                NO_NODE_DEVICES, number=libvirt.VIR_ERR_NO_SUPPORT
-            ) from error
+            raise LibvirtRefused(NO_NODE_DEVICES, number=libvirt.VIR_ERR_NO_SUPPORT) from error
         if error.get_error_code() != libvirt.VIR_ERR_INVALID_ARG:
             raise
         # libvirt's test backend does not know this flag.

@@ -118,7 +118,9 @@ def facts_of(
         disk_shared=answers.disk_shared,
         image_cache_gib=answers.image_cache_gib,
         numa=topology,
-        pci=None if answers.devices is None else _value_of(read_pci(devices), "pci", faults),
+        pci=None
+        if answers.devices is None
+        else _value_of(read_pci(devices, answers.ports), "pci", faults),
         mdev=None
         if answers.devices is None
         else _value_of(read_mdevs(devices, domains.owners), "mdev", faults),

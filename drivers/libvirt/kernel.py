@@ -1,5 +1,5 @@
-"""What the kernel reports about encrypted guests, and about CPUs where libvirt does not, as raw
-texts.
+"""What the kernel reports about encrypted guests, and about CPUs and network interfaces where
+libvirt does not.
 """
 
 from contextlib import suppress
@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError
+from agent.model.devices import Port
 from agent.model.host_units import CAPACITIES, SWITCHES
 from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
@@ -43,6 +44,21 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
                 if (text := _text(folder / "topology" / name)) is not None:
                     found[cpu] = text.strip()
     return KernelCpus(cells, siblings, packages, psutil.virtual_memory().total // 1024**2)
+
+
+def ask_ports(sysfs: Path) -> dict[str, Port]:
+    """Return the network interfaces below ``sysfs`` that belong to a device, by name."""
+    found: dict[str, Port] = {}
+    # Those of guests and bridges belong to none.
+    for device in (sysfs / "class/net").glob("*/device"):
+        texts = {"phys_port_name": "", "dev_port": ""}
+        for name in texts:
+            # The kernel refuses to read the name of a port that has none.
+            with suppress(DriverError):
+                texts[name] = (_text(device.with_name(name)) or "").strip()
+        name, number = device.parent.name, texts["dev_port"]
+        found[name] = Port(name, texts["phys_port_name"], int(number) if number.isdecimal() else 0)
+    return found
 
 
 def _numbered_entries(folder: Path, name: str) -> list[tuple[int, Path]]:

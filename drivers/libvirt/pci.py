@@ -5,10 +5,11 @@ parents, from its node devices.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 
 from agent.errors import DriverError
-from agent.model.devices import PciAddress, PciDevice
+from agent.model.devices import PciAddress, PciDevice, Port, own_ports
 from agent.model.facts import PartialRead
 from agent.model.host_units import PCI, Mdev, MdevParent
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
@@ -25,9 +26,8 @@ from drivers.libvirt.xml import (
     text_of,
 )
 
-# The kernel's port names of representors: interfaces of a PF that stand for a VF or subfunction, on
-# cards that switch by themselves.
-_REPRESENTATIVE = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+$")
+# udev puts the kernel's name of the port at the end of the interface's.
+_PORT_NAME = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+$")
 # The states of an interface that is off; the kernel also calls an interface down that merely has no
 # link.
 _OFF = frozenset({"", "down", "notpresent"})
@@ -45,15 +45,30 @@ class Interface:
     """Whether it is switched on, as far as libvirt reports it."""
 
 
-def own_interface(devices: Sequence[NodeDevice]) -> Interface | None:
-    """Return the function's own interface among those below it; None if it has none, for example
-    while a guest has it.
+def own_interfaces(
+    function: NodeDevice, devices: Sequence[NodeDevice], ports: Mapping[str, Port]
+) -> list[Interface]:
+    """Return the function's own interfaces among those below it, the first port first; none if it
+    has none, for example while a guest has it. ``ports``: what the kernel says of each.
     """
-    found = sorted((_interface(device) for device in devices), key=lambda interface: interface.name)
-    named = [interface for interface in found if interface.name]
-    if len(named) > 1:
-        named = [interface for interface in named if _REPRESENTATIVE.search(interface.name) is None]
-    return next(iter(named), None)
+    folder = PurePosixPath(text_of(function.element, "path")).name
+    # For libvirt the interfaces of subfunctions and other devices within the function are below it
+    # too.
+    direct = [
+        device
+        for device in devices
+        if PurePosixPath(text_of(device.element, "path")).parent.parent.name == folder
+    ]
+    found = {one.name: one for one in map(_interface, direct or devices) if one.name}
+    return [found[name] for name in own_ports(map(partial(_port, ports), found))]
+
+
+def _port(ports: Mapping[str, Port], name: str) -> Port:
+    """Return the port of the interface; by the interface's name if the kernel was not asked about
+    it, because libvirtd is on another host.
+    """
+    named = _PORT_NAME.search(name)
+    return ports.get(name) or Port(name, named[0] if named else "")
 
 
 def _interface(device: NodeDevice) -> Interface:
@@ -74,15 +89,17 @@ _ID = re.compile(r"0x([0-9a-f]{4})")
 _CLASS = re.compile(r"0x([0-9a-f]{6})")
 
 
-def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
+def read_pci(
+    devices: NodeDeviceList, ports: Mapping[str, Port]
+) -> PartialRead[tuple[PciDevice, ...]]:
     """Parse all PCI functions, ordered by address. A function that cannot be parsed becomes a
-    fault; the others stay.
+    fault; the others stay. ``ports``: what the kernel says of their interfaces, by name.
     """
     found: dict[PciAddress, PciDevice] = {}
     faults = list(devices.faults.get("pci", ()))
     for device in devices.of_kind("pci"):
         try:
-            function = _function(device, devices)
+            function = _function(device, devices, ports)
             if function.address in found:
                 raise fault(device.what, f"another has its address {function.address}")
             found[function.address] = function
@@ -114,7 +131,7 @@ def numa_node_of(device: NodeDevice) -> int | None:
     return None if cell < 0 else cell
 
 
-def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
+def _function(device: NodeDevice, devices: NodeDeviceList, ports: Mapping[str, Port]) -> PciDevice:
     """Parse one PCI function.
 
     :raises DriverError: a part of it is garbled.
@@ -133,7 +150,8 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
         )
     )
     most = 0 if virtual is None else _most(virtual, len(addresses), what)
-    interface = own_interface(devices.children_of(device.name, "net"))
+    interfaces = own_interfaces(device, devices.children_of(device.name, "net"), ports)
+    first = interfaces[0] if interfaces else None
     return PciDevice(
         address=address_of(device),
         vendor_id=_id(capability, "vendor", what),
@@ -144,18 +162,22 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
         virtual_functions=addresses if most else (),
         max_virtual_functions=most,
         kernel_driver=text_of(device.element, "driver/name") or None,
-        netdev=None if interface is None else interface.name,
-        mac_address=interface.mac_address if most and interface is not None else None,
-        network_capabilities=interface.features
-        if physical is not None and interface is not None
-        else (),
+        netdev=None if first is None else first.name,
+        other_netdevs=tuple(interface.name for interface in interfaces[1:]),
+        mac_address=first.mac_address if most and first is not None else None,
+        network_capabilities=first.features if physical is not None and first is not None else (),
         serial_number=device.serial_number,
         has_vdpa=physical is not None and bool(devices.children_of(device.name, "vdpa")),
         # libvirt does not report whether a program uses it by vfio-pci; for a guest, the guest's
         # own XML does.
-        host_use=f"interface {interface.name} is up"
-        if physical is not None and interface is not None and interface.up
-        else None,
+        host_use=next(
+            (
+                f"interface {interface.name} is up"
+                for interface in interfaces
+                if physical is not None and interface.up
+            ),
+            None,
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
+from agent.model.devices import Port
 from agent.model.facts import DomainState, Section
 from agent.model.host_units import Technique
 from drivers.libvirt.capabilities import WHAT
@@ -97,6 +98,8 @@ class RawCapabilities:
     """GiB of the disk that cached images take."""
     kernel: KernelAnswer = KernelAnswer()
     kernel_cpus: KernelCpus = KernelCpus()
+    ports: Mapping[str, Port] = field(default_factory=dict)
+    """What the kernel says of the network interfaces of devices, by name."""
     faults: Mapping[Section, tuple[str, ...]] = field(default_factory=dict)
     """By section of the facts: what could not be asked, one line each."""
 

@@ -181,6 +181,26 @@ class RecordedSysfs:
             )
         (folder / "sriov_numvfs").write_text(f"{count}\n")
 
+    def interface(self, name: str, device: str, **files: str) -> None:
+        """A network interface of the device in this folder, such as ``phys_port_name`` and
+        ``dev_port`` say it is.
+        """
+        folder = f"{device}/net/{name}"
+        number = str(len(list((self.root / "class/net").glob("*"))) + 1)
+        texts = {
+            "address": f"52:54:00:6d:90:{int(number):02x}",
+            "flags": "0x1002",
+            "ifindex": number,
+            "operstate": "down",
+            "dev_port": "0",
+            "uevent": f"INTERFACE={name}\nIFINDEX={number}",
+        }
+        for file, text in {**texts, **files}.items():
+            self.write(f"{folder}/{file}", text)
+        self.link(f"{folder}/device", f"../../../{Path(device).name}")
+        self.link(f"{folder}/subsystem", os.path.relpath("class/net", folder))
+        self.link(f"class/net/{name}", f"../../{folder}")
+
     def mediated(self, parent: str, types: Mapping[str, int], devices: Mapping[str, str]) -> None:
         """Let the PCI function be cut into mediated devices: how many more there could be of each
         type, and the type of each that exists.

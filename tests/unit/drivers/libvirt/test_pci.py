@@ -30,7 +30,7 @@ from tests.support.libvirt_answers import (
 
 
 def read(*devices: DeviceAnswer) -> PartialRead[tuple[PciDevice, ...]]:
-    return read_pci(read_node_devices(devices))
+    return read_pci(read_node_devices(devices), {})
 
 
 def only(*devices: DeviceAnswer) -> PciDevice:

@@ -78,7 +78,7 @@ def test_capabilities(name):
 @of_kind("devices")
 def test_all_node_devices_of_a_host(name):
     told = FACTS[name]
-    reading = read_pci(read_node_devices(devices(name)))
+    reading = read_pci(read_node_devices(devices(name)), {})
     assert (reading.faults, len(reading.value)) == ((), told["pci"])
     physical = {
         str(one.address): [one.max_virtual_functions, len(one.virtual_functions)]
@@ -98,7 +98,7 @@ def test_one_node_device(name):
     told = FACTS[name]
     nodes = read_node_devices(devices(name))
     assert [one.kind for one in nodes.by_name.values()] == told["caps"]
-    functions, parents = read_pci(nodes), read_mdevs(nodes, {})
+    functions, parents = read_pci(nodes, {}), read_mdevs(nodes, {})
     assert functions.faults == ()
     assert [_told(one) for one in functions.value] == (
         [_expected(told)] if "pci" in told["caps"] else []

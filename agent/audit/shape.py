@@ -20,7 +20,7 @@ from agent.placement.reshaping import AllocationMove, find_stranded
 from agent.provider_config.applying import Applied, ProviderConfig
 from agent.tracker.node_state import NodeView
 from agent.tree.desired_tree import DriverReport, put_operators_files, with_novas_children
-from agent.tree.host_tree import layout_hint
+from agent.tree.host_tree import layout_hint, memory_hint
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import DeviceUses
 
@@ -128,5 +128,9 @@ def hints(
 ) -> str | None:
     """Return what the operator's options could do better for the node; None if there is nothing."""
     facts: HostFacts = report.facts
-    layout = None if report.shape_all else layout_hint(facts, policy, view.tree, root)
-    return "; ".join(filter(None, [layout, *device_hints(facts, policy, settings)])) or None
+    layout = (
+        []
+        if report.shape_all
+        else [layout_hint(facts, policy, view.tree, root), memory_hint(facts, policy)]
+    )
+    return "; ".join(filter(None, [*layout, *device_hints(facts, policy, settings)])) or None

@@ -91,7 +91,7 @@ def node_facts(
         # Taken for a node without these resources, the inventory would be removed; with an error
         # the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
-    return own_copy(facts)
+    return own_copy(facts).with_disjoint_cells()
 
 
 def node_capabilities(

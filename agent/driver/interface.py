@@ -116,7 +116,9 @@ class WarnsOfOptions(Protocol):
     """A driver that can warn of options that are valid but do something else than they seem to."""
 
     def option_warnings(self) -> Sequence[str]:
-        """Return one line for each warning, from the options alone; works before ``start`` too."""
+        """Return one line for each warning, from the options and what the kernel or a file says of
+        the host, connected to nothing; works before ``start`` too.
+        """
 
 
 @runtime_checkable

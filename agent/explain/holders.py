@@ -22,6 +22,10 @@ class CellUse:
     cell: int
     dedicated: str
     """The CPUs offered to dedicated guest CPUs, as a CPU list."""
+    without_memory: str
+    """The CPUs that would be offered to dedicated guest CPUs if the cell had memory, as a CPU
+    list.
+    """
     free: str
     """Those of them that no guest has, as a CPU list."""
     shared: str
@@ -58,8 +62,9 @@ def cell_uses(state: NodeState) -> list[CellUse]:
     return [
         CellUse(
             cell.id,
-            format_cpu_list(cell.dedicated),
-            format_cpu_list(cell.free_dedicated),
+            format_cpu_list(cell.dedicated) if cell.memory_mib else "",
+            "" if cell.memory_mib else format_cpu_list(cell.dedicated),
+            format_cpu_list(cell.free_dedicated) if cell.memory_mib else "",
             format_cpu_list(cell.shared),
             cell.shared_used,
             cell.free_memory_mib,

@@ -3,10 +3,10 @@ hypervisor shows, independent of the records.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from agent.model.devices import PciAddress, PciDevice
 from agent.model.guest import PlacedCell
@@ -57,6 +57,7 @@ class Domain:
 
 
 T = TypeVar("T")
+Local = TypeVar("Local", PciDevice, MdevParent)
 
 SHOWN = 3
 
@@ -153,6 +154,31 @@ class HostFacts:
             name
             for section, name, value in said
             if self.cpu is not None and section not in self.incomplete and value is None
+        )
+
+    def with_disjoint_cells(self) -> Self:
+        """Return the facts with each CPU in one cell, and with everything that is on a NUMA node on
+        the cell that it is counted as; see :meth:`Topology.with_disjoint_cells`.
+        """
+        numa = self.numa.with_disjoint_cells() if self.numa is not None else None
+        if numa is None or not numa.shared_by:
+            return self
+        cell_of = numa.cell_of
+
+        def moved(device: Local) -> Local:
+            node = device.numa_node
+            return replace(device, numa_node=None if node is None else cell_of(node))
+
+        def guest_moved(guest: Domain) -> Domain:
+            cells = (replace(one, host_cell=cell_of(one.host_cell)) for one in guest.cells)
+            return replace(guest, cells=tuple(cells))
+
+        return replace(
+            self,
+            numa=numa,
+            pci=self.pci and tuple(map(moved, self.pci)),
+            mdev=self.mdev and tuple(map(moved, self.mdev)),
+            domains=self.domains and tuple(map(guest_moved, self.domains)),
         )
 
     def same_but_for_time(self, other: "HostFacts") -> bool:

@@ -2,8 +2,11 @@
 operators and the kernel: ``0-7,^3,10``.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,39 @@ class Topology:
     """All cells of a host, in order of their ids."""
 
     cells: tuple[Cell, ...]
+    shared_by: tuple[int, ...] = ()
+    """The ids of the NUMA nodes that share CPUs, so that the host has one cell, 0, instead of them;
+    empty where every NUMA node is a cell.
+    """
+
+    def cell_of(self, numa_node: int) -> int:
+        """Return the id of the cell that the NUMA node is counted as."""
+        return 0 if self.shared_by else numa_node
+
+    def with_disjoint_cells(self) -> Self:
+        """Return the topology with each CPU in one cell: where NUMA nodes share CPUs, as emulated
+        ones do (``numa=fake``), all of the host is cell 0.
+        """
+        cells = self.cells
+        if sum(len(cell.cpus) for cell in cells) == len(_union(cell.cpus for cell in cells)):
+            return self
+        whole = Cell(
+            0,
+            _union(cell.cpus for cell in cells),
+            sum(cell.memory_mib for cell in cells),
+            _sum_of_pools([pool for cell in cells for pool in cell.pages]),
+            {0: 10},
+            _joined(core for cell in cells for core in cell.siblings),
+            _union(cell.sockets for cell in cells),
+        )
+        return type(self)((whole,), tuple(cell.id for cell in cells))
+
+    @property
+    def cpus_without_memory(self) -> frozenset[int]:
+        """The CPUs of cells without memory. No guest can be pinned to them, because a guest cell
+        has its CPUs and its memory on one cell.
+        """
+        return _union(cell.cpus for cell in self.cells if not cell.memory_mib)
 
     @property
     def memory_mib(self) -> int:
@@ -61,6 +97,35 @@ class Topology:
     def smt(self) -> bool:
         """Whether some core shows more than one online hardware thread."""
         return any(len(core) > 1 for cell in self.cells for core in cell.siblings)
+
+
+def _union(sets: Iterable[frozenset[int]]) -> frozenset[int]:
+    return frozenset(chain.from_iterable(sets))
+
+
+def _sum_of_pools(pools: Sequence[PagePool]) -> tuple[PagePool, ...]:
+    """Return one pool for each size. How much is free is known if it is known of all of them."""
+    totals, free = Counter[int](), Counter[int]()
+    for pool in pools:
+        totals[pool.size_kib] += pool.total
+        free[pool.size_kib] += pool.free or 0
+    unknown = {pool.size_kib for pool in pools if pool.free is None}
+    return tuple(
+        PagePool(size, totals[size], None if size in unknown else free[size])
+        for size in sorted(totals)
+    )
+
+
+def _joined(cores: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
+    """Return disjoint cores, ordered by their lowest CPU: those that share a CPU are one, because
+    each NUMA node may list a part of a core.
+    """
+    disjoint: list[frozenset[int]] = []
+    for core in cores:
+        parts = [other for other in disjoint if other & core]
+        disjoint = [other for other in disjoint if other not in parts]
+        disjoint.append(core.union(*parts))
+    return tuple(sorted(disjoint, key=min))
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

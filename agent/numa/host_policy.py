@@ -3,6 +3,7 @@ the checks of present guests by them: whether the CPU sets still contain their C
 rebuild in place keeps their cells. No I/O.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
@@ -96,6 +97,24 @@ class HostPolicy:
         """
         return self.shared if self.pin_set else self.dedicated
 
+    def on(self, topology: Topology) -> Self:
+        """Return the policy with the cells of ``topology`` instead of the NUMA nodes that the
+        options name.
+        """
+        if not topology.shared_by:
+            return self
+        pages, of = Counter[tuple[int, int]](), topology.cell_of
+        for (node, size), count in self.reserved_pages.items():
+            pages[of(node), size] += count
+        return replace(
+            self,
+            reserved_pages=pages,
+            networks=NetworkAffinity(
+                {name: frozenset(map(of, nodes)) for name, nodes in self.networks.physnets.items()},
+                frozenset(map(of, self.networks.tunneled)),
+            ),
+        )
+
     def offline(
         self, online: frozenset[int], sleeping: frozenset[int] = frozenset()
     ) -> Iterator[ConfigError]:
@@ -119,8 +138,9 @@ class HostPolicy:
                     f"{option}: CPUs {format_cpu_list(lost)} are on no NUMA node",
                     f"the nodes have {format_cpu_list(present)}",
                 )
-        yield from unreservable(self.reserved_pages, topology)
-        yield from self.networks.misplaced([cell.id for cell in topology.cells])
+        here = self.on(topology)
+        yield from unreservable(here.reserved_pages, topology)
+        yield from here.networks.misplaced([cell.id for cell in topology.cells])
 
     def cells(
         self, topology: Topology, online: frozenset[int], sleeping: frozenset[int] = frozenset()
@@ -131,14 +151,15 @@ class HostPolicy:
 
         ``sleeping``: as in :meth:`offline`.
         """
+        here = self.on(topology)
         return host_cells(
             topology,
             online,
             sleeping,
             self.shared,
             self.pinnable,
-            self.reserved_pages,
-            self.networks,
+            here.reserved_pages,
+            here.networks,
         )
 
     def _sets(self) -> list[tuple[str, frozenset[int]]]:

@@ -268,6 +268,8 @@ def _host_lines(node: NodeExplanation, host: HostAnswer, look: Look) -> Iterator
 
 def _cell_text(cell: CellUse) -> str:
     parts = [f"CPUs {cell.free or 'none'} free of {cell.dedicated}"] if cell.dedicated else []
+    if cell.without_memory:
+        parts.append(f"CPUs {cell.without_memory} not offered, because the cell has no memory")
     if cell.shared:
         parts.append(f"{cell.shared_used} shared guest CPUs on {cell.shared}")
     parts.append(f"{cell.free_memory_mb} MiB free")

@@ -14,6 +14,7 @@ from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.report import Drift
+from agent.model.topology import Topology
 from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key
@@ -30,6 +31,31 @@ from agent.tracker.verdicts import (
 )
 
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
+
+
+def on_present_cells(records: NodeRecords, numa: Topology | None) -> NodeRecords:
+    """Return the records with all guests and devices on cell 0, if that is all of the host because
+    its NUMA nodes share CPUs: records of earlier times have the nodes.
+    """
+    if numa is None or not numa.shared_by:
+        return records
+    return replace(
+        records,
+        claims=tuple(
+            replace(
+                claim,
+                cells=tuple(
+                    replace(placed, host_cell=numa.cell_of(placed.host_cell))
+                    for placed in claim.cells
+                ),
+            )
+            for claim in records.claims
+        ),
+        devices=tuple(
+            device if device.numa_node is None else replace(device, numa_node=0)
+            for device in records.devices
+        ),
+    )
 
 
 def sync_devices(

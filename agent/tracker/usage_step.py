@@ -31,7 +31,12 @@ from agent.tracker.node_record import (
     node_record,
 )
 from agent.tracker.node_state import NodeState, NodeView
-from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
+from agent.tracker.reconcile import (
+    ObservedHost,
+    ReconcileRules,
+    on_present_cells,
+    reconcile,
+)
 from agent.tracker.reservations import Seen, note_reserved_amounts
 from agent.tracker.start_checks import check_start, option_errors
 from agent.tracker.stored_state import (
@@ -313,7 +318,8 @@ class UsageStep:
             taken = not self._settings.observes and not is_ours(
                 lease, self._settings.agent.host, now
             )
-            records, changes, created = self._read_records(reading, node, facts)
+            stored, changes, created = self._read_records(reading, node, facts)
+            records = on_present_cells(stored, facts.numa)
             strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
             moving = [migration.instance for migration in records.migrations]
             owners = (
@@ -321,6 +327,14 @@ class UsageStep:
             )
             found = reconcile(records, replace(shown, owners=owners), self._settings.rules, now)
             changes += found.changes
+            written = {claim.id for claim in changes.claims}
+            changes += RecordChanges(
+                claims=tuple(
+                    claim
+                    for claim, before in zip(records.claims, stored.claims, strict=True)
+                    if claim != before and claim.id not in written
+                )
+            )
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             state = with_counting_providers(state, facts, present, self._settings.policy)
             if start:

@@ -114,7 +114,12 @@ def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: P
         )
         raise ConfigErrors([ConfigError(what, "lower it")])
     root_inventory = present_root.inventory if present_root else {}
-    for cell, reserved in zip(cells, _reserved(cells, cpus, policy), strict=True):
+    running = (
+        facts.cpu.online
+        if facts.cpu and facts.complete("cpu")
+        else frozenset[int]().union(*(cell.cpus for cell in cells))
+    )
+    for cell, reserved in zip(cells, _reserved(cells, cpus, running, policy), strict=True):
         cell_provider = cell_name(name, cell.id)
         known = last.get(cell_provider, {})
         records = {
@@ -154,7 +159,8 @@ def _records(
     else:
         if dedicated := len(cell.cpus & cpus.dedicated):
             records[orc.PCPU] = inventory_record(dedicated)
-        if policy.strict and (shared := len(cell.cpus & cpus.shared)):
+        # In this mode no guest can have shared CPUs of a cell without memory either.
+        if policy.strict and cell.memory_mib and (shared := len(cell.cpus & cpus.shared)):
             records[orc.VCPU] = inventory_record(
                 shared,
                 reserved=reserved.cpus,
@@ -169,17 +175,23 @@ def _records(
     return records
 
 
-def _reserved(cells: Sequence[Cell], cpus: Cpus | None, policy: Policy) -> list[_Reserved]:
+def _reserved(
+    cells: Sequence[Cell], cpus: Cpus | None, running: frozenset[int], policy: Policy
+) -> list[_Reserved]:
     """Return what the operator reserves for the host, spread over the cells in proportion to what
-    they have.
+    they have. Cells without CPUs that are ``running`` have a share of the memory only if the others
+    cannot hold all of it, because the processes of the host are on the others.
     """
-    shared = [len(cell.cpus & cpus.shared) if cpus else 0 for cell in cells]
-    memory_mib = [cell.memory_mib for cell in cells]
+    shared = [len(cell.cpus & cpus.shared) if cpus and cell.memory_mib else 0 for cell in cells]
+    near = [cell.memory_mib if cell.cpus & running else 0 for cell in cells]
+    far = [0 if cell.cpus & running else cell.memory_mib for cell in cells]
+    reserved_near = min(policy.reserved_memory_mib, sum(near))
     return [
-        _Reserved(*amounts)
-        for amounts in zip(
+        _Reserved(reserved_cpus, mib_near + mib_far)
+        for reserved_cpus, mib_near, mib_far in zip(
             spread(policy.reserved_cpus, shared),
-            spread(policy.reserved_memory_mib, memory_mib),
+            spread(reserved_near, near),
+            spread(policy.reserved_memory_mib - reserved_near, far),
             strict=True,
         )
     ]

@@ -7,7 +7,7 @@ facts that is not complete, the last good part of the tree stays.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
 
@@ -16,6 +16,8 @@ from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import Topology, format_cpu_list
+from agent.numa.fit import cells_named
 from agent.tree.cell_tree import (
     OF_CELLS,
     Cpus,
@@ -28,16 +30,18 @@ from agent.tree.node_trees import NodeTrees, inventory_record
 from agent.tree.policy import Layout, Policy, Ratio
 
 
-def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
+def offered_cpus(cpu: CpuFacts, policy: Policy, numa: Topology | None = None) -> Cpus:
     """Return which CPUs are offered: without any set all online CPUs are shared; with only a
     dedicated set none is shared.
 
-    A CPU that went offline is not offered; the checks at the start have seen that it exists.
+    A CPU that went offline is not offered; the checks at the start have seen that it exists. Nor is
+    a dedicated CPU of a cell without memory.
     """
     shared, dedicated = policy.host.shared, policy.host.dedicated
     if shared is None and dedicated is None:
         return Cpus(cpu.online, frozenset())
-    return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & cpu.pinnable)
+    pinnable = cpu.pinnable - (numa.cpus_without_memory if numa else frozenset())
+    return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & pinnable)
 
 
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
@@ -70,6 +74,23 @@ def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: s
     )
 
 
+def memory_hint(facts: HostFacts, policy: Policy) -> str | None:
+    """Return a hint that dedicated CPUs are not offered because their cells have no memory; None if
+    all have some.
+    """
+    if facts.numa is None or not facts.complete("numa"):
+        return None
+    lost = facts.numa.cpus_without_memory & (policy.host.dedicated or frozenset())
+    if not lost:
+        return None
+    cells = [cell.id for cell in facts.numa.cells if cell.cpus & lost]
+    return (
+        f"CPUs {format_cpu_list(lost)} of cpu_dedicated_set are not offered: no guest can be "
+        f"pinned to them, because {cells_named(cells)} {'has' if len(cells) == 1 else 'have'} no "
+        "memory"
+    )
+
+
 def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
     """Give the desired tree what follows from ``facts``.
 
@@ -79,7 +100,11 @@ def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
     layout = choose_layout(policy, trees.present, trees.root)
     if trees.present_root is None:
         _check_first_facts(facts, layout, policy)
-    cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
+    cpus = (
+        offered_cpus(facts.cpu, policy, facts.numa) if facts.cpu and facts.complete("cpu") else None
+    )
+    if facts.numa is not None:
+        policy = replace(policy, host=policy.host.on(facts.numa))
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
     last = trees.present_root.inventory if trees.present_root else {}
     inventory = _root_inventory(
@@ -124,10 +149,15 @@ def _flat_cells(
 ) -> dict[str, Record]:
     """Return what the root has instead of its cells: PCPU and page classes."""
     if not facts.complete("numa"):
-        records = {name: record for name, record in last.items() if page_size(name) is not None}
+        # Which dedicated CPUs have memory beside them is unknown too.
+        records = {
+            name: record
+            for name, record in last.items()
+            if page_size(name) is not None or (name == orc.PCPU and cpus and cpus.dedicated)
+        }
     else:
         records = page_records(facts.numa.cells, policy) if facts.numa else {}
-    if cpus and cpus.dedicated:
+    if cpus and cpus.dedicated and orc.PCPU not in records:
         records[orc.PCPU] = inventory_record(len(cpus.dedicated))
     return records
 

@@ -2,11 +2,12 @@
 as a whole, so that all errors are reported at once.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.driver.interface import HostContext
+from agent.driver.numa_nodes import shared_cpu_warnings
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import normal_uuid, printable
@@ -135,6 +136,21 @@ class FileDriver(ShapesOutright, BaseDriver):
         """
         path = self._configured_path()
         read_host_file(_content(path), printable(str(path)), host)
+
+    def option_warnings(self) -> Sequence[str]:
+        """Return warnings; see :class:`agent.driver.interface.WarnsOfOptions`."""
+        try:
+            path = self._configured_path()
+            file = read_host_file(_content(path), printable(str(path)), NODE)
+        except (ConfigError, ConfigErrors):
+            # :meth:`check` says so.
+            return ()
+        return [
+            f"node {printable(name)}: {warning}"
+            for name, machine in file.machines.items()
+            if machine.numa is not None
+            for warning in shared_cpu_warnings(machine.numa.cells)
+        ]
 
     def start(self, host: HostContext) -> None:
         """Read the file.

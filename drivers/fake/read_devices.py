@@ -62,19 +62,10 @@ class Part:
 def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
     """Return the cells, ordered by id; only CPUs of ``online`` are online, all with ``None``."""
     cells: dict[int, Cell] = {}
-    owners: dict[int, int] = {}
     for item in part.items():
         cell = _cell(item, online)
         if cell.id in cells:
             item.wrong(("id",), f"the cell {cell.id} is here twice", "give every cell its own id")
-        taken = frozenset(cpu for cpu in cell.cpus if cpu in owners)
-        if taken:
-            item.wrong(
-                ("cpus",),
-                f"the CPUs {format_cpu_list(taken)} belong to another cell too",
-                "put every CPU into one cell",
-            )
-        owners.update(dict.fromkeys(cell.cpus, cell.id))
         cells[cell.id] = cell
     for item in part.items():
         _check_distances(item, cells, part.whole)

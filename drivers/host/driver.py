@@ -3,7 +3,7 @@
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from oslo_config import cfg
 
 from agent.driver.disk_size import read_total_gib
 from agent.driver.interface import HostContext
+from agent.driver.numa_nodes import kernel_warnings
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.names import printable
@@ -37,6 +38,10 @@ class HostDriver:
         :class:`agent.driver.interface.ChecksConfiguration`.
         """
         _open_sysfs(self._root)
+
+    def option_warnings(self) -> Sequence[str]:
+        """Return warnings; see :class:`agent.driver.interface.WarnsOfOptions`."""
+        return kernel_warnings(self._root)
 
     def start(self, host: HostContext) -> None:
         """Check the sysfs and read the kind of CPU; see :class:`agent.driver.interface.Driver`."""

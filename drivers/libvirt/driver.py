@@ -8,6 +8,7 @@ from typing import get_args
 from oslo_config import cfg
 
 from agent.driver.interface import HostContext
+from agent.driver.numa_nodes import kernel_warnings
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.facts import HostFacts, Section
@@ -158,7 +159,7 @@ class LibvirtDriver:
 
     def option_warnings(self) -> Sequence[str]:
         """Return warnings; see :class:`agent.driver.interface.WarnsOfOptions`."""
-        return self._warnings
+        return (*self._warnings, *kernel_warnings(self._settings.sysfs))
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a hypervisor knows of no other
         """Return False: the only hypervisor that could answer exists, and it knows of no other

@@ -12,6 +12,7 @@ import os_resource_classes as orc
 
 from agent.errors import ReshapeFailed
 from agent.model.guest import PlacedCell
+from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import OF_CELLS, cell_name, is_cell_name, page_size
@@ -168,6 +169,77 @@ def move_between_root_and_children(
             "agent guests import records guests that run here"
         )
         raise reshape_failed(what, consumers_without_cells, remedy)
+
+
+def may_leave_cells(move: ClassMove, root: ProviderUuid, reshape_context: ReshapeContext) -> bool:
+    """Whether some cells that counted the class are gone, others count it now, and it is known
+    where what is held of the former goes.
+    """
+    numa, places = reshape_context.facts.numa, reshape_context.places.cells
+    return (
+        reshape_context.start
+        and counted_by_cells(move.resource_class)
+        and bool(move.left and move.after)
+        and root not in move.before | move.after
+        and (any(places.values()) or (numa is not None and bool(numa.shared_by)))
+    )
+
+
+def follow_cells(
+    move: ClassMove, trees: NodeTrees, reshape_context: ReshapeContext, editor: AllocationEditor
+) -> None:
+    """Move what is held of cells that are gone to the cells where the guests are now.
+
+    What is held by a consumer whose cells are unknown, or has no room there, stays: the cell is
+    held, and drift says so. Where NUMA nodes share CPUs there is only one cell to go to.
+    """
+    name, resource_class, numa = trees.name, move.resource_class, reshape_context.facts.numa
+    held: dict[ConsumerUuid, dict[ProviderUuid, int]] = {}
+    for consumer, provider, amount in editor.holders(resource_class, move.before | move.after):
+        held.setdefault(consumer, {})[provider] = amount
+    used = Counter[ProviderUuid]()
+    for of_consumer in held.values():
+        used.update(of_consumer)
+    for consumer, of_consumer in sorted(held.items()):
+        if of_consumer.keys().isdisjoint(move.left):
+            continue
+        amount = sum(of_consumer.values())
+        cells = reshape_context.places.cells.get(consumer, ())
+        shares = shares_by_cell(resource_class, amount, cells, name)
+        if shares is None and numa is not None and numa.shared_by:
+            shares = {cell_name(name, 0): amount}
+        after = used - Counter(of_consumer) + _by_uuid(shares or {}, trees.desired)
+        if shares is None or not _has_room(after, move, trees.desired):
+            continue
+        used = after
+        for provider, share in of_consumer.items():
+            editor.take(consumer, provider, resource_class, share)
+        for target, share in shares.items():
+            editor.give(consumer, trees.desired.provider(target).uuid, resource_class, share)
+
+
+def _by_uuid(shares: Mapping[str, int], tree: ProviderTree) -> Counter[ProviderUuid]:
+    """Return the shares by the uuids of the providers; those of a provider that ``tree`` lacks are
+    on none.
+    """
+    return Counter(
+        {
+            tree.provider(name).uuid if tree.exists(name) else ProviderUuid(""): share
+            for name, share in shares.items()
+        }
+    )
+
+
+def _has_room(used: Counter[ProviderUuid], move: ClassMove, tree: ProviderTree) -> bool:
+    """Whether every provider has the class, and room for what is ``used`` of it; those that are
+    left aside.
+    """
+    return all(
+        uuid in move.after
+        and amount <= capacity(tree.provider(uuid).inventory[move.resource_class])
+        for uuid, amount in used.items()
+        if uuid not in move.left
+    )
 
 
 def _shares_by_device(

@@ -3,7 +3,8 @@ which are edited.
 
 - VGPU and contexts of encryption, between the root and its children;
 - VCPU of pinned guests, which becomes PCPU, and the way back;
-- VCPU, PCPU, MEMORY_MB and page classes, between the root and the cells;
+- VCPU, PCPU, MEMORY_MB and page classes, between the root and the cells, and from cells that are
+  gone to those where the guests are now;
 - DISK_GB, between the root and shared storage.
 
 Allocations of PCI devices do not move here: they are corrected by the allocation repair.
@@ -33,6 +34,8 @@ from agent.tree.reshape.between import (
     becomes_shared,
     class_moves,
     counted_by_cells,
+    follow_cells,
+    may_leave_cells,
     move_between_root_and_children,
     swap_cpu_classes,
 )
@@ -151,6 +154,8 @@ def move_allocations(
             _crosses(move, trees.root, reshape_context) or move != moves[name]
         ):
             move_between_root_and_children(move, trees, reshape_context, editor)
+        elif may_leave_cells(move, trees.root, reshape_context):
+            follow_cells(move, trees, reshape_context, editor)
     if reshape_context.start:
         move_disk(moves[orc.DISK_GB], trees, reshape_context, editor)
 
@@ -196,7 +201,10 @@ def _possible_moves(
     """Return what moves only if a consumer holds it, in words: worth a request at a start. Later,
     what is used is held where it is.
     """
-    possible: list[str] = []
+    left = [
+        name for name, move in moves.items() if may_leave_cells(move, trees.root, reshape_context)
+    ]
+    possible = [f"{', '.join(left)} may move from cells that are gone"] if left else []
     # A root that gets its first DISK_GB mostly has a new disk; only the consumers show whether it
     # was shared before.
     if reshape_context.start and disk_becomes_local(moves[orc.DISK_GB], trees):

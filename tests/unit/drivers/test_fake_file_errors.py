@@ -105,10 +105,6 @@ def test_an_unknown_key_comes_with_the_one_that_was_meant(tmp_path):
             "1: cpu.online: the CPUs 8-9 belong to no cell",
         ),
         (
-            "cells: [{id: 0, cpus: 0-1, memory_mib: 1}, {id: 1, cpus: 1-2, memory_mib: 1}]",
-            "1: cells[1].cpus: the CPUs 1 belong to another cell too",
-        ),
-        (
             "cells: [{id: 0, cpus: 0-1, memory_mib: 1, siblings: ['0,1', '1']}]",
             "1: cells[0].siblings: a CPU is in two cores",
         ),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.model.facts import HostFacts
-from agent.model.topology import Cell, Topology
+from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.base import DescribedFacts
 
 FACTS = HostFacts("node-a", 1.0, "QEMU", incomplete={"pci": "the device listing failed"})
@@ -56,3 +56,30 @@ def test_facts_are_compared_without_their_time(change, same):
     assert facts.same_but_for_time(dataclasses.replace(facts, **change)) is same
     assert not facts.same_but_for_time(FACTS)
     assert not FACTS.same_but_for_time(facts)
+
+
+def test_cells_that_share_some_cpus_are_one_cell_with_all_that_they_have():
+    shared = Topology(
+        (
+            Cell(
+                0, frozenset({0, 1}), 1024, (PagePool(2048, 8, 4),), siblings=(frozenset({0, 1}),)
+            ),
+            Cell(1, frozenset({1, 2}), 512, (PagePool(2048, 2),), siblings=(frozenset({1, 2}),)),
+            Cell(9, frozenset(), 256, sockets=frozenset({1})),
+        )
+    )
+    whole = shared.with_disjoint_cells()
+    assert whole.cells == (
+        Cell(
+            0,
+            frozenset({0, 1, 2}),
+            1792,
+            (PagePool(2048, 10),),
+            {0: 10},
+            (frozenset({0, 1, 2}),),
+            frozenset({1}),
+        ),
+    )
+    assert (whole.shared_by, whole.cell_of(9), whole.with_disjoint_cells()) == ((0, 1, 9), 0, whole)
+    apart = Topology((Cell(0, frozenset({0}), 1), Cell(8, frozenset({1}), 1)))
+    assert apart.with_disjoint_cells() is apart

@@ -1,0 +1,49 @@
+"""The warning of a driver whose host has NUMA nodes that share CPUs."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from agent.model.names import name_first
+from agent.model.topology import Cell, format_cpu_list, parse_cpu_list
+
+FOLDER = "devices/system/node"
+MANY = 8
+"""How many NUMA nodes the warning names."""
+
+
+def shared_cpu_warnings(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Return the warning that ``cells``, as the host shows them, share CPUs; empty if each CPU is
+    in one of them.
+    """
+    seen: set[int] = set()
+    twice: set[int] = set()
+    found = [*cells]
+    for cell in found:
+        twice |= seen & cell.cpus
+        seen |= cell.cpus
+    sharing = [str(cell.id) for cell in found if cell.cpus & twice]
+    if not sharing:
+        return ()
+    return (
+        f"NUMA nodes {name_first(sharing, MANY)} share CPUs {format_cpu_list(twice)}, as emulated "
+        "nodes do (numa=fake): all of the host is counted as cell 0, so that each CPU counts once",
+    )
+
+
+def kernel_warnings(sysfs: Path) -> tuple[str, ...]:
+    """Return the same of the NUMA nodes below ``sysfs``, which is /sys or stands for it. Nodes that
+    cannot be read are left out: the facts name them.
+    """
+    return shared_cpu_warnings(_kernel_cells(sysfs / FOLDER))
+
+
+def _kernel_cells(folder: Path) -> Iterable[Cell]:
+    for node in sorted(folder.glob("node*")):
+        if re.fullmatch(r"node[0-9]{1,5}", node.name) is None:
+            continue
+        try:
+            cpus = parse_cpu_list((node / "cpulist").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+        yield Cell(int(node.name.removeprefix("node")), cpus, 0)

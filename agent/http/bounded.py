@@ -6,6 +6,7 @@ import http.client
 import io
 import math
 import queue
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +26,11 @@ MAX_IDLE = 64
 """Connections to one server that are kept while nobody uses them, at most: as many as there may be
 requests under way ([placement] max_in_flight).
 """
+UNKEPT = 3600.0
+"""Seconds in which no connection is kept after a server had closed a kept one without a word."""
 _PIECE = 64 * 1024
+# A server that ends a connection of TLS without saying so is an error of its own in ssl.
+_CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
 
 
@@ -35,6 +40,10 @@ class AnswerTooLong(requests.exceptions.RequestException):
 
 class Redirected(requests.exceptions.RequestException):
     """A server redirected the client, and the request must not be sent elsewhere."""
+
+
+class ClosedUnused(http.client.RemoteDisconnected):
+    """The server had closed a kept connection when the next request came, and gave no answer."""
 
 
 class _UntilDeadline(io.RawIOBase):
@@ -84,7 +93,36 @@ class _TlsConnection(HTTPSConnection):
 
 
 class _IdleConnections(urllib3.HTTPConnectionPool):
-    """A pool of connections to one server whose idle ones can be closed."""
+    """A pool of connections to one server whose idle ones can be closed.
+
+    None is kept for a while once the server has closed a kept one without a word, as uWSGI's HTTP
+    socket does after every answer.
+    """
+
+    _keeps_from = -math.inf
+
+    def _make_request(self, conn: Any, *args: Any, **options: Any) -> Any:
+        """Send a request and read the head of its answer.
+
+        :raises ClosedUnused: the connection had been used before, and is closed without an answer.
+        """
+        kept = conn.sock is not None and conn.sock is getattr(conn, "answered", None)
+        try:
+            answer = super()._make_request(conn, *args, **options)
+        except _CLOSED as error:
+            if not kept:
+                raise
+            self._keeps_from = time.monotonic() + UNKEPT
+            self.close_idle(0)
+            raise ClosedUnused("the server had closed the connection") from error
+        conn.answered = conn.sock
+        return answer
+
+    def _put_conn(self, conn: Any) -> None:
+        """Keep a connection, or close it."""
+        if conn is not None and time.monotonic() < self._keeps_from:
+            conn.close()
+        super()._put_conn(conn)
 
     def close_idle(self, keep: int) -> None:
         """Close the connections that nobody uses, but the ``keep`` last used ones."""

@@ -315,6 +315,11 @@ def _remedy(status: int) -> str:
         )
     if status in (404, 406):
         return "check that [placement] endpoint_override or the catalog names a Placement service"
+    if status == 413:
+        return (
+            "raise what limits the length of a request in front of Placement: limit-post of uWSGI, "
+            "client_max_body_size of nginx, LimitRequestBody of Apache"
+        )
     if status in OUTAGE_STATUSES or status >= 500:
         return "see the log of Placement, or of what stands in front of it"
     return ""

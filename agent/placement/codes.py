@@ -11,6 +11,8 @@ PROVIDER_IN_USE = "placement.resource_provider.inuse"
 UNDEFINED = "placement.undefined_code"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
+CLOSED = "closed"
+"""The kind of failure of a request on a connection that the server had closed."""
 OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
 
 
@@ -27,6 +29,13 @@ def is_in_use(error: PlacementRefused) -> bool:
 def is_outage(error: PlacementRefused) -> bool:
     """Return whether the service, or something in front of it, cannot answer now."""
     return error.status in OUTAGE_STATUSES
+
+
+def is_closed(error: PlacementError) -> bool:
+    """Return whether the server had closed the connection of the request: it answers on a new one,
+    so that the outcome can be asked for at once.
+    """
+    return isinstance(error, PlacementUnreachable) and error.kind == CLOSED
 
 
 def may_be_applied(error: PlacementError) -> bool:

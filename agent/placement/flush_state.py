@@ -205,16 +205,18 @@ class FlushState:
         result = self.result
         if codes.may_be_applied(error):
             result.doubtful.update(providers_of(operation))
-        if isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation):
+            if isinstance(operation, DeleteProvider):
+                # It may be deleted: the next plan must not take that for a deletion by others.
+                self.read_at.pop(operation.provider.uuid, None)
+        if codes.is_closed(error) or (
+            isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation)
+        ):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (
             isinstance(error, PlacementRefused)
             and (codes.is_outage(error) or error.status in (401, 403))
         ):
             result.outage = error
-            if isinstance(operation, DeleteProvider):
-                # It may be deleted: the next pass must not take that for a deletion by others.
-                self.read_at.pop(operation.provider.uuid, None)
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
             result.errors.append(error)

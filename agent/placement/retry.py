@@ -7,7 +7,7 @@ from collections.abc import Callable
 from retrying import Retrying
 
 from agent.errors import GenerationConflict, PlacementUnreachable
-from agent.placement.codes import OUTAGE_STATUSES
+from agent.placement.codes import CLOSED, OUTAGE_STATUSES
 
 MAX_ATTEMPTS = 4
 LEAST_WAIT = 0.1
@@ -66,7 +66,7 @@ def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retryin
     def worth_repeating(error: BaseException) -> bool:
         return (
             isinstance(error, PlacementUnreachable)
-            and error.kind in ("connect", "broken", "timeout")
+            and error.kind in (CLOSED, "connect", "broken", "timeout")
             and not cancelled.is_set()
         )
 

@@ -32,6 +32,12 @@ CATALOG_PAUSE = 60.0
 LONGEST_ID = 100
 # The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
 # Placement's process) and by what limits the length of a body (413).
+# The statuses of addresses and of headers that are too long for a server.
+TOO_LONG = frozenset({414, 431})
+# Those that a server may give for one, too.
+UNCLEAR = TOO_LONG | OUTAGE_STATUSES | {400, 500}
+# Bytes of an address that every server answers.
+SHORT_PATH = 1000
 REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
 
 Item = TypeVar("Item")
@@ -214,8 +220,11 @@ class Exchange:
             )
         except PlacementUnreachable as failure:
             if failure.kind != "cancelled":
+                self._check_length(path)
                 outages.record_failure(failure.kind, failure.message, self.request_id)
             raise
+        if answer.status in UNCLEAR and not answer.own:
+            self._check_length(path, known=answer.status in TOO_LONG)
         if answer.status in OUTAGE_STATUSES:
             outages.record_failure(f"status {answer.status}", self._line(answer), self.request_id)
         elif (
@@ -227,6 +236,30 @@ class Exchange:
         elif answer.status != 200:
             outages.record_answer()
         return answer
+
+    def _check_length(self, path: str, *, known: bool = False) -> None:
+        """Check whether a request was not answered because its address is too long: a short one is
+        answered then.
+
+        :param known: the answer to the request says so.
+        :raises PlacementUnreachable: it is too long.
+        """
+        if not known:
+            if len(path) <= SHORT_PATH:
+                return
+            try:
+                known = self._send("GET", "/", None, None, None).status in (200, 300)
+            except PlacementUnreachable:
+                return
+        if known:
+            raise PlacementUnreachable(
+                f"{self.transport.endpoint} answers short requests, but none with an address of "
+                f"{len(path)} bytes, {brief(path)}",
+                "raise what limits the length of a request there: buffer-size of uWSGI (4096 by "
+                "default, where an address counts twice), large_client_header_buffers of nginx, "
+                "LimitRequestLine of Apache",
+                kind="request-length",
+            )
 
     def decode(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
         """Return the decoded body of an answer.

@@ -20,9 +20,10 @@ import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 
 from agent.errors import PlacementUnreachable
-from agent.http.bounded import AnswerTooLong, Redirected
+from agent.http.bounded import AnswerTooLong, ClosedUnused, Redirected
 from agent.http.session import tls_remedy
 from agent.model.names import masked, printable
+from agent.placement import codes
 
 LOG = logging.getLogger(__name__)
 
@@ -125,8 +126,15 @@ _CREDENTIALS_GONE = (
     "somebody may have deleted; and that [placement] auth_url is that of the identity service"
 )
 
-# Limits of the session itself, wherever they stand in the chain of causes.
+# Exceptions of the session itself, wherever they stand in the chain of causes.
 _BOUNDS = (
+    _Meaning(
+        ClosedUnused,
+        codes.CLOSED,
+        "{url} closed a connection that had been used before, and gave no answer",
+        "nothing to do: it is asked again on a new connection",
+        sent=True,
+    ),
     _Meaning(
         AnswerTooLong,
         "too-long",

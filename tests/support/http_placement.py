@@ -2,7 +2,7 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ class HttpPlacement(Placement):
 
     ``keystone`` holds the ``[keystone_authtoken]`` of a server that asks keystone, and
     ``admin_session`` then makes the session for the test's own requests. ``requests`` are those
-    Placement answered, in the order of the answers.
+    Placement answered, in the order of the answers. ``uwsgi``: the kind of socket of a real uWSGI
+    that it is to run in, with all its defaults but further options of the command line.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class HttpPlacement(Placement):
         threads: int = 4,
         keystone: Config | None = None,
         admin_session: Callable[[], Session] | None = None,
+        uwsgi: Sequence[str] = (),
     ) -> None:
         self.max_version = max_version
         self.port = 0
@@ -49,7 +51,9 @@ class HttpPlacement(Placement):
                 **(keystone or {}),
             },
         )
-        self._child = Child("tests.support.serve_placement", folder / "placement.output")
+        module = "tests.support.serve_uwsgi" if uwsgi else "tests.support.serve_placement"
+        self.uwsgi = uwsgi
+        self._child = Child(module, folder / "placement.output")
         self.reset()
 
     @property
@@ -79,6 +83,7 @@ class HttpPlacement(Placement):
                 "threads": self._threads,
                 "prefix": PREFIX,
                 "max_version": self.max_version,
+                "uwsgi": self.uwsgi,
             }
         )
 

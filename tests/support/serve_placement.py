@@ -52,9 +52,8 @@ class Recorder:
         return self._app(environ, start)
 
 
-def main() -> None:
-    """Options: config_file, log, port, threads, prefix, max_version (or null)."""
-    options = serve.options_from_parent()
+def placement_of(options: dict[str, Any]) -> placement_app.WSGIApp:
+    """The real Placement that options of the parent describe."""
     if options["max_version"] is not None:
         known = microversion.VERSIONS
         microversion.VERSIONS = known[: known.index(options["max_version"]) + 1]
@@ -63,7 +62,13 @@ def main() -> None:
     placement = deploy.loadapp(conf)
     if conf.api.auth_strategy == "noauth2":
         placement = placement_app.with_roles(placement)
-    app = Recorder(placement, Path(options["log"]))
+    return Recorder(placement, Path(options["log"]))
+
+
+def main() -> None:
+    """Options: config_file, log, port, threads, prefix, max_version (or null)."""
+    options = serve.options_from_parent()
+    app = placement_of(options)
     serve.serve(
         lambda _port: app, options["port"], threads=options["threads"], prefix=options["prefix"]
     )

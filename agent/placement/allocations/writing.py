@@ -85,7 +85,10 @@ def send(request: Callable[[], None], applied: Callable[[], bool], about: str) -
         if not codes.may_be_applied(error):
             raise _meaning(error, about) from error
         if not _is_applied(applied):
-            raise
+            if not codes.is_closed(error):
+                raise
+            # The guard in the request still holds, and the next connection is a new one.
+            return send(request, applied, about)
         LOG.info("%s: the answer to a write was lost (%s), it was applied", about, error.message)
 
 

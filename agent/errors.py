@@ -181,15 +181,6 @@ class DriverCancelled(DriverError):
     code = "driver.cancelled"
 
 
-class DevicesGone(AgentError):
-    """Guests have devices that the host does not show any more; the devices may come back, or the
-    guests be moved.
-    Remedy: bring the device back, or delete or move its guest.
-    """
-
-    code = "devices.gone"
-
-
 class ReshapeNeeded(AgentError):
     """The driver must move allocated inventory and was not given the allocations to move.
     Remedy: report it to the author of the driver, which may not ask for this here.

@@ -223,7 +223,6 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "resources.undecided": (409, "Nobody knows whether the node has that"),
     "state.wrong": (409, "It is not in the state for that"),
     "rebuild.topology": (409, "The guest would have other cells"),
-    "devices.gone": (409, "Guests have devices that are gone"),
     "node.unavailable": (409, "The node is not available"),
     "node.degraded": (409, "The node's records contradict each other"),
     "node.guests-untold": (409, "Nobody knows the node's guests"),

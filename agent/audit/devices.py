@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.mirror import REPARENT, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first, printable
@@ -42,7 +41,6 @@ from agent.tree.device_providers import (
     all_kept,
     bounded,
     device_providers_of,
-    gone,
     shrinking,
     still_reported,
 )
@@ -230,22 +228,6 @@ def place_devices(observed: ObservedDevices, driver_tree: DriverTree) -> PlacedD
     return PlacedDeviceTree(
         tree, providers, observed.place, (*providers.drift, *placed.drift), bool(placed.anew)
     )
-
-
-def check_devices_at_start(
-    observed: ObservedDevices, settings: PciSettings, facts: HostFacts, uses: DeviceUses, name: str
-) -> None:
-    """Check that an agent may start with the devices of the node ``name``.
-
-    :raises ConfigErrors: every reason why devices cannot be reported as the operator's options say.
-    :raises DevicesGone: the host does not show devices that its guests have. Later this is reported
-        as drift and the devices stay counted.
-    """
-    ConfigErrors.raise_if_any(observed.providers.errors)
-    if settings.report and facts.complete("pci"):
-        shown = {device.address for device in facts.pci or ()}
-        if (error := gone(uses.uses, shown, name)) is not None:
-            raise error
 
 
 @dataclass(frozen=True, slots=True)

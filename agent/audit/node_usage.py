@@ -45,7 +45,7 @@ class NodeUsage:
         since the last audit: then what was remembered of Placement is forgotten.
 
         :raises NodeHeldElsewhere: another host manages the node.
-        :raises ConfigErrors: the options contradict the host or what its guests have.
+        :raises ConfigErrors: the options contradict the host.
         :raises StoreError: the records cannot be read or written.
         """
         uncertain, self._uncertain = self._uncertain, True

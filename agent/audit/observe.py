@@ -10,7 +10,6 @@ from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import (
     DriverTree,
     ObservedDevices,
-    check_devices_at_start,
     observe_devices,
     provider_place,
 )
@@ -22,6 +21,7 @@ from agent.driver.interface import Allocations
 from agent.errors import (
     DRIVER_FAULT,
     AdoptionNeeded,
+    ConfigErrors,
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
@@ -265,7 +265,8 @@ class Observer:
             else observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
         )
         if start:
-            check_devices_at_start(devices, context.pci, report.facts, uses, name)
+            # Later these errors are reported and the providers stay as they are.
+            ConfigErrors.raise_if_any(devices.providers.errors)
         return devices
 
     def _base(self, report: DriverReport) -> BaseTree:

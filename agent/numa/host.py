@@ -110,17 +110,11 @@ class HostCell:
 
     def with_guest(self, placed: PlacedCell) -> Self:
         """Return the cell with one more guest cell. A guest stays pinned to a CPU that went
-        offline.
+        offline, or that is not offered any more.
 
-        :raises CellUsageError: a CPU is pinned already or is not offered; nothing is added.
+        :raises CellUsageError: a CPU is pinned already; nothing is added.
         """
         cpus = placed.pinned_cpus
-        if unknown := sorted(cpus - self.dedicated - self.offline):
-            raise CellUsageError(
-                f"cell {self.id}: CPUs {unknown} are not offered for pinning",
-                "add them to cpu_dedicated_set",
-                cpus=unknown,
-            )
         if taken := sorted(cpus & self.pinned):
             raise CellUsageError(
                 f"cell {self.id}: CPUs {taken} are pinned already",

@@ -254,13 +254,12 @@ that moves may appear twice.
 """
 
 
-def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
-    """Check that ``policy`` has CPUs for the guests of the host.
-
-    :raises ConfigErrors: guests have CPUs of a kind that is not offered, or are pinned to CPUs that
-        are not offered.
+def not_offered(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
+    """Yield an error for guests of the host that have CPUs of a kind that ``policy`` does not
+    offer, and for each guest that is pinned to CPUs that it does not offer.
     """
-    ConfigErrors.raise_if_any([*_without_set(policy, guests), *_lost_cpus(policy, guests)])
+    yield from _without_set(policy, guests)
+    yield from _lost_cpus(policy, guests)
 
 
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:

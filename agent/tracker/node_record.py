@@ -19,6 +19,7 @@ from agent.numa.devices import Strategy
 from agent.numa.host import HostCell
 from agent.pci.alias import Aliases
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tree.host_tree import offered_cpus
 from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
@@ -174,6 +175,8 @@ class HostCapacity:
     """When the facts were taken, in seconds since the epoch."""
     cells_known: bool = False
     """Whether the driver has reported CPUs and cells completely since the agent started."""
+    shares_cpus: bool = True
+    """Whether the node offers shared CPUs, or it is not known yet."""
     strict: bool = False
     """Whether every guest has to have a topology."""
     available: bool = True
@@ -231,6 +234,7 @@ def host_capacity(
         else NOTHING
     )
     cells: tuple[HostCell, ...] = ()
+    cpu = facts.cpu if facts.complete("cpu") else last.cpu
     cells_known = facts.complete("cpu") and facts.complete("numa")
     if not cells_known:
         cells, cells_known = last.cells, last.cells_known
@@ -242,10 +246,11 @@ def host_capacity(
         policy.host.strategy,
         facts.taken_at,
         cells_known=cells_known,
+        shares_cpus=cpu is None or bool(offered_cpus(cpu, policy).shared),
         strict=policy.strict and nested and (bool(cells) or not cells_known),
         aliases=aliases,
         mdevs=last.mdevs,
-        cpu=facts.cpu if facts.complete("cpu") else last.cpu,
+        cpu=cpu,
         guests=facts.domains,
         guests_incomplete=facts.incomplete.get("domains", ""),
     )

@@ -316,6 +316,11 @@ def _misfit_of_floating(state: NodeState, allocated: Mapping[int, Allocated]) ->
     """Return why a guest without a topology cannot be on the node, None if it can."""
     if state.host.strict:
         return "NUMA: [compute] numa_mode is strict here, and the guest has no topology"
+    if not state.host.shares_cpus:
+        return (
+            "CPUs: the node offers no shared CPUs (see [compute] cpu_shared_set), and the guest "
+            "has no dedicated ones"
+        )
     if allocated:
         named = cells_named([cell for cell, amounts in sorted(allocated.items()) if amounts])
         return f"NUMA: the scheduler allocated of {named}, and the guest has no topology"

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
-from agent.errors import ConfigError, gathering
 from agent.model.claim import Claim
 from agent.model.facts import Domain, DomainState
 from agent.model.guest import PlacedCell
@@ -18,7 +17,7 @@ from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests
-from agent.numa.host_policy import HostPolicy, check_present_guests
+from agent.numa.host_policy import HostPolicy, not_offered
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
@@ -229,17 +228,12 @@ def _asks_for_pinning(flavor: Flavor) -> bool:
 
 
 def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    """Yield why the guest's CPUs are not of the kind that the operator offers: an agent would not
-    start with such a guest on record.
-    """
+    """Yield why the guest's CPUs are not of the kind that the operator offers."""
     shared = frozenset[int]().union(*(cell.shared for cell in state.cells))
     dedicated = frozenset[int]().union(*(cell.dedicated | cell.offline for cell in state.cells))
-    errors: list[ConfigError] = []
-    with gathering(errors):
-        check_present_guests(
-            HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)]
-        )
-    yield from (Refusal(error.message, error.remedy) for error in errors)
+    offered = HostPolicy(shared or None, dedicated or None)
+    for error in not_offered(offered, [(guest.uuid, guest.cells)]):
+        yield Refusal(error.message, error.remedy)
     if state.host.strict and not guest.cells:
         yield Refusal(
             "[compute] numa_mode is strict here, and it has no cells",

@@ -1,11 +1,12 @@
-"""The conditions under which an agent must not start on a node. Pure."""
+"""Options that contradict a host, and records of what the host does not offer any more. Pure."""
 
 from collections.abc import Iterator
 
-from agent.errors import ConfigError, ConfigErrors, gathering
+from agent.errors import ConfigError
 from agent.model.facts import HostFacts
-from agent.model.names import printable
-from agent.numa.host_policy import HostPolicy, check_present_guests
+from agent.model.names import ConsumerUuid, printable
+from agent.model.report import Drift
+from agent.numa.host_policy import HostPolicy, not_offered
 from agent.tracker.node_state import NodeState
 
 
@@ -21,30 +22,35 @@ def option_errors(facts: HostFacts, policy: HostPolicy) -> Iterator[ConfigError]
             yield from policy.contradictions(facts.numa, facts.cpu.online)
 
 
-def check_start(state: NodeState, policy: HostPolicy) -> None:
-    """Check that the records of a node allow a start.
-
-    :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not offered.
+def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
+    """Yield a drift for each unit that is gone and that a claim has, and for guests whose CPUs the
+    operator does not offer any more. All of it stays counted.
     """
     name = printable(state.node.name)
-    errors = [
-        ConfigError(
-            (
+    for unit in state.units.values():
+        if not unit.present and unit.holder is not None:
+            guest = state.claims[unit.holder].instance if unit.holder in state.claims else None
+            yield Drift(
+                "held-device",
+                "warning",
                 f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone from "
-                f"node {name}, and claim {unit.holder} has it"
-            ),
-            "configure it again, or remove the guest first",
-        )
-        for unit in state.units.values()
-        if not unit.present and unit.holder is not None
+                f"node {name}, and claim {unit.holder} has it",
+                "configure it again, or remove the guest",
+                unit.provider,
+                guest,
+            )
+    guests = [
+        (claim.instance, claim.cells)
+        for claim in state.claims.values()
+        if claim.purpose != "devices"
     ]
-    with gathering(errors):
-        check_present_guests(
-            policy,
-            [
-                (claim.instance, claim.cells)
-                for claim in state.claims.values()
-                if claim.purpose != "devices"
-            ],
+    for error in not_offered(policy, guests):
+        guest = error.data.get("guest")
+        yield Drift(
+            "guest-conflict",
+            "warning",
+            f"node {name}: {error.message}",
+            error.remedy,
+            state.node.uuid,
+            ConsumerUuid(guest) if guest else None,
         )
-    ConfigErrors.raise_if_any(errors)

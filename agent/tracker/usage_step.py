@@ -38,7 +38,7 @@ from agent.tracker.reconcile import (
     reconcile,
 )
 from agent.tracker.reservations import Seen, note_reserved_amounts
-from agent.tracker.start_checks import check_start, option_errors
+from agent.tracker.start_checks import lost_resources, option_errors
 from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,
@@ -120,7 +120,7 @@ class UsageStep:
         starts raise an error.
 
         :raises NodeHeldElsewhere: another host manages the node.
-        :raises ConfigErrors: the options contradict the host or what its guests have.
+        :raises ConfigErrors: the options contradict the host.
         :raises StoreError: the records cannot be read or written.
         """
         if start:
@@ -157,9 +157,7 @@ class UsageStep:
             )
             for _ in range(ATTEMPTS):
                 try:
-                    return self._attempt(
-                        node, facts, host, entry, present, start=start, dry_run=dry_run
-                    )
+                    return self._attempt(node, facts, host, entry, present, dry_run=dry_run)
                 except RecordConflict as conflict:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
         raise RecordConflict(
@@ -308,7 +306,6 @@ class UsageStep:
         entry: NodeEntry,
         present: ProviderTree,
         *,
-        start: bool,
         dry_run: bool,
     ) -> NodeView:
         """Make one attempt at the audit: either all changes are written, or none."""
@@ -337,13 +334,15 @@ class UsageStep:
             )
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             state = with_counting_providers(state, facts, present, self._settings.policy)
-            if start:
-                check_start(state, self._settings.policy.host)
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        drift = (*found.drift, *overcommitted(state.node, state.host.reserved, state.used))
+        drift = (
+            *found.drift,
+            *lost_resources(state, self._settings.policy.host),
+            *overcommitted(state.node, state.host.reserved, state.used),
+        )
         view = replace(_view(state, drift, created), taken=taken)
         if not dry_run:
             entry.agent, entry.host, entry.state, entry.created = (

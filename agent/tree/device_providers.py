@@ -5,11 +5,11 @@ one wrong card must not prevent reporting the others.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from agent.errors import ConfigError, DevicesGone
+from agent.errors import ConfigError
 from agent.model.devices import PciAddress
 from agent.model.mirror import Consumers, Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
@@ -341,24 +341,6 @@ def _class_in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> Confi
         option=OPTION,
         place=place,
         provider=wanted.name,
-    )
-
-
-def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> DevicesGone | None:
-    """Return the error that keeps an agent from starting: devices that guests have and that the
-    host, asked for all its devices, does not show. None if it shows them all.
-    """
-    missing = sorted(
-        (use.address, use.owner) for use in uses if use.address not in shown and not use.of_network
-    )
-    if not missing:
-        return None
-    named = ", ".join(f"{address} of instance {owner}" for address, owner in missing)
-    remedy = (
-        "bring them back, or move or delete the servers; the node is tried again in the next pass"
-    )
-    return DevicesGone(
-        f"node {printable(root)} does not show devices that its guests have: {named}", remedy
     )
 
 

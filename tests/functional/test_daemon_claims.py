@@ -14,10 +14,11 @@ from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.support.service_manager import PATIENCE, Service, until
 from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand
-from tests.support.tracking import F1, F3, guest, uuid_of
+from tests.support.tracking import F1, F3, FN, guest, uuid_of
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = f"uuid: {ROOT}\ncpu: {{online: 0-7}}\nmemory_mib: 65536\ndisk_gib: 500\n"
+CELL = "cells: [{id: 0, cpus: 0-7, memory_mib: 65536}]\n"
 
 
 class Host:
@@ -95,6 +96,65 @@ def test_a_claim_is_published_soon_and_is_there_after_a_crash(host, http_placeme
         assert host.answers(lambda: host.claim("i1"))["repeated"]
         host.answers(host.client.readiness)
         assert host.records["usage"]["memory_mb_used"] == 2560
+        assert host.service.stop()[0] == 0
+    assert "Traceback" not in host.service.log
+
+
+@pytest.mark.parametrize("layout", ["flat", "nested"])
+def test_what_a_node_does_not_offer_is_not_granted_whatever_the_layout(host, layout):
+    (host.command.folder / "host.yaml").write_text(HOST + CELL)
+    host.config["compute"] |= {"cpu_dedicated_set": "0-3", "tree_layout": layout}
+    host.command.configure(host.config)
+    with host.service.running():
+        host.answers(host.client.readiness)
+        with pytest.raises(ApiProblem, match="the node offers no shared CPUs") as refused:
+            host.claim("i1")
+        assert refused.value.status == 409
+        assert host.claim("i2", FN)["state"] == "held"
+        assert host.records["usage"]["claims"] == 1
+
+
+@pytest.mark.long
+def test_records_of_cpus_that_are_not_offered_any_more_are_drift_until_its_remedy_is_carried_out(
+    host,
+):
+    (host.command.folder / "host.yaml").write_text(HOST + CELL)
+    sets = {"cpu_shared_set": "4-7", "cpu_dedicated_set": "0-3"}
+
+    def told():
+        """The state of the node, and what of its guests is drift."""
+        host.answers(host.client.readiness)
+        (node,) = host.client.audit_report(host.client.request_audit(), 30)["nodes"]
+        assert node["errors"] == []
+        found = [one for one in node["drift"] if one["kind"] == "guest-conflict"]
+        return ["consumer" in one and one["consumer"] for one in found], " ".join(
+            one["remedy"] for one in found
+        )
+
+    def configured(**compute):
+        host.config["compute"] = {"tree_layout": "flat", **compute}
+        host.command.configure(host.config)
+        return host.service.running()
+
+    with configured(**sets):
+        host.answers(host.client.readiness)
+        host.claim("i1")
+        host.claim("i2", FN)
+        assert told() == ([], "")
+        host.service.stop()
+    with configured(cpu_dedicated_set="2-3"):
+        consumers, remedy = told()
+        assert consumers == [False, guest("i2")]
+        assert "set cpu_shared_set, or move these guests away" in remedy
+        assert "add them to the set, or move the guest away" in remedy
+        # The rest of the node goes on: its two CPUs are given.
+        assert host.claim("i3", FN)["state"] == "held"
+        host.client.abort_claim(uuid_of("claim-i1"))
+        host.client.abort_claim(uuid_of("claim-i3"))
+        assert told()[0] == [guest("i2")]
+        host.service.stop()
+    with configured(**sets):
+        assert told() == ([], "")
         assert host.service.stop()[0] == 0
     assert "Traceback" not in host.service.log
 

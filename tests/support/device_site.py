@@ -68,15 +68,12 @@ def requests(asked: Iterable[Asked], id: str) -> tuple[DeviceRequest, ...]:
 
 
 class DeviceSite:
-    """``account``: what its hosts show, and what of it is offered. ``start`` is a new process.
-    ``waiting``: the nodes whose first pass is still to come.
-    """
+    """``account``: what its hosts show, and what of it is offered. ``start`` is a new process."""
 
     def __init__(self, placement: PlacementServer, folder: Path, account: DeviceAccount) -> None:
         self.placement, self.folder, self.account = placement, folder, account
         self.layout: Layout = "nested"
         self.report = True
-        self.waiting: set[str] = set()
         self.driver = ScriptedDriver(nodes={str(uuid): name for name, uuid in ROOTS.items()})
         self.driver.facts_of = self.facts
         self.agent: AgentUnderTest | None = None
@@ -127,17 +124,12 @@ class DeviceSite:
             policy=Policy(layout=self.layout),
             pci=settings,
         )
-        self.waiting = {*ROOTS}
         return self.cycle()
 
     def cycle(self) -> Mapping[str, NodeReport]:
         """One more pass, as a daemon makes them."""
         assert self.agent is not None
-        reports = {one.name: one for one in self.agent.period(start=True).nodes}
-        self.waiting -= {
-            name for name, one in reports.items() if one.state not in ("failed", "refused")
-        }
-        return reports
+        return {one.name: one for one in self.agent.period(start=True).nodes}
 
     def stop(self) -> None:
         """End the process."""

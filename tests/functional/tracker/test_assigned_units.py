@@ -2,7 +2,6 @@
 
 import pytest
 
-from agent.errors import ConfigErrors
 from agent.model.host_units import AssignableUnit
 from agent.model.names import child_uuid
 from tests.support.refusals import refused, rows
@@ -86,19 +85,19 @@ def test_a_unit_is_held_from_its_claim_on(hm: Host) -> None:
     ],
     ids=["one", "class", "provider", "all"],
 )
-def test_no_agent_starts_when_a_held_unit_is_gone(
-    world: World, hm: Host, left: tuple[AssignableUnit, ...]
+def test_a_held_unit_that_is_gone_is_drift_and_stays_held(
+    hm: Host, left: tuple[AssignableUnit, ...]
 ) -> None:
     take(hm, "m1")
-    before = rows(world)
     hm.restart()
-    with pytest.raises(ConfigErrors) as caught:
-        hm.audit(start=True, units=left)
-    assert "ns_0" in str(caught.value)
-    assert PMEM in str(caught.value)
-    assert rows(world) == before
-    # With the unit configured again it starts.
-    hm.audit(start=True, units=(AssignableUnit(PMEM, "ns_0"), AssignableUnit(PMEM, "ns_1")))
+    (drift,) = hm.audit(start=True, units=left).drift
+    assert (drift.kind, drift.consumer) == ("held-device", guest("m1"))
+    assert "ns_0" in drift.detail
+    assert PMEM in drift.detail
+    assert held(hm) == {"ns_0": "m1"}
+    # With the unit configured again nothing is wrong.
+    units = (AssignableUnit(PMEM, "ns_0"), AssignableUnit(PMEM, "ns_1"))
+    assert hm.audit(units=units).drift == ()
     assert held(hm) == {"ns_0": "m1"}
 
 

@@ -144,6 +144,9 @@ def test_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
     assert view.usage.instances == 5
     with refused(world, "node.degraded"):
         hn.claim("n1", F1)
+    hn.audit(domains=())
+    with refused(world, "node.degraded"):
+        hn.tracker.import_guests(hn.node)
 
 
 @pytest.mark.parametrize("section", ["cpu", "numa"])

@@ -172,9 +172,11 @@ class NodeAudit:
         the node since the last audit.
         """
         start = run.options.start and not self._started
+        before = self.records.state.displaced if self.records is not None else frozenset[str]()
         run.records, taken_over = self._usage.count(report.facts, run.options, start=start)
-        if taken_over:
-            # The other agent may have had another layout.
+        if taken_over or before - run.records.state.displaced:
+            # The other agent may have had another layout; guests whose cells are known again may
+            # hold something of cells that are gone.
             self._moved = False
         unpublished = not run.options.dry_run and run.records.state.node.dirty
         if run.options.on_mirror and (taken_over or unpublished):

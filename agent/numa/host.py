@@ -70,6 +70,11 @@ class HostCell:
     """CPUs that would be offered to dedicated guest CPUs if they were online."""
 
     @property
+    def cpus(self) -> frozenset[int]:
+        """All host CPUs that are offered, or would be if they were online."""
+        return self.shared | self.dedicated | self.offline
+
+    @property
     def free_dedicated(self) -> frozenset[int]:
         """Host CPUs that guests can still be pinned to."""
         return self.dedicated - self.pinned

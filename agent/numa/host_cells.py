@@ -219,6 +219,21 @@ def host_cells(
     return tuple(host_cell(cell) for cell in topology.cells)
 
 
+def is_displaced(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> bool:
+    """Whether some of ``placed`` is on a cell that the host does not have, or on CPUs of another
+    cell: the host changed since.
+    """
+    by_id = {cell.id: cell for cell in cells}
+    return any(
+        one.host_cell not in by_id
+        or any(
+            cell.id != one.host_cell and not cell.cpus.isdisjoint(one.pinned_cpus)
+            for cell in by_id.values()
+        )
+        for one in placed
+    )
+
+
 def count_guests(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
     """Return the cells with all of ``placed``; the order of these does not matter.
 

@@ -14,6 +14,7 @@ from agent.model.instance import BUILT, Amounts, Instance, TaskState
 from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.report import Drift
+from agent.tracker.changed_hardware import recorded_anew
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import Refusal, contradictions, records_of
 from agent.tracker.stored_state import NO_CHANGES
@@ -255,7 +256,13 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
         state.host.guests or (), key=lambda domain: (RUNNING_FIRST[domain.state], domain.uuid)
     ):
         owner = others.instances.get(guest.uuid)
-        if guest.uuid in known:
+        if guest.uuid in known and (anew := recorded_anew(state, guest, now)) is not None:
+            made, refusals = anew
+            outcome: Outcome = "refused" if refusals else "importable"
+            claim = made.claims[0].id if made.claims else None
+            seen.append(ObservedGuest(guest, outcome, claim, refusals))
+            state, changes = state.after(made), changes + made
+        elif guest.uuid in known:
             claim = next(
                 (claim.id for claim in state.claims_of(guest.uuid) if claim.purpose != "devices"),
                 None,

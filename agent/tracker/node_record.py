@@ -187,6 +187,10 @@ class HostCapacity:
     """Provider to the id of the cell that it counts."""
     aliases: Aliases = field(default_factory=dict)
     """The aliases by which flavors request devices."""
+    moved_devices: Mapping[str, str] = field(default_factory=dict)
+    """Devices that guests on record have, at other addresses than recorded: present to recorded
+    address.
+    """
     orphans: Mapping[ConsumerUuid, Amounts] = field(default_factory=dict)
     """The guests without records, with the amounts that are counted for them."""
     mdevs: tuple[MdevSource, ...] = ()

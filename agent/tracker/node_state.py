@@ -13,7 +13,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.report import Drift, Usage
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import count_guests
+from agent.numa.host_cells import count_guests, is_displaced
 from agent.tracker.errors import NodeNotReady
 from agent.tracker.node_record import HostCapacity
 
@@ -45,6 +45,11 @@ class NodeState:
     """The claims whose pins contradict other claims, by id, with the reason. Their amounts are
     counted in ``used``, but they are not counted in ``cells``.
     """
+    displaced: frozenset[str] = frozenset()
+    """The claims whose guests are on cells that the host does not have any more, or has with other
+    CPUs. Their amounts are counted in ``used``, but they are not counted in ``cells``, so that no
+    claim gets cells before they are recorded anew.
+    """
     damaged: tuple[str, ...] = ()
     """A line for each record that cannot be understood."""
 
@@ -52,7 +57,7 @@ class NodeState:
     def of(cls, records: NodeRecords, host: HostCapacity) -> Self:
         """Return the state of the records on the host. A damaged record never hides the others."""
         host = host.without_orphans([claim.instance for claim in records.claims])
-        used, cells, uncounted = _sums(records.claims, host)
+        used, cells, uncounted, displaced = _sums(records.claims, host)
         return cls(
             node=records.node,
             host=host,
@@ -64,6 +69,7 @@ class NodeState:
             used=used,
             cells=cells,
             uncounted=uncounted,
+            displaced=displaced,
             damaged=tuple(
                 f"{record.table} {printable(record.key)}: {printable(record.why)}"
                 for record in records.damaged
@@ -73,8 +79,10 @@ class NodeState:
     def on(self, host: HostCapacity) -> Self:
         """Return the state of the same records on other facts of the host."""
         host = host.without_orphans([claim.instance for claim in self.claims.values()])
-        used, cells, uncounted = _sums(self.claims.values(), host)
-        return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
+        used, cells, uncounted, displaced = _sums(self.claims.values(), host)
+        return replace(
+            self, host=host, used=used, cells=cells, uncounted=uncounted, displaced=displaced
+        )
 
     def counted_by(
         self,
@@ -135,6 +143,16 @@ class NodeState:
             name for claim in (*claims, *before) for name in (claim.instance, claim.migration)
         }
         return changed._with_consumers(known, moves, concerned)
+
+    @property
+    def offered_devices(self) -> Mapping[str, DeviceRecord]:
+        """The devices, without those that most likely are a recorded guest's at another address."""
+        if not (moved := self.host.moved_devices):
+            return self.devices
+        return {
+            address: replace(device, present=False) if address in moved else device
+            for address, device in self.devices.items()
+        }
 
     def check_cells_known(self) -> None:
         """Check that the driver has reported the host's cells.
@@ -219,7 +237,7 @@ class NodeState:
             self.used - self.host.reserved + host.reserved,
             {cell.id: cell for cell in self.cells},
         )
-        plain = not self.uncounted
+        plain = not (self.uncounted or self.displaced)
         for claim in changed:
             before = claims.pop(claim.id, None)
             now = _with_next_version(claim)
@@ -230,9 +248,15 @@ class NodeState:
                 used += now.amounts
             plain = plain and _recount(cells, before, now)
         if not plain:
-            used, all_cells, uncounted = _sums(claims.values(), host)
+            used, all_cells, uncounted, displaced = _sums(claims.values(), host)
             return replace(
-                self, host=host, claims=claims, used=used, cells=all_cells, uncounted=uncounted
+                self,
+                host=host,
+                claims=claims,
+                used=used,
+                cells=all_cells,
+                uncounted=uncounted,
+                displaced=displaced,
             )
         return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
 
@@ -295,18 +319,21 @@ def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bo
 
 def _sums(
     claims: Iterable[Claim], host: HostCapacity
-) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
-    """Return the sums of the claims in the order of their creation, and the claims that the cells
-    cannot count, with the reason.
+) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str], frozenset[str]]:
+    """Return the sums of the claims in the order of their creation, the claims that the cells
+    cannot count, with the reason, and the displaced ones.
     """
-    used, cells, uncounted = host.reserved, host.cells, {}
+    used, cells, uncounted, displaced = host.reserved, host.cells, {}, set()
     for claim in sorted(claims, key=attrgetter("created_at", "id")):
         used += claim.amounts
+        if claim.cells and host.cells_known and is_displaced(cells, claim.cells):
+            displaced.add(claim.id)
+            continue
         try:
             cells = count_guests(cells, claim.cells) if claim.cells else cells
         except CellUsageError as error:
             uncounted[claim.id] = f"instance {claim.instance}: {error.message}"
-    return used, cells, uncounted
+    return used, cells, uncounted, frozenset(displaced)
 
 
 def _with_next_version(record: Versioned) -> Versioned:

@@ -2,17 +2,17 @@
 claims, and what of it others have too or the host does not offer. Pure.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.model.facts import Domain
-from agent.model.names import printable
+from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import RecordedConsumers
 from agent.model.report import Drift
 from agent.tracker import nova_commands
+from agent.tracker.changed_hardware import offline_cpus, overdrawn_pages
 from agent.tracker.claim_usage import overcommitted
 from agent.tracker.domains import import_guests
-from agent.tracker.node_state import NodeState, NodeView
+from agent.tracker.node_state import NodeView
 
 
 def with_observed_guests(view: NodeView, now: float) -> NodeView:
@@ -24,6 +24,11 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
         return view
     found = import_guests(view.state, RecordedConsumers(), now)
     state = view.state.after(found.changes)
+    # All of them, running or not, and whether they are counted or not.
+    holders = {
+        guest.uuid: (f"{printable(guest.name)} ({guest.uuid})", guest.cells)
+        for guest in view.state.host.guests
+    }
     drift = [
         Drift(
             "guest-conflict",
@@ -42,50 +47,14 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
         drift=(
             *drift,
             *overcommitted(state.node, state.host.reserved, state.used),
-            *_overdrawn_pages(state),
+            *offline_cpus(state, holders, _migrate),
+            *overdrawn_pages(state, holders, _migrate),
         ),
     )
 
 
-def _overdrawn_pages(state: NodeState) -> Iterator[Drift]:
-    """Yield a drift for each cell and size of huge pages of which the guests have more than there
-    are, running or not.
-    """
-    for cell in state.cells:
-        for pool in cell.huge_pages:
-            pages = {
-                guest.uuid: (guest, count)
-                for guest in state.host.guests or ()
-                if (count := _pages(guest, cell.id, pool.size_kib))
-            }
-            promised = sum(count for _, count in pages.values())
-            if promised <= pool.total - pool.reserved:
-                continue
-            kept = f", of which {pool.reserved} are reserved" if pool.reserved else ""
-            users = ", ".join(
-                f"{printable(guest.name)} ({uuid}) {count}"
-                for uuid, (guest, count) in sorted(pages.items())
-            )
-            most = max(sorted(pages), key=lambda uuid: pages[uuid][1])
-            yield Drift(
-                "overcommitted",
-                "warning",
-                f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
-                f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
-                f"move a guest away: {nova_commands.migrate(most)}; or give the cell more pages: "
-                f"echo {promised + pool.reserved} > /sys/devices/system/node/node{cell.id}/"
-                f"hugepages/hugepages-{pool.size_kib}kB/nr_hugepages",
-                state.node.uuid,
-            )
-
-
-def _pages(guest: Domain, cell: int, size_kib: int) -> int:
-    """Return how many pages of that size a guest has of a cell; a part of one takes a whole."""
-    return sum(
-        -(-placed.cell.memory_mib * 1024 // size_kib)
-        for placed in guest.cells
-        if placed.host_cell == cell and placed.page_size_kib == size_kib
-    )
+def _migrate(guest: ConsumerUuid) -> str:
+    return f"or move a guest away: {nova_commands.migrate(guest)}"
 
 
 def guest_name(guest: Domain) -> str:

@@ -199,7 +199,7 @@ def choose_devices(
     :raises ResourcesUndecided: the search was given up.
     """
     devices = FreeDevices(
-        free_devices(state.devices),
+        free_devices(state.offered_devices),
         requests,
         policy or "legacy",
         _nearness(state.cells),
@@ -208,14 +208,22 @@ def choose_devices(
     with _search_errors():
         chosen = devices.chosen(cells or None)
     if isinstance(chosen, Shortage):
-        raise ResourcesUnavailable([chosen.reason, *_to_be_cleaned(state, requests)])
+        raise ResourcesUnavailable([chosen.reason, *_withheld(state, requests)])
     return tuple(chosen)
 
 
-def _to_be_cleaned(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
-    """Yield a hint for each device that would serve a request if it were cleaned."""
+def _withheld(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
+    """Yield a hint for each device that would serve a request if it were cleaned, or if it were
+    certain that it is no guest's.
+    """
+    moved = state.host.moved_devices
     for device in sorted(state.devices.values(), key=attrgetter("address")):
-        if (
+        if device.address in moved and any(matches(device, request) for request in requests):
+            yield (
+                f"device {device.address} may be {moved[device.address]} of a guest on record: see "
+                "agent drift"
+            )
+        elif (
             device.used
             and device.holder is None
             and device.present
@@ -282,15 +290,20 @@ def _fit_cells_and_devices(
     if guest is None and not requests:
         return (), []
     devices = FreeDevices(
-        free_devices(state.devices),
+        free_devices(state.offered_devices),
         requests,
         policy or "legacy",
         _nearness(cells),
         state.host.device_providers,
     )
     if guest is not None:
-        if not cells:
-            reasons.append("NUMA: the host shows no cells")
+        if not cells or state.displaced:
+            reasons.append(
+                "NUMA: guests on record are on cells that the host has otherwise now: see agent "
+                "drift"
+                if cells
+                else "NUMA: the host shows no cells"
+            )
             return (), []
         try:
             placed = fit(
@@ -303,11 +316,11 @@ def _fit_cells_and_devices(
                 strategy=state.host.strategy,
             ).cells
         except NoFit as error:
-            reasons += [_misfit_text(error), *_to_be_cleaned(state, requests)]
+            reasons += [_misfit_text(error), *_withheld(state, requests)]
             return (), []
     chosen = devices.chosen(frozenset(cell.host_cell for cell in placed) if placed else None)
     if isinstance(chosen, Shortage):
-        reasons += [chosen.reason, *_to_be_cleaned(state, requests)]
+        reasons += [chosen.reason, *_withheld(state, requests)]
         return placed, []
     return placed, chosen
 

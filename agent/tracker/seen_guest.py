@@ -16,7 +16,7 @@ from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import count_guests
+from agent.numa.host_cells import count_guests, is_displaced
 from agent.numa.host_policy import HostPolicy, not_offered
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
@@ -242,6 +242,13 @@ def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
 
 
 def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    if is_displaced(state.cells, guest.cells):
+        yield Refusal(
+            "the hypervisor has it on a cell that the host does not have, or on CPUs of another "
+            "cell than its memory",
+            "give it present cells and CPUs of the host there, and import again",
+        )
+        return
     try:
         count_guests(state.cells, guest.cells)
     except CellUsageError as error:
@@ -276,6 +283,11 @@ def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             yield Refusal(
                 f"it has device {address}, which is not offered to guests",
                 "offer the device in [pci] device_spec, or take it from the guest",
+            )
+        elif not row.present:
+            yield Refusal(
+                f"it has device {address}, which the host does not show any more",
+                "take the device from the guest, or give it another one there, and import again",
             )
         elif row.holder is not None:
             owner = (

@@ -18,6 +18,7 @@ from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
+from agent.tracker.changed_hardware import hardware_drift, moved_devices
 from agent.tracker.claim_usage import overcommitted, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
 from agent.tracker.idle_count import IdleCount
@@ -334,6 +335,8 @@ class UsageStep:
             )
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             state = with_counting_providers(state, facts, present, self._settings.policy)
+            moved = moved_devices(state, facts)
+            state = replace(state, host=replace(state.host, moved_devices=moved))
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
         for problem in state.problems:
@@ -341,6 +344,7 @@ class UsageStep:
         drift = (
             *found.drift,
             *lost_resources(state, self._settings.policy.host),
+            *hardware_drift(state),
             *overcommitted(state.node, state.host.reserved, state.used),
         )
         view = replace(_view(state, drift, created), taken=taken)

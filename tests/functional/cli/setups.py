@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.support.child import CHECKOUT
+from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand, AgentHere
+from tests.support.tracking import guest
 
 
 def merged(*configs: Config) -> dict[str, dict[str, Any]]:
@@ -74,3 +77,71 @@ def numa_host(placement: Placement, folder: Path) -> AgentHere:
         )
     )
     return agent
+
+
+def configured(
+    agent: AgentHere, placement: HttpPlacement, host: Mapping[str, Any], **groups: Mapping[str, Any]
+) -> None:
+    log = {"DEFAULT": {"log_file": agent.folder / "agent.log", "update_resources_interval": -1}}
+    agent.configure(
+        on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}, log, groups)
+    )
+
+
+def tree(placement: HttpPlacement) -> dict[str, dict[str, Any]]:
+    """The providers in Placement by their names below the root's."""
+    found = placement.dump()["providers"].values()
+    (root,) = [one["name"] for one in found if one["parent"] is None]
+    return {one["name"].removeprefix(root).removeprefix("_"): one for one in found}
+
+
+def totals(placement: HttpPlacement, name: str, field: str = "total") -> dict[str, int]:
+    """What each provider has of a class."""
+    return {
+        provider: one["inventories"][name][field]
+        for provider, one in tree(placement).items()
+        if name in one["inventories"]
+    }
+
+
+def uuids_of(placement: HttpPlacement) -> dict[str, str]:
+    """The uuid of each provider by its name below the root's."""
+    return {
+        one["name"].removeprefix("node-a").removeprefix("_"): uuid
+        for uuid, one in placement.dump()["providers"].items()
+    }
+
+
+def held(placement: HttpPlacement, name: str) -> dict[str, dict[str, int]]:
+    """What the guest holds, by provider."""
+    dump = placement.dump()
+    names = {
+        uuid: one["name"].removeprefix("node-a").removeprefix("_")
+        for uuid, one in dump["providers"].items()
+    }
+    found = dump["consumers"].get(guest(name), {"allocations": {}})["allocations"]
+    return {names[uuid]: dict(resources) for uuid, resources in found.items()}
+
+
+def ready(client: ApiClient) -> bool:
+    try:
+        client.readiness()
+    except (ApiProblem, ApiUnreachable):
+        return False
+    return True
+
+
+def pinned(name: str, cell: int, *cpus: int) -> dict[str, Any]:
+    """A guest of the host file, pinned to these CPUs."""
+    return {
+        "uuid": guest(name),
+        "name": name,
+        "cells": [
+            {
+                "host_cell": cell,
+                "memory_mib": 1024,
+                "dedicated": f"0-{len(cpus) - 1}",
+                "pins": {str(index): cpu for index, cpu in enumerate(cpus)},
+            }
+        ],
+    }

@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.cli.setups import host_file, on
+from agent.api.client import ApiClient, ApiProblem
+from tests.functional.cli.setups import (
+    configured,
+    held,
+    on,
+    pinned,
+    ready,
+    totals,
+    tree,
+    uuids_of,
+)
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs
@@ -62,15 +71,6 @@ def emulated_nodes(root: Path) -> RecordedSysfs:
     return tree
 
 
-def configured(
-    agent: AgentHere, placement: HttpPlacement, host: Mapping[str, Any], **groups: Mapping[str, Any]
-) -> None:
-    log = {"DEFAULT": {"log_file": agent.folder / "agent.log", "update_resources_interval": -1}}
-    agent.configure(
-        on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}, log, groups)
-    )
-
-
 @contextmanager
 def recorded(
     driver: str, folder: Path, placement: HttpPlacement, root: Path, **groups: Mapping[str, Any]
@@ -88,30 +88,6 @@ def recorded(
             server.remove()
 
 
-def tree(placement: HttpPlacement) -> dict[str, dict[str, Any]]:
-    """The providers in Placement by their names below the root's."""
-    found = placement.dump()["providers"].values()
-    (root,) = [one["name"] for one in found if one["parent"] is None]
-    return {one["name"].removeprefix(root).removeprefix("_"): one for one in found}
-
-
-def totals(placement: HttpPlacement, name: str, field: str = "total") -> dict[str, int]:
-    """What each provider has of a class."""
-    return {
-        provider: one["inventories"][name][field]
-        for provider, one in tree(placement).items()
-        if name in one["inventories"]
-    }
-
-
-def uuids_of(placement: HttpPlacement) -> dict[str, str]:
-    """The uuid of each provider by its name below the root's."""
-    return {
-        one["name"].removeprefix("node-a").removeprefix("_"): uuid
-        for uuid, one in placement.dump()["providers"].items()
-    }
-
-
 def parent_of(placement: HttpPlacement, provider: str) -> str:
     """The provider above this one."""
     found = tree(placement)
@@ -120,25 +96,6 @@ def parent_of(placement: HttpPlacement, provider: str) -> str:
         for uuid, one in placement.dump()["providers"].items()
     }
     return names[found[provider]["parent"]]
-
-
-def held(placement: HttpPlacement, name: str) -> dict[str, dict[str, int]]:
-    """What the guest holds, by provider."""
-    dump = placement.dump()
-    names = {
-        uuid: one["name"].removeprefix("node-a").removeprefix("_")
-        for uuid, one in dump["providers"].items()
-    }
-    found = dump["consumers"].get(guest(name), {"allocations": {}})["allocations"]
-    return {names[uuid]: dict(resources) for uuid, resources in found.items()}
-
-
-def ready(client: ApiClient) -> bool:
-    try:
-        client.readiness()
-    except (ApiProblem, ApiUnreachable):
-        return False
-    return True
 
 
 # --- nodes that share CPUs ------------------------------------------------------------------------
@@ -211,22 +168,6 @@ def claim(name: str) -> dict[str, Any]:
         "node": ROOT,
         "instance": instance_body(name),
         "flavor": flavor_body(FN4),
-    }
-
-
-def pinned(name: str, cell: int, *cpus: int) -> dict[str, Any]:
-    """A guest of the host file, pinned to these CPUs."""
-    return {
-        "uuid": guest(name),
-        "name": name,
-        "cells": [
-            {
-                "host_cell": cell,
-                "memory_mib": 1024,
-                "dedicated": f"0-{len(cpus) - 1}",
-                "pins": {str(index): cpu for index, cpu in enumerate(cpus)},
-            }
-        ],
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
-from agent.tracker.errors import NodeDegraded
+from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.requests import InstanceClaim
 from agent.tracker.updates import InstanceUpdate
 from agent.tree.policy import Policy
@@ -25,6 +25,7 @@ CELLS = (
     {"id": 1, "cpus": "8-15", "memory_mib": 8192},
 )
 NODE, CELL = ProviderUuid(IDENTITY), f"{HOST.name}_NUMA1"
+PLAIN = Flavor("f", "F", 1, 512)
 PINNED = Flavor("p", "P", 2, 1024, extra_specs={"hw:cpu_policy": "dedicated"})
 
 
@@ -89,24 +90,26 @@ def test_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on
 ) -> None:
     host.has(CELLS[0])
     report = host.cycle()
-    assert report.state == "degraded"
-    (error,) = report.errors
-    assert error.code == "node.degraded"
-    assert (
-        f"instance {guest('g2')}: a guest is placed on cell 1, which the host does not have"
-        in error.message
-    )
+    assert (report.state, report.errors) == ("changed", ())
     assert [(one.kind, one.detail) for one in report.drift] == [
-        ("held-device", f"{CELL}: PCPU is gone from the node but 2 of it are allocated")
+        (
+            "guest-conflict",
+            "the hardware changed under guests on record: the host has no cell 1; guests: "
+            f"{guest('g2')}",
+        ),
+        ("held-device", f"{CELL}: PCPU is gone from the node but 2 of it are allocated"),
     ]
     # Nothing of it is given out any more; the other cell, and what the whole host has, are told as
     # they are.
     assert host.cpus() == {f"{HOST.name}_NUMA0": (4, 0), CELL: (4, 4)}
     assert host.placement.other.inventory(NODE)["MEMORY_MB"]["total"] == 8192
     assert host.placement.other.allocations(guest("g2"))["allocations"].keys() > {NODE}
-    with pytest.raises(NodeDegraded):
+    with pytest.raises(ResourcesUnavailable, match="cells that the host has otherwise now"):
         host.build("g3")
-    assert host.cycle().state == "degraded"
+    # A guest that needs no cell is built.
+    host.agent.tracking.tracker.claim(
+        InstanceClaim(id=uuid_of("claim-g4"), node=NODE, instance=instance("g4", PLAIN))
+    )
 
 
 def test_a_cell_that_was_gone_comes_back_with_its_guest(host: FileHost) -> None:

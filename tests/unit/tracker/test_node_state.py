@@ -304,7 +304,7 @@ def test_of_two_claims_of_one_cpu_the_older_counts() -> None:
 def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
     one = guest_here()
     found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(9, 4),))])
-    assert len(found.uncounted) == 1
+    assert (len(found.displaced), found.problems) == (1, ())
     assert found.cells == HOST.cells
 
 
@@ -327,7 +327,7 @@ def test_other_facts_of_the_host_change_what_is_counted_and_no_record() -> None:
     after = before.on(replace(HOST, reserved=Amounts(), cells=()))
     assert after.claims == before.claims
     assert after.used == before.used - RESERVED
-    assert len(after.uncounted) == 1
+    assert len(after.displaced) == 1
 
 
 def test_records_that_make_no_sense_are_told_in_one_line_each() -> None:

@@ -131,7 +131,7 @@ def test_nothing_contradicts_an_ordinary_guest(guest):
         ),
         (
             seen(cells=(pinned(7, 4, 5),)),
-            "a guest is placed on cell 7, which the host does not have",
+            "the hypervisor has it on a cell that the host does not have",
         ),
     ],
 )

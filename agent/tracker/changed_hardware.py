@@ -1,0 +1,258 @@
+"""What changed of a node's hardware under guests on record: cells with other numbers, devices at
+other addresses, CPUs that went offline, pages that are gone. All of it is drift; claims that depend
+on it are refused, and nothing else. Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.facts import Domain, HostFacts
+from agent.model.guest import PlacedCell
+from agent.model.names import ConsumerUuid, name_first, printable
+from agent.model.node_records import RecordChanges
+from agent.model.report import Drift
+from agent.model.topology import format_cpu_list
+from agent.tracker.node_state import NodeState
+from agent.tracker.seen_guest import Refusal, contradictions
+from agent.tracker.verdicts import free_device
+
+MANY = 5
+"""How many guests, cells or devices a message names."""
+MOVED_REMEDY = (
+    "once the hypervisor has these guests on the present cells and devices: agent guests import; "
+    "until then no claim gets cells or devices that may be theirs"
+)
+
+HolderOfCells = tuple[str, tuple[PlacedCell, ...]]
+"""How messages call a guest, and its cells."""
+
+
+def moved_devices(state: NodeState, facts: HostFacts) -> dict[str, str]:
+    """Return the devices that guests on record have, by the addresses where they are now: present
+    to recorded address. Devices that are gone are left out.
+
+    A device is where the hypervisor shows its guest with another device of the kind, or else where
+    the only free device of the kind with the same slot and function is.
+    """
+    if facts.pci is None or not facts.complete("pci"):
+        return {}
+    here = {str(device.address): device for device in facts.pci}
+    held = {row.address: row for row in state.devices.values() if row.holder in state.claims}
+    lost = [row for row in held.values() if not _is_kind(row, here.get(row.address))]
+    if not lost:
+        return {}
+    guests = {guest.uuid: guest for guest in facts.domains or ()}
+    found: dict[str, str] = {}
+    for row in sorted(lost, key=lambda row: row.address):
+        guest = guests.get(state.claims[row.holder or ""].instance)
+        shown = [str(address) for address in guest.devices] if guest is not None else []
+        alike = [
+            address
+            for address, device in here.items()
+            if address not in found and address not in held and _is_kind(row, device)
+        ]
+        places = [address for address in alike if address in shown] or _same_slot(row, alike, state)
+        if places:
+            found[places[0]] = row.address
+    return found
+
+
+def _is_kind(row: DeviceRecord, device: PciDevice | None) -> bool:
+    return device is not None and (row.vendor_id, row.product_id) == (
+        device.vendor_id,
+        device.product_id,
+    )
+
+
+def _same_slot(row: DeviceRecord, alike: Iterable[str], state: NodeState) -> list[str]:
+    """Return the only one of these addresses that has the slot and function of ``row`` and that is
+    offered; none if there are several.
+    """
+    slot = row.address.rpartition(":")[2]
+    found = [
+        address
+        for address in alike
+        if address.rpartition(":")[2] == slot
+        and (other := state.devices.get(address)) is not None
+        and other.serves == "guests"
+    ]
+    return found if len(found) == 1 else []
+
+
+# --- drift ----------------------------------------------------------------------------------------
+
+
+def hardware_drift(state: NodeState) -> Iterator[Drift]:
+    """Yield the drift of everything that changed of the hardware under guests on record."""
+    yield from _moved_drift(state)
+    holders = {
+        claim.instance: (f"instance {claim.instance}", claim.cells)
+        for claim in state.claims.values()
+        if claim.purpose != "devices"
+    }
+    yield from offline_cpus(state, holders, lambda _guest: "or move the guest away")
+    yield from overdrawn_pages(state, holders, lambda _guest: "or move a guest away")
+
+
+def _moved_drift(state: NodeState) -> Iterator[Drift]:
+    """Yield one drift for all cells and devices that moved under guests."""
+    moved = state.host.moved_devices
+    parts = [
+        *_moved_cells(state),
+        *(
+            f"device {old} is at {new}"
+            for new, old in sorted(moved.items(), key=lambda pair: pair[1])
+        ),
+    ]
+    if not parts:
+        return
+    holders = [state.devices[old].holder or "" for old in moved.values()]
+    guests = sorted({state.claims[one].instance for one in (*state.displaced, *holders)})
+    yield Drift(
+        "guest-conflict",
+        "warning",
+        "the hardware changed under guests on record: "
+        f"{name_first(parts, MANY, '; ')}; guests: {name_first(guests, MANY)}",
+        MOVED_REMEDY,
+        state.node.uuid,
+        guests[0] if len(guests) == 1 else None,
+    )
+
+
+def _moved_cells(state: NodeState) -> Iterator[str]:
+    """Yield which CPUs of which cells are on other cells now, and which cells are gone."""
+    now = {cpu: cell.id for cell in state.cells for cpu in cell.cpus}
+    ids = {cell.id for cell in state.cells}
+    cpus: dict[tuple[int, int], set[int]] = defaultdict(set)
+    gone: set[int] = set()
+    for claim in sorted(state.displaced):
+        for placed in state.claims[claim].cells:
+            before = placed.host_cell
+            for cpu in placed.pinned_cpus:
+                if now.get(cpu, before) != before:
+                    cpus[before, now[cpu]].add(cpu)
+            if before not in ids:
+                gone.add(before)
+    for (before, after), moved in sorted(cpus.items()):
+        yield f"CPUs {format_cpu_list(moved)} of cell {before} are on cell {after}"
+    for cell in sorted(gone):
+        yield f"the host has no cell {cell}"
+
+
+Remedy = Callable[[ConsumerUuid], str]
+"""What can be done about a guest instead, in words."""
+
+
+def offline_cpus(
+    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells], otherwise: Remedy
+) -> Iterator[Drift]:
+    """Yield a drift for each guest that is pinned to CPUs that are offline."""
+    offline = frozenset[int]().union(*(cell.offline for cell in state.cells))
+    for guest, (called, cells) in sorted(holders.items()) if offline else ():
+        if lost := offline & _pinned(cells):
+            cpus = format_cpu_list(lost)
+            yield Drift(
+                "guest-conflict",
+                "warning",
+                f"{called} is pinned to CPUs {cpus}, which are offline",
+                f"bring them online: chcpu --enable {cpus}; {otherwise(guest)}",
+                state.node.uuid,
+                guest,
+            )
+
+
+def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
+    return frozenset[int]().union(*(placed.pinned_cpus for placed in cells))
+
+
+def overdrawn_pages(
+    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells], otherwise: Remedy
+) -> Iterator[Drift]:
+    """Yield a drift for each cell and size of huge pages of which the guests have more than there
+    are.
+    """
+    for cell in state.cells:
+        for pool in cell.huge_pages:
+            pages = {
+                guest: count
+                for guest, (_, cells) in holders.items()
+                if (count := _pages(cells, cell.id, pool.size_kib))
+            }
+            promised = sum(pages.values())
+            if promised <= pool.total - pool.reserved:
+                continue
+            kept = f", of which {pool.reserved} are reserved" if pool.reserved else ""
+            users = ", ".join(
+                f"{holders[guest][0]} {count}" for guest, count in sorted(pages.items())
+            )
+            most = max(sorted(pages), key=lambda guest: pages[guest])
+            yield Drift(
+                "overcommitted",
+                "warning",
+                f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
+                f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
+                f"give the cell more pages: echo {promised + pool.reserved} > "
+                f"/sys/devices/system/node/node{cell.id}/hugepages/hugepages-{pool.size_kib}kB/"
+                f"nr_hugepages; {otherwise(most)}",
+                state.node.uuid,
+            )
+
+
+def _pages(cells: Iterable[PlacedCell], cell: int, size_kib: int) -> int:
+    """Return how many pages of that size a guest has of a cell; a part of one takes a whole."""
+    return sum(
+        -(-placed.cell.memory_mib * 1024 // size_kib)
+        for placed in cells
+        if placed.host_cell == cell and placed.page_size_kib == size_kib
+    )
+
+
+# --- records as the hypervisor shows the guests now -----------------------------------------------
+
+
+def recorded_anew(
+    state: NodeState, guest: Domain, now: float
+) -> tuple[RecordChanges, tuple[Refusal, ...]] | None:
+    """Return the changes that record a guest as the hypervisor shows it now, or why that is
+    impossible; None if the hardware did not change under the guest, or while it moves.
+    """
+    mine = state.claims_of(guest.uuid)
+    claim = next((one for one in mine if one.purpose != "devices"), None)
+    if claim is None or claim.half != "only":
+        return None
+    held = {
+        row.address: row for row in state.devices.values() if row.holder in {one.id for one in mine}
+    }
+    lost = held.keys() & set(state.host.moved_devices.values())
+    if claim.id not in state.displaced and not lost:
+        return None
+    shown = {str(address) for address in guest.devices}
+    left = [row for address, row in sorted(held.items()) if lost and address not in shown]
+    freed = RecordChanges(
+        claims=(replace(claim, state="released"),), devices=tuple(map(free_device, left))
+    )
+    if refusals := (*contradictions(_without(state, held, freed), guest),):
+        return RecordChanges(), refusals
+    new = [state.devices[address] for address in sorted(shown - held.keys())] if lost else []
+    return (
+        RecordChanges(
+            claims=(replace(claim, cells=guest.cells, updated_at=now),),
+            devices=(
+                *map(free_device, left),
+                *(row.held_by(claim.id, "allocated") for row in new),
+            ),
+        ),
+        (),
+    )
+
+
+def _without(state: NodeState, held: Mapping[str, DeviceRecord], freed: RecordChanges) -> NodeState:
+    """Return the state without the guest: its claim is released and its devices are free."""
+    without = state.after(freed)
+    devices = {
+        address: free_device(row) if address in held else row
+        for address, row in without.devices.items()
+    }
+    return replace(without, devices=devices)

@@ -92,8 +92,8 @@ def hardware_drift(state: NodeState) -> Iterator[Drift]:
         for claim in state.claims.values()
         if claim.purpose != "devices"
     }
-    yield from offline_cpus(state, holders, lambda _guest: "or move the guest away")
-    yield from overdrawn_pages(state, holders, lambda _guest: "or move a guest away")
+    yield from offline_cpus(state, holders, lambda _guest: "move the guest away")
+    yield from overdrawn_pages(state, holders, lambda _guest: "move a guest away")
 
 
 def _moved_drift(state: NodeState) -> Iterator[Drift]:
@@ -157,7 +157,7 @@ def offline_cpus(
                 "guest-conflict",
                 "warning",
                 f"{called} is pinned to CPUs {cpus}, which are offline",
-                f"bring them online: chcpu --enable {cpus}; {otherwise(guest)}",
+                f"bring them online: chcpu --enable {cpus}; or {otherwise(guest)}",
                 state.node.uuid,
                 guest,
             )
@@ -193,9 +193,9 @@ def overdrawn_pages(
                 "warning",
                 f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
                 f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
-                f"give the cell more pages: echo {promised + pool.reserved} > "
+                f"{otherwise(most)}; or give the cell more pages: echo {promised + pool.reserved} > "
                 f"/sys/devices/system/node/node{cell.id}/hugepages/hugepages-{pool.size_kib}kB/"
-                f"nr_hugepages; {otherwise(most)}",
+                "nr_hugepages",
                 state.node.uuid,
             )
 

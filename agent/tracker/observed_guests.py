@@ -54,7 +54,7 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
 
 
 def _migrate(guest: ConsumerUuid) -> str:
-    return f"or move a guest away: {nova_commands.migrate(guest)}"
+    return f"move a guest away: {nova_commands.migrate(guest)}"
 
 
 def guest_name(guest: Domain) -> str:

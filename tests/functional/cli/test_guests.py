@@ -266,15 +266,15 @@ def test_an_import_without_a_contradiction_ends_well(
     )
 
 
-def test_an_agent_does_not_start_on_sets_that_lack_what_imported_guests_have(
+def test_sets_that_lack_what_imported_guests_have_are_drift(
     agent: AgentHere, http_placement: HttpPlacement
 ) -> None:
     agent.run("guests", "import")
     configured(agent, http_placement, cpu_dedicated_set="5-7,12-15")
-    result = agent.run("--once", "--format", "json")
-    assert result.code == 1
-    (error,) = result.json["nodes"][0]["errors"]
-    assert f"lacks CPUs 4, to which guest {PINNED} is pinned" in error["message"]
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    assert node["errors"] == []
+    (told,) = [one["detail"] for one in node["drift"] if one["kind"] == "guest-conflict"]
+    assert f"lacks CPUs 4, to which guest {PINNED} is pinned" in told
 
 
 def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(

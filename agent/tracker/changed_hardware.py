@@ -193,7 +193,8 @@ def overdrawn_pages(
                 "warning",
                 f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
                 f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
-                f"{otherwise(most)}; or give the cell more pages: echo {promised + pool.reserved} > "
+                f"{otherwise(most)}; or give the cell more pages: "
+                f"echo {promised + pool.reserved} > "
                 f"/sys/devices/system/node/node{cell.id}/hugepages/hugepages-{pool.size_kib}kB/"
                 "nr_hugepages",
                 state.node.uuid,

@@ -30,6 +30,13 @@ LOG = logging.getLogger(__name__)
 
 # Seconds for which a computing thread keeps the interpreter from other threads.
 SWITCH_SECONDS = 0.0005
+# Seconds within which the files of a new configuration have to be read: a dead network file system
+# does not answer at all.
+READ_SECONDS = 10.0
+UNREADABLE = (
+    "check that the files of --config-file and of the folders --config-dir and "
+    "[compute] provider_config_location can be read, then agent reload"
+)
 
 Reread = Callable[[], cfg.ConfigOpts]
 
@@ -117,10 +124,24 @@ class Daemon:
         runtime = before
         refusal: AgentError | None = None
         try:
-            conf = self._reread()
-            runtime = self._background.run(
-                "reloading the configuration", lambda: self._runtimes.replace(before, conf, store)
-            )
+            # Making a driver may take longer than a lease lasts.
+            with before.keep_leases():
+                conf = self._background.run(
+                    "reading the configuration",
+                    self._reread,
+                    limit=READ_SECONDS,
+                    late_remedy=UNREADABLE,
+                )
+                made = self._background.run(
+                    "checking the configuration",
+                    lambda: self._runtimes.rebuild(before, conf),
+                    limit=READ_SECONDS + 2 * conf.compute.start_deadline,
+                    late_remedy=UNREADABLE,
+                )
+                runtime = self._background.run(
+                    "reloading the configuration",
+                    lambda: self._runtimes.replace(before, made, store),
+                )
         except AgentError as error:
             refusal = error
         except Exception as error:

@@ -190,32 +190,37 @@ class RuntimeBuilder:
             self._warn(conf, usable)
         return runtime
 
-    def replace(self, before: Runtime, conf: cfg.ConfigOpts, store: Store) -> Runtime:
-        """Return a runtime on ``conf``; the one before is closed only once this one is ready.
+    def rebuild(self, before: Runtime, conf: cfg.ConfigOpts) -> Runtime:
+        """Return a runtime on ``conf`` that may replace the one ``before``.
 
-        :raises AgentError: ``conf`` cannot be used; nothing has changed.
+        :raises ConfigErrors, DriverError: ``conf`` cannot be used.
         """
-        # Starting a driver may take longer than a lease lasts.
-        with before.keep_leases():
-            _check_fixed_options(before.conf, conf)
-            runtime = self.build(conf)
-            try:
-                access = Access.from_options(conf)
-                # An unavailable backend does not make the configuration wrong; the next audit tries
-                # again, and reports it.
-                with suppress(NotReady, DriverTimeout):
-                    runtime.start(store)
-                self._replace_log(before.conf, conf)
-            except BaseException:
-                runtime.close()
-                raise
-            self._api.allow(access)
-            try:
-                before.close(runtime)
-            except Exception:
-                # From here on the new runtime is the one in use.
-                LOG.exception("closing the components of the old configuration")
-            return runtime
+        _check_fixed_options(before.conf, conf)
+        return self.build(conf)
+
+    def replace(self, before: Runtime, runtime: Runtime, store: Store) -> Runtime:
+        """Put ``runtime`` in the place of the one ``before``, which is closed only once the new one
+        is ready; return it.
+
+        :raises AgentError: ``runtime`` cannot be used and is closed; nothing has changed.
+        """
+        try:
+            access = Access.from_options(runtime.conf)
+            # An unavailable backend does not make the configuration wrong; the next audit tries
+            # again, and reports it.
+            with suppress(NotReady, DriverTimeout):
+                runtime.start(store)
+            self._replace_log(before.conf, runtime.conf)
+        except BaseException:
+            runtime.close()
+            raise
+        self._api.allow(access)
+        try:
+            before.close(runtime)
+        except Exception:
+            # From here on the new runtime is the one in use.
+            LOG.exception("closing the components of the old configuration")
+        return runtime
 
     def _replace_log(self, before: cfg.ConfigOpts, conf: cfg.ConfigOpts) -> None:
         try:

@@ -3,6 +3,7 @@ HTTP.
 """
 
 import json
+import os
 import re
 import time
 from itertools import pairwise
@@ -355,6 +356,30 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
         asked = service.reload()
         service.wait_for("STATUS", "the configuration was reloaded", since=asked)
         until(lambda: "refused" not in service.status, lambda: service)
+        ended_well(service)
+
+
+@pytest.mark.long
+def test_a_file_that_hangs_refuses_a_reload_and_passes_go_on(host, http_placement):
+    """A named pipe without a writer stands for a file on a dead network file system."""
+    file, kept = host.command.config_file, host.folder / "kept"
+    with host.service.running() as service:
+        service.wait_for("STATUS", "ready: 1 in-sync")
+        file.rename(kept)
+        os.mkfifo(file)
+        asked = service.reload()
+        refused = service.wait_for("STATUS", "the new configuration is refused", since=asked)
+        assert "reading the configuration takes longer than" in refused.says["STATUS"]
+        host.has(12)
+        until(lambda: vcpus(http_placement) == 12, lambda: service)
+        # The remedy: the file can be read again.
+        kept.rename(file)
+        asked = service.reload()
+        service.wait_for("STATUS", "the configuration was reloaded", since=asked)
+        # A stop does not wait for a reload that hangs.
+        file.unlink()
+        os.mkfifo(file)
+        service.wait_for("RELOADING", "1", since=service.reload())
         ended_well(service)
 
 

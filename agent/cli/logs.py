@@ -1,8 +1,12 @@
 """Set-up of the log: stderr for one command, oslo.log's options for the daemon."""
 
 import logging
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from oslo_config import cfg
 
@@ -20,6 +24,8 @@ ELSEWHERE = {
     "use_journal": False,
     "use_json": False,
 }
+# Of a log file that the agent creates.
+FILE_MODE = 0o640
 IN_THE_REPORT = "agent.placement.unreachable"
 QUIET = {
     # These log the whole traffic with Placement and identity, bodies in full.
@@ -69,8 +75,7 @@ class Masking(logging.Formatter):
         return text
 
 
-def _mask_passwords() -> None:
-    """Give every existing handler a :class:`Masking` formatter."""
+def _handlers() -> list[logging.Handler]:
     loggers = [
         logging.getLogger(),
         *(
@@ -79,8 +84,35 @@ def _mask_passwords() -> None:
             if isinstance(logger, logging.Logger)
         ),
     ]
-    handlers = [handler for logger in loggers for handler in logger.handlers]
-    for handler in [logging.lastResort, *handlers]:
+    return [handler for logger in loggers for handler in logger.handlers]
+
+
+@contextmanager
+def _umask_of_logs() -> Iterator[None]:
+    """Make a file that the block creates readable to the group, as an administrator's, and to
+    nobody else, whatever the umask.
+    """
+    before = os.umask(0o777 & ~FILE_MODE)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _keep_mode(handler: logging.FileHandler) -> None:
+    """Have a log file that is opened anew, because it was rotated, get the same mode."""
+    plain = handler._open
+
+    def opened() -> Any:
+        with _umask_of_logs():
+            return plain()
+
+    handler._open = opened  # type: ignore[method-assign]
+
+
+def _mask_passwords() -> None:
+    """Give every existing handler a :class:`Masking` formatter."""
+    for handler in [logging.lastResort, *_handlers()]:
         if handler is not None and not isinstance(handler.formatter, Masking):
             handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
 
@@ -124,7 +156,8 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
         # Otherwise oslo.log would write to stdout.
         conf.set_default("use_stderr", True)
     try:
-        log.setup(conf, PROGRAM)
+        with _umask_of_logs():
+            log.setup(conf, PROGRAM)
     except (OSError, ValueError, TypeError, RuntimeError, log.LogConfigError) as error:
         raise ConfigError(
             f"the log cannot be set up: {error}",
@@ -132,6 +165,9 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
         ) from error
     # The agent reports exceptions itself, with a remedy; oslo.log's hook would say less.
     sys.excepthook = sys.__excepthook__
+    for handler in _handlers():
+        if isinstance(handler, logging.FileHandler):
+            _keep_mode(handler)
     quiet_libraries()
     if once and not debug:
         # The report has these problems already; the daemon has no report.

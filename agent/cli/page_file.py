@@ -29,6 +29,7 @@ Document = Mapping[str, Any]
 # Every page has it among its first bytes.
 MARK = b'<meta name="generator" content="compute-node-agent">'
 HEAD_SIZE = 1024
+FILE_MODE = 0o600
 
 
 def check_file(file: str) -> Path:
@@ -130,6 +131,8 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         try:
             with finished.open("xb") as opened:
+                # Who holds what of a host is for its operators.
+                os.fchmod(opened.fileno(), FILE_MODE)
                 _take_rights(opened.fileno(), file)
                 opened.write(content)
             finished.replace(file)

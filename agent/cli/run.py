@@ -3,6 +3,7 @@ node, or of the named ones.
 """
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from agent.cli.logs import set_up_logging
 from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import only_observes
 from agent.errors import AgentError, ConfigError
-from agent.model.report import Report, exit_code
+from agent.model.report import FAILED, Report, exit_code
 from agent.render.json_report import problems_of
 
 
@@ -87,14 +88,21 @@ def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     # Imported here, because an audit does not need it.
     from agent.service import daemon
+    from agent.service.log_writer import WRITER
 
+    code = FAILED
     try:
-        return daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
+        code = daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
     except AgentError as error:
         if not conf.use_stderr:
             for problem in problems_of(error):
                 LOG.error("the agent cannot start: %s (%s)", problem.message, problem.remedy)
         raise
+    finally:
+        if not WRITER.finish():
+            # Python's own end would wait for the thread that writes.
+            os._exit(code)
+    return code
 
 
 def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:

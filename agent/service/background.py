@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from agent.driver.threads import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError
 from agent.service.daemon_service import DaemonService
+from agent.service.log_writer import WRITER
 from agent.service.optional_api import OptionalApi
 from agent.service.status import Status
 from agent.service.systemd import Signals
@@ -102,5 +103,5 @@ def _end_process(title: str) -> NoReturn:
     LOG.warning(
         "stopped in the middle of %s that did not end; the next start continues from there", title
     )
-    logging.shutdown()
+    WRITER.finish()
     os._exit(0)

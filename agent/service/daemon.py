@@ -19,6 +19,7 @@ from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.garbage_search import GarbageSearch
 from agent.service.heap import limit_unused_memory
+from agent.service.log_writer import WRITER
 from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
 from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
@@ -182,6 +183,8 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     limit_unused_memory()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
+        # Here, because a thread from before this context would be ended by the signals.
+        WRITER.take_over()
         search = GarbageSearch(own_process=True)
         Daemon(conf, reread, set_up_log, warn, Notifier(), signals, search).run()
     return 0

@@ -20,6 +20,7 @@ from agent.driver.worker import Outcome
 from agent.errors import AgentError, ConfigError, DriverTimeout, NotReady
 from agent.monitors.poll import Monitors
 from agent.service.audit_queue import DirtyNodes
+from agent.service.log_writer import WRITER
 from agent.service.optional_api import OptionalApi
 from agent.store.store import Store
 
@@ -228,6 +229,8 @@ class RuntimeBuilder:
         except BaseException:
             self._set_up_log(before)
             raise
+        finally:
+            WRITER.take_over()
 
 
 def _check_fixed_options(before: cfg.ConfigOpts, conf: cfg.ConfigOpts) -> None:

@@ -182,6 +182,16 @@ def test_a_device_or_a_pipe_is_not_replaced_by_a_page(agent):
     assert link.is_symlink()
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_a_new_page_is_for_its_owner_alone_whatever_the_umask(agent, umask):
+    before = os.umask(umask)
+    try:
+        assert agent.run("--once", "--dry-run", "--report", "new.html").code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((agent.folder / "new.html").stat().st_mode) == 0o600
+
+
 def test_a_page_goes_where_a_link_leads_with_the_rights_of_any_new_file(agent):
     pages = agent.folder / "pages"
     pages.mkdir()

@@ -191,7 +191,7 @@ def observe_devices(
     users = dict(
         zip(questionable, client.exchange.each(client.consumers, questionable), strict=True)
     )
-    return ObservedDevices(bounded(providers, reported, users), place, asked=True)
+    return ObservedDevices(bounded(providers, reported, users, uses.settled), place, asked=True)
 
 
 def provider_place(

@@ -80,6 +80,10 @@ class DeviceRecord:
         """
         return self.used or self.reserved > 0
 
+    def is_like(self, other: "DeviceRecord | PciDevice") -> bool:
+        """Whether both have the same vendor and product."""
+        return (self.vendor_id, self.product_id) == (other.vendor_id, other.product_id)
+
     def held_by(self, claim: str, state: DeviceState, request: str | None = None) -> Self:
         """Return the device as the claim holds it. A one-time-use device is used from now on,
         whatever becomes of the claim.

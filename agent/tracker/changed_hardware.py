@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.devices import DeviceRecord
 from agent.model.facts import Domain, HostFacts
 from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid, name_first, printable
@@ -40,7 +40,11 @@ def moved_devices(state: NodeState, facts: HostFacts) -> dict[str, str]:
         return {}
     here = {str(device.address): device for device in facts.pci}
     held = {row.address: row for row in state.devices.values() if row.holder in state.claims}
-    lost = [row for row in held.values() if not _is_kind(row, here.get(row.address))]
+    lost = [
+        row
+        for row in held.values()
+        if (device := here.get(row.address)) is None or not row.is_like(device)
+    ]
     if not lost:
         return {}
     guests = {guest.uuid: guest for guest in facts.domains or ()}
@@ -51,19 +55,12 @@ def moved_devices(state: NodeState, facts: HostFacts) -> dict[str, str]:
         alike = [
             address
             for address, device in here.items()
-            if address not in found and address not in held and _is_kind(row, device)
+            if address not in found and address not in held and row.is_like(device)
         ]
         places = [address for address in alike if address in shown] or _same_slot(row, alike, state)
         if places:
             found[places[0]] = row.address
     return found
-
-
-def _is_kind(row: DeviceRecord, device: PciDevice | None) -> bool:
-    return device is not None and (row.vendor_id, row.product_id) == (
-        device.vendor_id,
-        device.product_id,
-    )
 
 
 def _same_slot(row: DeviceRecord, alike: Iterable[str], state: NodeState) -> list[str]:

@@ -66,10 +66,14 @@ def sync_devices(
     """
     kept = [_without_ghost(row, holders, free_device) for row in rows]
     if shown is not None:
-        held = {row.address for row in kept if row.holder is not None}
-        # For its holder, a device that is not offered any more is gone.
+        held = {row.address: row for row in kept if row.holder is not None}
+        # For its holder, a device that is not offered any more is gone, and so is one whose address
+        # another has.
         shown = [
-            device for device in shown if device.serves == "guests" or device.address not in held
+            device
+            for device in shown
+            if (row := held.get(device.address)) is None
+            or (device.serves == "guests" and device.is_like(row))
         ]
     changed, dropped = _compare_rows(
         kept,

@@ -149,4 +149,5 @@ def _use(device: DeviceRecord, owner: ConsumerUuid) -> DeviceUse:
         owner,
         device.numa_node,
         bool(device.tags.get("physical_network")),
+        (device.vendor_id, device.product_id),
     )

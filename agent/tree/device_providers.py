@@ -6,6 +6,7 @@ one wrong card must not prevent reporting the others.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -185,9 +186,14 @@ def shrinking(part: DeviceProviders, reported: Reported) -> list[ProviderUuid]:
     ]
 
 
-def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> DeviceProviders:
+def bounded(
+    part: DeviceProviders,
+    reported: Reported,
+    consumers: Consumers,
+    settled: AbstractSet[ConsumerUuid] = frozenset(),
+) -> DeviceProviders:
     """Return ``part`` with nothing removed that ``consumers`` use: a total is at least what is
-    used, and a class in use does not change.
+    used, and a class in use does not change. ``settled``: the guests whose devices are on record.
     """
     for provider in reported.by_name.values():
         if provider.uuid not in consumers or provider.name not in part.providers:
@@ -206,11 +212,34 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
             for name in sorted(provider.inventory)
             if name != wanted.resource_class and used[name]
         ]
-        if others:
+        if len(others) == 1 and users[others[0]] <= settled:
+            part = _hold_former(part, wanted, others[0], used[others[0]], provider.uuid)
+        elif others:
             part = part.without(provider.name, _class_in_use(wanted, others[0], users[others[0]]))
         elif used[wanted.resource_class] > wanted.total:
             part = _raise_total(part, wanted, used[wanted.resource_class], provider.uuid)
     return part
+
+
+def _hold_former(
+    part: DeviceProviders, wanted: CardProvider, former: str, used: int, uuid: ProviderUuid
+) -> DeviceProviders:
+    """Hold what is used of the card that had the address before, and report drift: the repair
+    of the allocations lowers it.
+    """
+    held = replace(wanted, resource_class=former, total=used, uses=())
+    drift = Drift(
+        "held-device",
+        "warning",
+        f"{printable(wanted.name)}: {used} of {former} are allocated to guests that have no such "
+        "device by their records, and the host has another one there, which waits until these are "
+        "free",
+        "none: the allocations are lowered by themselves once two audits agree",
+        uuid,
+    )
+    return replace(
+        part, providers={**part.providers, wanted.name: held}, drift=(*part.drift, drift)
+    )
 
 
 def _add_offered(
@@ -223,9 +252,9 @@ def _add_offered(
     """Add the provider of an offered card, with devices counted that guests have and that are not
     offered any more.
     """
-    offered = {offer.device.address for offer in card.devices}
-    uses_of_offered = [use for use in uses if use.address in offered]
-    lost = [use for use in uses if use.address not in offered and not use.of_network]
+    offered = {offer.device.address: offer.device for offer in card.devices}
+    uses_of_offered = [use for use in uses if use.is_of(offered.get(use.address))]
+    lost = [use for use in uses if use not in uses_of_offered and not use.of_network]
     counted = lost if card.resource_class in reported.classes(name) else []
     provider = CardProvider(
         name,
@@ -236,6 +265,10 @@ def _add_offered(
         (*uses_of_offered, *counted),
         tuple(dict.fromkeys(offer.spec.place for offer in card.devices)),
     )
+    if lost and not counted and any(use.address in offered for use in lost):
+        # Another card has the address by now. It is offered once the guests of the former are gone,
+        # or on record with the address where that is.
+        return _add_held(part, name, tuple(lost), reported)
     if lost and not counted and reported.classes(name):
         return part.without(
             name, _class_in_use(provider, min(reported.classes(name)), {use.owner for use in lost})

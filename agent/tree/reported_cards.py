@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import os_traits
 
 from agent.errors import ConfigError
-from agent.model.devices import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 from agent.model.mirror import Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider import Provider
@@ -191,6 +191,14 @@ class DeviceUse:
     """The device was assigned for a physical network. Networking counts it, unless its card is
     counted here by now.
     """
+    ids: tuple[str, str] | None = None
+    """Vendor and product of the device when it was assigned; None if unknown."""
+
+    def is_of(self, device: PciDevice | None) -> bool:
+        """Whether ``device``, which the host shows at the address, is the one that was assigned,
+        and not another that has its address since.
+        """
+        return device is not None and self.ids in (None, (device.vendor_id, device.product_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,3 +242,38 @@ def test_pci_buses_that_a_new_card_numbers_otherwise(
         assert [one["address"] for one in mine["devices"]] == [now]
         assert "0000:3C:00.0" in held(http_placement, "g2")
         assert service.stop()[0] == 0
+
+
+def test_a_new_card_that_has_the_address_of_one_in_use_is_not_taken_for_it(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
+    before, now = "0000:3b:00.0", "0000:3c:00.0"
+    host = {**HOST, "pci": gpus(before), "guests": [with_gpu(before)]}
+    offered = {"device_spec": '{"vendor_id": "10de"}', "report_in_placement": True}
+    configured(agent, http_placement, host, compute=NESTED, pci=offered)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    card = uuids_of(http_placement)["0000:3B:00.0"]
+    http_placement.other.claim(
+        {ROOT: {"VCPU": 1, "MEMORY_MB": 512}, card: {"CUSTOM_PCI_10DE_1DB4": 1}}, guest("g2")
+    )
+    another = {**gpus(before)[0], "product_id": "20b0"}
+    changed = {**host, "pci": [another, *gpus(now)]}
+    host_file(agent, {**changed, "guests": [with_gpu()]})
+    told = drift(agent)
+    assert "device 0000:3b:00.0 is at 0000:3c:00.0" in told["guest-conflict"][0]
+    assert totals(http_placement, "CUSTOM_PCI_10DE_1DB4") == {"0000:3B:00.0": 1, "0000:3C:00.0": 1}
+    assert totals(http_placement, "CUSTOM_PCI_10DE_20B0") == {}
+    host_file(agent, {**changed, "guests": [with_gpu(now)]})
+    assert agent.run("guests", "import").code == 0
+    assert "1 of CUSTOM_PCI_10DE_1DB4 are allocated" in drift(agent)["held-device"][0]
+    # What it holds of the former address would be lowered once two passes, half a minute apart,
+    # agree; here its owner does so.
+    mine = uuids_of(http_placement)["0000:3C:00.0"]
+    assert "0000:3C:00.0" in held(http_placement, "g2")
+    http_placement.other.claim(
+        {ROOT: {"VCPU": 1, "MEMORY_MB": 512}, mine: {"CUSTOM_PCI_10DE_1DB4": 1}}, guest("g2")
+    )
+    drift(agent)
+    assert drift(agent) == {}
+    assert totals(http_placement, "CUSTOM_PCI_10DE_20B0") == {"0000:3B:00.0": 1}
+    assert totals(http_placement, "CUSTOM_PCI_10DE_1DB4") == {"0000:3C:00.0": 1}

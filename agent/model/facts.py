@@ -37,7 +37,7 @@ class Domain:
     uuid: ConsumerUuid
     name: str
     memory_mib: int
-    """MiB."""
+    """MiB of the host's memory, with all devices that add some; without persistent memory."""
     vcpus: int | None = None
     """None if not known."""
     state: DomainState = "running"
@@ -47,6 +47,10 @@ class Domain:
     """
     devices: tuple[PciAddress, ...] = ()
     """The host devices that the guest has."""
+    units: tuple[AssignableUnit, ...] = ()
+    """Those of the node's units that the guest has."""
+    image_properties: Mapping[str, str] = field(default_factory=dict)
+    """The image properties that ask for what else the guest has, such as ``hw_tpm_version``."""
     origin: Origin | None = None
     """None if it was not written down."""
 

@@ -70,6 +70,8 @@ class MdevSource:
     type: str
     total: int
     numa_node: int | None = None
+    guests: Mapping[ConsumerUuid, int] = field(default_factory=dict)
+    """The guests that have devices of it, with their number."""
 
 
 @dataclass(frozen=True, slots=True)

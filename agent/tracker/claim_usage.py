@@ -167,9 +167,8 @@ def with_counting_providers(
     """Return the state with the providers that count the node's devices, cells and mediated
     devices. Parents of mediated devices that the driver did not report stay as they were.
     """
-    mdevs = (
-        _mdev_sources(state, facts, present, policy) if facts.complete("mdev") else state.host.mdevs
-    )
+    known = facts.complete("mdev") or not policy.mdev.types
+    mdevs = _mdev_sources(state, facts, present, policy) if known else state.host.mdevs
     return state.counted_by(
         _device_providers(state, present), _cell_providers(state, present, policy), mdevs
     )
@@ -253,6 +252,11 @@ def _mdev_sources(
             kind.name,
             total,
             parent.numa_node,
+            Counter(
+                mdev.owner
+                for mdev in parent.mdevs
+                if mdev.owner is not None and mdev.type == kind.name
+            ),
         )
         for parent, kind, total in policy.mdev.offered(facts.mdev or ())
     )

@@ -159,7 +159,7 @@ def _mdev_places(state: NodeState, tree: ProviderTree) -> Mapping[tuple[str, str
     """Return the place that counts each type of mediated devices of each parent."""
     return {
         (source.parent, source.type): (source.provider, source.resource_class)
-        for source in state.host.mdevs
+        for source in state.host.mdevs or ()
         if _is_counted(source, tree)
     }
 

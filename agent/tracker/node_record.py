@@ -193,8 +193,8 @@ class HostCapacity:
     """
     orphans: Mapping[ConsumerUuid, Amounts] = field(default_factory=dict)
     """The guests without records, with the amounts that are counted for them."""
-    mdevs: tuple[MdevSource, ...] = ()
-    """The parents of mediated devices as the providers count them."""
+    mdevs: tuple[MdevSource, ...] | None = None
+    """The parents of mediated devices as the providers count them; None before they are known."""
     cpu: CpuFacts | None = None
     """The CPUs as the hypervisor last showed them."""
     guests: tuple[Domain, ...] | None = None

@@ -88,7 +88,7 @@ class NodeState:
         self,
         device_providers: Mapping[str, ProviderUuid],
         cell_providers: Mapping[ProviderUuid, int],
-        mdevs: tuple[MdevSource, ...],
+        mdevs: tuple[MdevSource, ...] | None,
     ) -> Self:
         """Return the state with the providers that count the devices, the cells and the mediated
         devices.

@@ -12,6 +12,7 @@ import os_resource_classes as orc
 
 from agent.errors import AgentError, Undecided
 from agent.model.devices import DeviceRecord, DeviceRequest
+from agent.model.facts import Domain
 from agent.model.guest import Guest, PciPolicy, PlacedCell
 from agent.model.host_units import MdevShare, MdevSource, UnitRecord
 from agent.model.instance import Amounts, Flavor, Instance
@@ -42,20 +43,28 @@ from agent.tree.cell_tree import page_size
 
 
 def choose_units(
-    units: Iterable[UnitRecord], wanted: Resources
+    units: Iterable[UnitRecord], wanted: Resources, guests: Iterable[Domain] = ()
 ) -> tuple[list[UnitRecord], list[str]]:
     """Return the units to take, in the order of their identifiers, and the reasons why some are
-    missing.
+    missing. ``guests``: those that the hypervisor shows, because two guests that write to one
+    namespace of persistent memory lose their data, whatever the records say.
 
     A provider and class without units here belongs to another node, or its class is not assigned as
     single units.
     """
+    shown = {(unit.resource_class, unit.identifier) for guest in guests for unit in guest.units}
     rows = sorted((unit for unit in units if unit.provider in wanted), key=attrgetter("identifier"))
     chosen, reasons = [], []
     for provider, resources in sorted(wanted.items()):
         for name, amount in sorted(resources.items()):
             known = [row for row in rows if row.provider == provider and row.resource_class == name]
-            free = [unit for unit in known if unit.holder is None and unit.present]
+            free = [
+                unit
+                for unit in known
+                if unit.holder is None
+                and unit.present
+                and (unit.resource_class, unit.identifier) not in shown
+            ]
             if known and len(free) < amount:
                 reasons.append(
                     f"{number_of(amount, 'unit')} of {name} wanted, {len(free) or 'none'} free"
@@ -173,9 +182,9 @@ def reserve_for(guest: Guest | None, state: NodeState, wanted: GuestRequest) -> 
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
     with _search_errors():
         placed, chosen = _fit_cells_and_devices(state, guest, wanted, reasons)
-    units, short = choose_units(state.units.values(), wanted.allocations)
+    units, short = choose_units(state.units.values(), wanted.allocations, state.host.guests or ())
     mdevs, few = choose_mdevs(
-        state.host.mdevs,
+        state.host.mdevs or (),
         (share for claim in state.claims.values() for share in claim.mdevs),
         wanted.allocations,
     )

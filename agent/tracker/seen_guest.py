@@ -4,6 +4,7 @@ Pure.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
@@ -11,6 +12,7 @@ from uuid import UUID, uuid5
 from agent.model.claim import Claim
 from agent.model.facts import Domain, DomainState
 from agent.model.guest import PlacedCell
+from agent.model.host_units import MdevShare, UnitRecord
 from agent.model.instance import Amounts, Flavor, Instance, VmState
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
@@ -24,18 +26,26 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.reserving import guest_topology
 
 
-def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
+def seen_flavor(
+    guest: Domain, vcpus: int, cells: Iterable[HostCell], mdevs: Iterable[MdevShare] = ()
+) -> Flavor:
     """Return the flavor of a guest; guests that look the same get the same flavor. Its disk is 0,
     because the hypervisor does not show how much of the disk a guest takes.
 
-    ``cells``: of the host, because they give the ordinary page size.
+    ``cells``: of the host, because they give the ordinary page size. ``mdevs``: the mediated
+    devices that the guest has.
     """
     ordinary = {cell.id: cell.smallest_page_kib for cell in cells}
     placed = _whole(guest.cells, vcpus, guest.memory_mib) if guest.cells else ()
     memory = (
         sum(placed_cell.cell.memory_mib for placed_cell in placed) if placed else guest.memory_mib
     )
-    specs = _specs(placed, ordinary) if placed else {}
+    resources = Counter(unit.resource_class for unit in guest.units)
+    for share in mdevs:
+        resources[share.resource_class] += share.count
+    specs = (_specs(placed, ordinary) if placed else {}) | {
+        f"resources:{name}": str(amount) for name, amount in sorted(resources.items())
+    }
     digest = hashlib.sha256(json.dumps([vcpus, memory, specs], sort_keys=True).encode()).hexdigest()
     return Flavor(
         f"seen-{digest[:16]}",
@@ -50,6 +60,8 @@ def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[
     """Return the cells with all CPUs and memory of the guest: what is shown in no cell of the host
     is added to the first one, because a flavor cannot express it otherwise.
     """
+    # A flavor has no cells without CPUs either.
+    cells = tuple(cell for cell in cells if cell.cell.cpus) or cells
     first, *others = cells
     lost = frozenset(range(vcpus)).difference(*(placed_cell.cell.cpus for placed_cell in cells))
     more = max(memory_mib - sum(placed_cell.cell.memory_mib for placed_cell in cells), 0)
@@ -116,7 +128,7 @@ class Refusal:
 
 def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
     """Return the records of a guest that nothing contradicts: its instance, one consumed claim, and
-    its devices.
+    its devices and units.
     """
     node, origin, flavor = state.node, guest.origin, _flavor(state, guest)
     volume_backed = origin is not None and origin.volume_backed
@@ -125,6 +137,7 @@ def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
         project_id=origin.project_id if origin else NOBODY,
         user_id=origin.user_id if origin else NOBODY,
         flavor=flavor,
+        image_properties=guest.image_properties,
         host=node.host,
         node=node.uuid,
         vm_state=VM_STATES[guest.state],
@@ -142,6 +155,7 @@ def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
         state="consumed",
         amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)),
         cells=guest.cells,
+        mdevs=_mdevs(state, guest),
         flavor_id=flavor.id,
         created_at=now,
         updated_at=now,
@@ -149,7 +163,29 @@ def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
     devices = [
         state.devices[str(address)].held_by(claim.id, "allocated") for address in guest.devices
     ]
-    return RecordChanges(instances=(instance,), claims=(claim,), devices=tuple(devices))
+    return RecordChanges(
+        instances=(instance,),
+        claims=(claim,),
+        devices=tuple(devices),
+        units=tuple(replace(row, holder=claim.id) for row in units_of(state.units.values(), guest)),
+    )
+
+
+def units_of(rows: Iterable[UnitRecord], guest: Domain) -> list[UnitRecord]:
+    """Return the rows of the units that the guest is shown to have."""
+    shown = {(unit.resource_class, unit.identifier) for unit in guest.units}
+    return [row for row in rows if (row.resource_class, row.identifier) in shown]
+
+
+def _mdevs(state: NodeState, guest: Domain) -> tuple[MdevShare, ...]:
+    """Return the mediated devices of the guest. Those of types that are not offered are left out,
+    because nobody else gets them.
+    """
+    return tuple(
+        MdevShare(source.provider, source.resource_class, count, source.parent, source.type)
+        for source in state.host.mdevs or ()
+        if (count := source.guests.get(guest.uuid, 0))
+    )
 
 
 def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
@@ -158,13 +194,19 @@ def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
         [*_unclear(state, guest)] or [*_not_offered(state, guest)] or _taken_cpus(state, guest)
     )
     yield from _devices(state, guest)
+    yield from _units(state, guest)
+    if state.host.mdevs is None:
+        yield Refusal(
+            "the host's mediated devices are not known yet, of which it may have some",
+            "try again after an audit; agent status says what is missing",
+        )
 
 
 def _flavor(state: NodeState, guest: Domain) -> Flavor:
     return (
         guest.origin.flavor
         if guest.origin is not None
-        else seen_flavor(guest, _vcpus(guest) or 0, state.cells)
+        else seen_flavor(guest, _vcpus(guest) or 0, state.cells, _mdevs(state, guest))
     )
 
 
@@ -290,16 +332,27 @@ def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
                 "take the device from the guest, or give it another one there, and import again",
             )
         elif row.holder is not None:
-            owner = (
-                state.claims[row.holder].instance
-                if row.holder in state.claims
-                else f"claim {row.holder}"
-            )
             yield Refusal(
-                f"it has device {address}, which belongs to {owner}", "take it from one of them"
+                f"it has device {address}, which belongs to {_owner(state, row.holder)}",
+                "take it from one of them",
             )
         elif address not in free:
             yield Refusal(
                 f"it has device {address}, whose PF or VFs others have",
                 "take the device from the guest, or theirs from them",
             )
+
+
+def _units(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    for row in units_of(state.units.values(), guest):
+        if row.holder is not None:
+            yield Refusal(
+                f"it has unit {printable(row.identifier)} of {row.resource_class}, which belongs "
+                f"to {_owner(state, row.holder)}",
+                "take it from one of them",
+            )
+
+
+def _owner(state: NodeState, holder: str) -> str:
+    """Return who has what that claim holds."""
+    return state.claims[holder].instance if holder in state.claims else f"claim {holder}"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from agent.errors import DriverError
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
+from agent.model.host_units import AssignableUnit
 from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from agent.model.topology import Topology
-from drivers.libvirt.guest_cells import placed_cells
+from drivers.libvirt.guest_cells import placed_cells, ram_mib
 from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of
 from drivers.libvirt.raw_capabilities import DomainAnswer
@@ -20,8 +21,6 @@ from drivers.libvirt.xml import (
     child,
     fault,
     from_attributes,
-    kib_of,
-    mib_up,
     natural,
     parse,
     text_of,
@@ -42,6 +41,8 @@ class FunctionAliases:
     """By the name of the interface."""
     vdpa: Mapping[str, PciAddress] = field(default_factory=dict)
     """By the path of the vDPA device."""
+    known: bool = True
+    """Whether the host's devices could be listed."""
 
 
 def function_aliases(devices: NodeDeviceList) -> FunctionAliases:
@@ -85,20 +86,27 @@ def pci_devices_of(domain: Element, aliases: FunctionAliases, what: str) -> tupl
         for path in _BY_ADDRESS
         for address in devices.findall(path)
     }
-    return tuple(sorted(named | set(_behind_interfaces(devices.findall("interface"), aliases))))
+    behind = _behind_interfaces(devices.findall("interface"), aliases, what)
+    return tuple(sorted(named | set(behind)))
 
 
 def _behind_interfaces(
-    interfaces: Iterable[Element], aliases: FunctionAliases
+    interfaces: Iterable[Element], aliases: FunctionAliases, what: str
 ) -> Iterator[PciAddress]:
     """Yield the functions behind interfaces. An interface that is passed through as a whole takes
     its function with it; a shared one does not.
+
+    :raises DriverError: the host's devices are not known.
     """
     for interface in interfaces:
         source = interface.find("source")
         if source is None:
             continue
         kind, name = interface.get("type"), source.get("dev", "")
+        if not aliases.known and (kind == "vdpa" or source.get("mode") == "passthrough"):
+            raise fault(
+                what, f"the device of its interface {name[:40]!r} is unknown, as all of the host's"
+            )
         if kind == "direct" and source.get("mode") == "passthrough" and name in aliases.interfaces:
             yield aliases.interfaces[name]
         elif kind == "vdpa" and name in aliases.vdpa:
@@ -118,6 +126,31 @@ def mediated_devices_of(domain: Element, what: str) -> tuple[str, ...]:
         if not is_uuid(uuid):
             raise fault(what, f"{uuid[:40]!r} of a mediated device is no uuid")
     return tuple(sorted({normal_uuid(uuid) for uuid in uuids}))
+
+
+def units_of(
+    domain: Element, namespaces: Mapping[str, AssignableUnit]
+) -> tuple[AssignableUnit, ...]:
+    """Return the namespaces of persistent memory that a guest has. ``namespaces``: those that the
+    operator offers, by the path of their device; nobody else gets another one.
+    """
+    paths = (path.text or "" for path in domain.findall("devices/memory/source/path"))
+    return tuple(namespaces[path] for path in paths if path in namespaces)
+
+
+_TPM_MODELS = ("tpm-tis", "tpm-crb")
+
+
+def image_properties_of(domain: Element) -> Mapping[str, str]:
+    """Return the image properties that ask for the guest's emulated TPM; none without one."""
+    tpm = domain.find("devices/tpm")
+    backend = None if tpm is None else tpm.find("backend[@type='emulator']")
+    if tpm is None or backend is None:
+        return {}
+    model, version = tpm.get("model", ""), backend.get("version", "")
+    return ({"hw_tpm_version": version} if version in ("1.2", "2.0") else {}) | (
+        {"hw_tpm_model": model} if model in _TPM_MODELS else {}
+    )
 
 
 # The version follows: 1.0 in older novas, 1.1 in newer ones.
@@ -224,14 +257,20 @@ class Domains:
 
 
 def read_domains(
-    answers: Iterable[DomainAnswer], aliases: FunctionAliases, topology: Topology | None
+    answers: Iterable[DomainAnswer],
+    aliases: FunctionAliases,
+    topology: Topology | None,
+    units: Iterable[AssignableUnit] = (),
 ) -> Domains:
-    """Parse all guests. A guest that cannot be parsed becomes a fault; the others stay."""
+    """Parse all guests. A guest that cannot be parsed becomes a fault; the others stay. ``units``:
+    the namespaces of persistent memory.
+    """
+    namespaces = {f"/dev/{unit.metadata['device']}": unit for unit in units}
     found: dict[str, tuple[Domain, tuple[str, ...]]] = {}
     faults: list[str] = []
     for answer in answers:
         try:
-            guest = _domain(answer, aliases, topology)
+            guest = _domain(answer, aliases, topology, namespaces)
             if guest[0].uuid in found:
                 raise fault(f"guest {answer.name}", f"another has its uuid {answer.uuid}")
             found[guest[0].uuid] = guest
@@ -245,7 +284,10 @@ def read_domains(
 
 
 def _domain(
-    answer: DomainAnswer, aliases: FunctionAliases, topology: Topology | None
+    answer: DomainAnswer,
+    aliases: FunctionAliases,
+    topology: Topology | None,
+    namespaces: Mapping[str, AssignableUnit],
 ) -> tuple[Domain, tuple[str, ...]]:
     """Parse one guest, and the uuids of its mediated devices.
 
@@ -255,17 +297,19 @@ def _domain(
     if not is_uuid(answer.uuid):
         raise fault(what, f"{answer.uuid[:40]!r} is no uuid")
     root = parse(answer.xml, what, "domain")
-    memory, vcpu = child(root, "memory", what), root.find("vcpu")
+    vcpu = root.find("vcpu")
     origin = origin_of(root, what)
     policy = origin.flavor.extra_specs.get(EMULATOR_POLICY) if origin is not None else None
     domain = Domain(
         uuid=ConsumerUuid(normal_uuid(answer.uuid)),
         name=answer.name,
-        memory_mib=mib_up(kib_of(memory.text, memory.get("unit"), f"{what}: memory")),
+        memory_mib=ram_mib(root, what),
         vcpus=None if vcpu is None else natural(vcpu.text, f"{what}: vcpu"),
         state=answer.state,
         cells=placed_cells(root, topology, policy, what),
         devices=pci_devices_of(root, aliases, what),
+        units=units_of(root, namespaces),
+        image_properties=image_properties_of(root),
         origin=origin,
     )
     return domain, mediated_devices_of(root, what)

@@ -66,6 +66,8 @@ class LibvirtDriver:
         self._started: _Started | None = None
         # As last seen, because libvirt does not report the cores of offline CPUs.
         self._topology: Topology | None = None
+        # As last read, by which the guests that have them are known also while ndctl fails.
+        self._namespaces: tuple[AssignableUnit, ...] = ()
 
     @property
     def hanging(self) -> int:
@@ -84,7 +86,7 @@ class LibvirtDriver:
             node = connection.session().ask(
                 "getHostname", lambda handle: str(handle.getHostname()), CHEAP
             )
-            self._units()
+            self._namespaces = self._units()
         except BaseException:
             connection.close()
             events.close()
@@ -129,25 +131,30 @@ class LibvirtDriver:
                 name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message)
             )
         settings = self._settings
+        incomplete: dict[Section, str] = {}
+        try:
+            self._namespaces = self._units()
+        except AgentError as error:
+            incomplete = {"units": error.message}
         self._capabilities = compute_capabilities(
             answers,
             self._excluded_images,
             file_backed_memory=settings.file_backed_memory > 0,
             raw_images_only=settings.raw_images_only,
         )
-        found = self._with_units(
-            facts_of(
-                answers,
-                name,
-                taken_at,
-                cpu_flags=settings.cpu_flags,
-                vtpm=settings.vtpm,
-                tpm_secrets=settings.tpm_secrets,
-                file_backed_memory_mib=settings.file_backed_memory,
-                power_managed_cpus=settings.power_managed_cpus,
-                before=self._topology,
-            )
+        found = facts_of(
+            answers,
+            name,
+            taken_at,
+            cpu_flags=settings.cpu_flags,
+            vtpm=settings.vtpm,
+            tpm_secrets=settings.tpm_secrets,
+            file_backed_memory_mib=settings.file_backed_memory,
+            power_managed_cpus=settings.power_managed_cpus,
+            before=self._topology,
+            units=self._namespaces,
         )
+        found = replace(found, incomplete={**found.incomplete, **incomplete})
         self._remember(found, started.host)
         return found
 
@@ -198,12 +205,6 @@ class LibvirtDriver:
 
     def _units(self) -> tuple[AssignableUnit, ...]:
         return self._ndctl.call(read_units, self._pmem, deadline=CAPABILITIES) if self._pmem else ()
-
-    def _with_units(self, facts: HostFacts) -> HostFacts:
-        try:
-            return replace(facts, units=self._units())
-        except AgentError as error:
-            return replace(facts, incomplete={**facts.incomplete, "units": error.message})
 
 
 def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespace, ...]]:

@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from agent.errors import DriverError
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
+from agent.model.host_units import AssignableUnit
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.capabilities import Capabilities, read_capabilities
-from drivers.libvirt.domain import Domains, function_aliases, read_domains
+from drivers.libvirt.domain import function_aliases, read_domains
 from drivers.libvirt.domain_capabilities import Emulator, read_emulators, read_encryption
-from drivers.libvirt.node_devices import NodeDeviceList, read_node_devices
+from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_mdevs, read_pci
 from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.sleeping import add_sleeping_cpus
@@ -71,6 +72,7 @@ def facts_of(
     file_backed_memory_mib: int,
     power_managed_cpus: frozenset[int] = frozenset(),
     before: Topology | None = None,
+    units: tuple[AssignableUnit, ...] = (),
 ) -> HostFacts:
     """Return the facts of the host, under the name of its node. An object that cannot be
     interpreted is left out and named as a fault; everything else stays.
@@ -82,6 +84,7 @@ def facts_of(
       the host's memory.
     - ``power_managed_cpus``: CPUs that are counted even while they are offline.
     - ``before``: the topology as last seen.
+    - ``units``: the namespaces of persistent memory.
     """
     faults = Faults()
     for section, messages in answers.faults.items():
@@ -91,7 +94,13 @@ def facts_of(
     capabilities = _with_sleeping_cpus(capabilities, sleeping, answers, before)
     topology = capabilities.topology.value
     devices = read_node_devices(answers.devices or ())
-    domains = _domains(answers, devices, topology, faults)
+    domains = read_domains(
+        answers.domains or (),
+        replace(function_aliases(devices), known=answers.devices is not None),
+        topology,
+        units,
+    )
+    faults.add("domains", domains.faults)
     emulators = read_emulators(answers.domain_capabilities)
     encryption = read_encryption(answers.kernel, emulators.value)
     # Without libvirt's answer about SEV, the kernel's alone would be used.
@@ -125,6 +134,7 @@ def facts_of(
         if answers.devices is None
         else _value_of(read_mdevs(devices, domains.owners), "mdev", faults),
         encryption=encryption.value,
+        units=units,
         domains=None if answers.domains is None else domains.value,
         traits=_certain_traits(
             tpm_secret_traits(tpm_secrets)
@@ -227,14 +237,6 @@ def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
 def _known_memory_mib(answers: RawCapabilities) -> int:
     """Return the memory of ``getInfo``; if libvirt found none, the kernel's."""
     return (answers.info[1] if answers.info is not None else 0) or answers.kernel_cpus.memory_mib
-
-
-def _domains(
-    answers: RawCapabilities, devices: NodeDeviceList, topology: Topology | None, faults: Faults
-) -> Domains:
-    found = read_domains(answers.domains or (), function_aliases(devices), topology)
-    faults.add("domains", found.faults)
-    return found
 
 
 def _features(

@@ -3,7 +3,7 @@ its CPUs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent.model.guest import GuestCell, PlacedCell
@@ -31,6 +31,53 @@ class GuestBinding:
     what: str
     """How errors call the guest."""
     lists: NumberLists
+
+
+# Memory devices that take nothing of the host's memory, although libvirt adds them to a guest's.
+_NO_RAM = ("nvdimm", "virtio-pmem", "sgx-epc")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDevice:
+    """A device that adds memory to one cell of a guest; for what it does not say, the cell's own
+    memory decides.
+    """
+
+    kib: int
+    model: str
+    cell: int | None
+    """The guest's cell."""
+    host_cell: int | None
+    page_size_kib: int | None
+
+
+def memory_devices(domain: Element, what: str) -> Iterator[MemoryDevice]:
+    """Yield the memory devices of a guest.
+
+    :raises DriverError: a part of one is garbled.
+    """
+    what, lists = f"{what}: memory device", NumberLists()
+    for device in domain.findall("devices/memory"):
+        size, page = child(device, "target/size", what), device.find("source/pagesize")
+        cell = device.findtext("target/node")
+        yield MemoryDevice(
+            kib_of(size.text, size.get("unit"), what),
+            device.get("model", ""),
+            None if cell is None else natural(cell, what),
+            lists.one(device.findtext("source/nodemask"), what),
+            None if page is None else kib_of(page.text, page.get("unit"), what),
+        )
+
+
+def ram_mib(domain: Element, what: str) -> int:
+    """Return the memory of a guest in MiB, without persistent memory.
+
+    :raises DriverError: it is missing or garbled.
+    """
+    memory = child(domain, "memory", what)
+    kib = kib_of(memory.text, memory.get("unit"), f"{what}: memory")
+    others = (one.kib for one in memory_devices(domain, what) if one.model in _NO_RAM)
+    return mib_up(max(kib - sum(others), 0))
 
 
 class CpuAffinity:
@@ -96,10 +143,13 @@ def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
 
 
 def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
-    """Return those of the guest's own cells that are bound to one host cell."""
+    """Return those of the guest's own cells that are bound to one host cell. The memory of devices
+    that is elsewhere, or on other pages, is a cell without CPUs.
+    """
     bound, everywhere = _bound(guest)
     sizes = _page_sizes(guest)
     own = _cells(guest)
+    devices = [one for one in memory_devices(guest.domain, guest.what) if one.model not in _NO_RAM]
     placed = []
     for cell_id, (cpus, memory_mib) in sorted(own.items()):
         host_cell = bound.get(cell_id, everywhere)
@@ -107,14 +157,24 @@ def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell,
         if host_cell is not None:
             dedicated = cpus.intersection(placement.pins)
             pins = {cpu: placement.pins[cpu] for cpu in sorted(dedicated)}
+            size = sizes.get(cell_id, sizes.get(None))
+            kib = Counter({(host_cell, size): memory_mib * 1024})
+            for one in devices:
+                if one.cell == cell_id:
+                    place = host_cell if one.host_cell is None else one.host_cell
+                    kib[place, one.page_size_kib or size] += one.kib
             placed.append(
                 PlacedCell(
-                    GuestCell(cpus - dedicated, dedicated, memory_mib),
+                    GuestCell(cpus - dedicated, dedicated, mib_up(kib.pop((host_cell, size)))),
                     host_cell,
-                    sizes.get(cell_id, sizes.get(None)),
+                    size,
                     pins,
                 )
             )
+            placed += [
+                PlacedCell(GuestCell(frozenset(), frozenset(), mib_up(amount)), place, pages)
+                for (place, pages), amount in kib.items()
+            ]
     return tuple(placed)
 
 
@@ -173,10 +233,7 @@ def _seen_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell
             by_cell.setdefault(placement.cells[cpu], {})[vcpu] = cpu
     if not by_cell:
         return ()
-    memory = child(guest.domain, "memory", guest.what)
-    share, rest = divmod(
-        mib_up(kib_of(memory.text, memory.get("unit"), f"{guest.what}: memory")), len(by_cell)
-    )
+    share, rest = divmod(ram_mib(guest.domain, guest.what), len(by_cell))
     size = _page_sizes(guest).get(None)
     return tuple(
         PlacedCell(

@@ -159,7 +159,7 @@ def node_records(state: NodeState) -> JsonObject:
         "cells": [_cell(cell, providers.get(cell.id)) for cell in state.cells],
         "devices": _count_devices(state),
         "pools": _pools(state),
-        "mdevs": [_mdevs(source, state) for source in state.host.mdevs],
+        "mdevs": [_mdevs(source, state) for source in state.host.mdevs or ()],
         "units": [unit_document(unit) for unit in state.units.values()],
         "stats": dict(stats(state.instances.values(), {}, node.failed_builds)),
         "problems": list(state.problems),

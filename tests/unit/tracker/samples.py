@@ -33,7 +33,7 @@ def host_cells() -> tuple[HostCell, ...]:
     )
 
 
-HOST = HostCapacity(RESERVED, host_cells(), cells_known=True)
+HOST = HostCapacity(RESERVED, host_cells(), cells_known=True, mdevs=())
 
 
 def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:

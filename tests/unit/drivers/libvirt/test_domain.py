@@ -396,3 +396,29 @@ def test_without_a_topology_only_what_the_guest_itself_says_is_known():
     [one] = read_domains([domain("pinned_guest")], FunctionAliases(), None).value
     assert [cell.host_cell for cell in one.cells] == [0, 8]
     assert one.cells[0].reserved == {2}
+
+
+@pytest.mark.parametrize(
+    ("tpm", "properties"),
+    [
+        (
+            "<tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>",
+            {"hw_tpm_version": "2.0", "hw_tpm_model": "tpm-crb"},
+        ),
+        ("<tpm model='tpm-spapr'><backend type='emulator'/></tpm>", {}),
+        ("<tpm model='tpm-tis'><backend type='passthrough'/></tpm>", {}),
+        ("", {}),
+    ],
+)
+def test_an_emulated_tpm_is_what_an_image_would_ask_for(tpm, properties):
+    xml = fixture("floating_guest.xml").replace("<devices>", f"<devices>{tpm}")
+    (found,) = read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value
+    assert found.image_properties == properties
+
+
+def test_the_function_behind_an_interface_is_unknown_while_devices_are():
+    more = "<interface type='direct'><source dev='ens4f0v1' mode='passthrough'/></interface>"
+    xml = fixture("floating_guest.xml").replace("<devices>", f"<devices>{more}")
+    read = read_domains([domain("g", xml=xml)], FunctionAliases(known=False), HOST)
+    assert read.value == ()
+    assert "the device of its interface 'ens4f0v1' is unknown" in read.faults[0]

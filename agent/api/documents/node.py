@@ -288,8 +288,11 @@ def _count_devices(state: NodeState) -> Mapping[str, Any]:
 def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
     """Return the document of a parent of mediated devices, with the number that claims have."""
     shares = (mdev for claim in state.claims.values() for mdev in claim.mdevs)
+    document = asdict(source)
+    # The guests show it themselves.
+    del document["guests"]
     return {
-        **asdict(source),
+        **document,
         "claimed": sum(
             mdev.count
             for mdev in shares

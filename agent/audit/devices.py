@@ -46,7 +46,7 @@ from agent.tree.device_providers import (
 )
 from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
 from agent.tree.host_tree import choose_layout
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, Policy
 from agent.tree.reported_cards import DeviceUses, device_provider_name
 
 LOG = logging.getLogger(__name__)
@@ -159,6 +159,7 @@ class ObservedDevices:
 def observe_devices(
     client: PlacementClient,
     settings: PciSettings,
+    policy: MdevPolicy,
     facts: HostFacts,
     uses: DeviceUses,
     driver_tree: DriverTree,
@@ -178,7 +179,12 @@ def observe_devices(
     if not facts.complete("pci"):
         return ObservedDevices(all_kept(reported), place)
     present = PresentDevices.of(facts.pci or ())
-    providers = device_providers_of(match_devices(present, settings.specs), uses.uses, reported)
+    providers = device_providers_of(
+        match_devices(present, settings.specs),
+        uses.uses,
+        reported,
+        policy.mediated(facts.mdev or ()),
+    )
     questionable = sorted(
         {
             *shrinking(providers, reported),

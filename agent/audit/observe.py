@@ -262,7 +262,15 @@ class Observer:
         devices = (
             ObservedDevices(DeviceProviders(), place)
             if context.gives_back and not context.pci.report
-            else observe_devices(run.client, context.pci, report.facts, uses, driver_tree, place)
+            else observe_devices(
+                run.client,
+                context.pci,
+                context.policy.mdev,
+                report.facts,
+                uses,
+                driver_tree,
+                place,
+            )
         )
         if start:
             # Later these errors are reported and the providers stay as they are.

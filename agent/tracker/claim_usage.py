@@ -91,6 +91,28 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
             )
 
 
+def used_twice(state: NodeState) -> Iterator[Drift]:
+    """Yield a drift for each device that a guest has whole while others have mediated devices of
+    it.
+    """
+    mediated = state.mediated
+    for device in state.devices.values() if mediated else ():
+        parts = state.mediated_parts(device, mediated)
+        if device.holder is not None and device.holder in state.claims and parts:
+            guest = state.claims[device.holder].instance
+            yield Drift(
+                "held-device",
+                "warning",
+                (
+                    f"instance {guest} has device {device.address} whole, and mediated devices of "
+                    f"{', '.join(sorted(parts))} exist or are promised"
+                ),
+                f"move or delete that server, or those with the mediated devices of {min(parts)}",
+                state.node.uuid,
+                guest,
+            )
+
+
 def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
     """Return provider to resource class to amount, for the classes in the inventories of
     ``tree``.

@@ -195,6 +195,8 @@ class HostCapacity:
     """The guests without records, with the amounts that are counted for them."""
     mdevs: tuple[MdevSource, ...] | None = None
     """The parents of mediated devices as the providers count them; None before they are known."""
+    mediated: frozenset[str] = frozenset()
+    """The devices of which mediated devices exist, of any type."""
     cpu: CpuFacts | None = None
     """The CPUs as the hypervisor last showed them."""
     guests: tuple[Domain, ...] | None = None
@@ -254,6 +256,9 @@ def host_capacity(
         strict=policy.strict and nested and (bool(cells) or not cells_known),
         aliases=aliases,
         mdevs=last.mdevs,
+        mediated=frozenset(parent.name for parent in facts.mdev or () if parent.mdevs)
+        if facts.complete("mdev")
+        else last.mediated,
         cpu=cpu,
         guests=facts.domains,
         guests_incomplete=facts.incomplete.get("domains", ""),

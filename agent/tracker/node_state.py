@@ -195,6 +195,21 @@ class NodeState:
             len(moves),
         )
 
+    @property
+    def mediated(self) -> frozenset[str]:
+        """The devices of which guests have mediated devices, or are promised some."""
+        promised = (share.parent for claim in self.claims.values() for share in claim.mdevs)
+        return self.host.mediated | {parent for parent in promised if parent is not None}
+
+    def mediated_parts(self, device: DeviceRecord, mediated: frozenset[str]) -> frozenset[str]:
+        """Return which of ``mediated`` the device, its PF and its VFs are."""
+        return frozenset(
+            parent
+            for parent in mediated
+            if parent in (device.address, device.parent)
+            or (parent in self.devices and self.devices[parent].parent == device.address)
+        )
+
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
         """Return the instance's open claims on this node."""
         return [claim for claim in self.claims.values() if claim.instance == instance]

@@ -188,9 +188,27 @@ def reserve_for(guest: Guest | None, state: NodeState, wanted: GuestRequest) -> 
         (share for claim in state.claims.values() for share in claim.mdevs),
         wanted.allocations,
     )
-    if why := [*reasons, *short, *few]:
+    if why := [*reasons, *short, *few, *_held_whole(state, mdevs)]:
         raise ResourcesUnavailable(why)
     return Reservation(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
+
+
+def whole_devices(state: NodeState) -> list[DeviceRecord]:
+    """Return the devices that can be had whole: the free ones without those of which mediated
+    devices exist or are promised.
+    """
+    free = free_devices(state.offered_devices)
+    if not free or not (mediated := state.mediated):
+        return free
+    return [device for device in free if not state.mediated_parts(device, mediated)]
+
+
+def _held_whole(state: NodeState, shares: Iterable[MdevShare]) -> Iterator[str]:
+    """Yield the reason for each parent of mediated devices that a guest has whole."""
+    for parent in {share.parent for share in shares if share.parent is not None}:
+        for device in state.devices.values():
+            if device.holder is not None and state.mediated_parts(device, frozenset({parent})):
+                yield f"mediated devices of {parent} wanted, and a guest has {device.address} whole"
 
 
 def choose_devices(
@@ -208,7 +226,7 @@ def choose_devices(
     :raises ResourcesUndecided: the search was given up.
     """
     devices = FreeDevices(
-        free_devices(state.offered_devices),
+        whole_devices(state),
         requests,
         policy or "legacy",
         _nearness(state.cells),
@@ -225,9 +243,13 @@ def _withheld(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[s
     """Yield a hint for each device that would serve a request if it were cleaned, or if it were
     certain that it is no guest's.
     """
-    moved = state.host.moved_devices
+    moved, mediated = state.host.moved_devices, state.mediated
     for device in sorted(state.devices.values(), key=attrgetter("address")):
-        if device.address in moved and any(matches(device, request) for request in requests):
+        if (parts := state.mediated_parts(device, mediated)) and any(
+            matches(device, request) for request in requests
+        ):
+            yield f"guests have mediated devices of {', '.join(sorted(parts))}"
+        elif device.address in moved and any(matches(device, request) for request in requests):
             yield (
                 f"device {device.address} may be {moved[device.address]} of a guest on record: see "
                 "agent drift"
@@ -299,7 +321,7 @@ def _fit_cells_and_devices(
     if guest is None and not requests:
         return (), []
     devices = FreeDevices(
-        free_devices(state.offered_devices),
+        whole_devices(state),
         requests,
         policy or "legacy",
         _nearness(cells),

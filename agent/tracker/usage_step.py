@@ -19,7 +19,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
 from agent.tracker.changed_hardware import hardware_drift, moved_devices
-from agent.tracker.claim_usage import overcommitted, with_counting_providers
+from agent.tracker.claim_usage import overcommitted, used_twice, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
 from agent.tracker.idle_count import IdleCount
 from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
@@ -346,6 +346,7 @@ class UsageStep:
             *lost_resources(state, self._settings.policy.host),
             *hardware_drift(state),
             *overcommitted(state.node, state.host.reserved, state.used),
+            *used_twice(state),
         )
         view = replace(_view(state, drift, created), taken=taken)
         if not dry_run:

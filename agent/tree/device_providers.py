@@ -152,9 +152,14 @@ def all_kept(reported: Reported) -> DeviceProviders:
 
 
 def device_providers_of(
-    matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported
+    matched: Iterable[Matched],
+    uses: Iterable[DeviceUse],
+    reported: Reported,
+    mediated: Mapping[PciAddress, str],
 ) -> DeviceProviders:
-    """Return the providers of the cards that are offered, and of those that guests still have."""
+    """Return the providers of the cards that are offered, and of those that guests still have.
+    ``mediated``: see :func:`problems`.
+    """
     offered = {card.address: card for card in cards(matched)}
     held = _uses_by_card(uses)
     part = DeviceProviders()
@@ -164,7 +169,7 @@ def device_providers_of(
             part = _add_held(
                 part, name, tuple(use for use in held[address] if not use.of_network), reported
             )
-        elif wrong := list(problems(offered[address], reported.root)):
+        elif wrong := list(problems(offered[address], reported.root, mediated)):
             part = replace(part, kept=part.kept | {name}, errors=(*part.errors, *wrong))
         else:
             part = _add_offered(part, name, offered[address], held.get(address, ()), reported)

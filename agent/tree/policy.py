@@ -14,7 +14,8 @@ from oslo_config import cfg
 
 from agent.conf import devices, libvirt
 from agent.errors import ConfigError, ConfigErrors, gathering
-from agent.model.host_units import EncryptionFacts, MdevParent, Technique, parent_name
+from agent.model.devices import PciAddress
+from agent.model.host_units import PCI, EncryptionFacts, MdevParent, Technique, parent_name
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_custom, is_token, printable
 from agent.numa.host_policy import HostPolicy
@@ -85,20 +86,33 @@ class MdevPolicy:
         """Yield the parents that have a type, ordered by name, each with its type and the number of
         devices that guests can have there.
 
-        A type with ``max_instances`` offers that many in all: the last parents get the remainder,
-        and a parent for which nothing remains is left out.
+        A type with ``max_instances`` offers that many in all: those that exist first, wherever they
+        are; the last parents get the remainder, and a parent for which nothing remains is left out.
         """
+        typed = [
+            (parent, kind, sum(mdev.type == kind.name for mdev in parent.mdevs))
+            for parent in sorted(parents, key=lambda parent: parent.name)
+            if (kind := self.type_of(parent.name)) is not None
+        ]
         left = {kind.name: kind.max_instances for kind in self.types}
-        for parent in sorted(parents, key=lambda parent: parent.name):
-            kind = self.type_of(parent.name)
-            if kind is None:
-                continue
+        for _, kind, existing in typed:
+            if (limit := left[kind.name]) is not None:
+                left[kind.name] = max(limit - existing, 0)
+        for parent, kind, existing in typed:
             total, limit = parent.total(kind.name), left[kind.name]
             if limit is not None:
-                total = min(total, limit)
-                left[kind.name] = limit - total
+                total = min(total, existing + limit)
+                left[kind.name] = limit - (total - existing)
             if total:
                 yield parent, kind, total
+
+    def mediated(self, parents: Iterable[MdevParent]) -> Mapping[PciAddress, str]:
+        """Return the PCI functions that are offered in parts, with their types."""
+        return {
+            PciAddress.parse(parent.name): kind.name
+            for parent, kind, _ in self.offered(parents)
+            if parent.bus == PCI
+        }
 
     @property
     def classes(self) -> frozenset[str]:

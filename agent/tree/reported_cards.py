@@ -106,9 +106,14 @@ def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
     )
 
 
-def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
-    """Yield the reasons why one provider cannot count the card. ``root``: the node's name."""
+def problems(
+    card: ReportedCard, root: str, mediated: Mapping[PciAddress, str]
+) -> Iterator[ConfigError]:
+    """Yield the reasons why one provider cannot count the card. ``root``: the node's name;
+    ``mediated``: the functions that are offered as mediated devices, with their types.
+    """
     name = printable(device_provider_name(root, card.address))
+    yield from _offered_twice(card, name, mediated)
     whole = [match for match in card.devices if match.device.type not in VIRTUAL]
     virtual = [match for match in card.devices if match.device.type in VIRTUAL]
     if whole and virtual:
@@ -141,6 +146,35 @@ def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
                 key="one_time_use",
             )
             break
+
+
+def _offered_twice(
+    card: ReportedCard, name: str, mediated: Mapping[PciAddress, str]
+) -> Iterator[ConfigError]:
+    """Yield an error if a device is offered whole, and itself, its PF or one of its VFs in parts: a
+    guest that has one would take the other from its guest.
+    """
+    for match in card.devices:
+        device = match.device
+        related = (device.address, device.physical_function, *device.virtual_functions)
+        both = next((one for one in related if one in mediated), None)
+        if both is None:
+            continue
+        place, kind = match.spec.place, printable(mediated[both])
+        yield ConfigError(
+            (
+                f"{OPTION} {place}: provider {name}: {device.address} is offered whole, and {both} "
+                f"as mediated devices of {kind}"
+            ),
+            (
+                f"let device_spec match other devices, or name the parents of {kind} in "
+                f"[mdev_{kind}] device_addresses without it"
+            ),
+            option=OPTION,
+            place=place,
+            provider=name,
+        )
+        return
 
 
 def _differences(

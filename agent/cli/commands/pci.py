@@ -19,6 +19,7 @@ from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
 from agent.render.json_report import error_rows, problems_of
 from agent.render.look import look_of
+from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import cards, problems
 
 SCHEMA = "compute-node-agent/pci-check/1"
@@ -49,6 +50,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
                 name,
                 lambda node: node_facts(*driver, node, conf.compute.facts_deadline),
                 parts.pci,
+                parts.policy.mdev,
             )
             for uuid, name in found.items()
         ]
@@ -72,7 +74,9 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
     return code
 
 
-def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Document:
+def _node(
+    uuid: str, name: str, facts_of: Facts, settings: PciSettings, policy: MdevPolicy
+) -> Document:
     """Return the document of one node. An error of the node is part of it, so that the others are
     shown.
     """
@@ -89,7 +93,7 @@ def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Docum
             )
     except AgentError as error:
         return {**nothing, "errors": error_rows(problems_of(error))}
-    wrong = tuple(_wrong(facts, settings))
+    wrong = tuple(_wrong(facts, settings, policy))
     errors = error_rows(problems_of(ConfigErrors(wrong))) if wrong else []
     return {
         **nothing,
@@ -98,9 +102,9 @@ def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Docum
     }
 
 
-def _wrong(facts: HostFacts, settings: PciSettings) -> Iterator[ConfigError]:
+def _wrong(facts: HostFacts, settings: PciSettings, policy: MdevPolicy) -> Iterator[ConfigError]:
     """Yield the errors because of which an agent would not start on this node."""
     yield from settings.misfits(facts)
     if settings.report:
         for card in cards(match_devices(PresentDevices.of(facts.pci or ()), settings.specs)):
-            yield from problems(card, facts.name)
+            yield from problems(card, facts.name, policy.mediated(facts.mdev or ()))

@@ -1,6 +1,7 @@
 """Mediated devices and encryption from a host file to Placement, and wrong options told at once."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.functional.cli.setups import host_file, on
 from tests.support.http_placement import HttpPlacement
@@ -25,11 +26,14 @@ HOST = {
 
 
 def agent_of(
-    placement: HttpPlacement, folder: Path, sections: dict[str, dict[str, str]]
+    placement: HttpPlacement,
+    folder: Path,
+    sections: dict[str, dict[str, str]],
+    host: dict[str, Any] = HOST,
 ) -> AgentHere:
     agent = AgentHere(folder)
     agent.configure(
-        on(placement, "fake.file", {"fake": {"host_file": host_file(agent, HOST)}}, sections)
+        on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}, sections)
     )
     return agent
 
@@ -53,6 +57,31 @@ def test_a_host_file_and_novas_options_make_the_children(
     }
     assert totals["node-a_pci_0000_06_00_0"] == {"CUSTOM_GPU": (16, 1)}
     assert totals["node-a_amd_sev"] == {"MEM_ENCRYPTION_CONTEXT": (15, 1)}
+
+
+def test_devices_that_exist_count_before_those_that_could_be_created_elsewhere(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    there = [
+        {"uuid": f"8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d0{number}", "type": "nvidia-35"}
+        for number in (1, 2)
+    ]
+    parents = [
+        {"parent": "0000:06:00.0", "types": {"nvidia-35": 4}},
+        {"parent": "0000:07:00.0", "types": {"nvidia-35": 2}, "mdevs": there},
+    ]
+    sections = {
+        "devices": {"enabled_mdev_types": "nvidia-35"},
+        "mdev_nvidia-35": {"max_instances": "3"},
+    }
+    agent = agent_of(http_placement, tmp_path, sections, {**HOST, "mdev": parents})
+    assert agent.run("--once").code == 0
+    found = {
+        one["name"][-12:]: one["inventories"]["VGPU"]["total"]
+        for one in http_placement.dump()["providers"].values()
+        if "VGPU" in one["inventories"]
+    }
+    assert found == {"0000_06_00_0": 1, "0000_07_00_0": 2}
 
 
 def test_a_type_that_no_card_has_is_told(http_placement: HttpPlacement, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class World:
         )
         reported = Reported.of(self.tree, ROOT, desired, base, self.journal)
         part = device_providers_of(
-            match_devices(PresentDevices.of(present), scene.specs(*values)), uses, reported
+            match_devices(PresentDevices.of(present), scene.specs(*values)), uses, reported, {}
         )
         put_devices(desired, base, part, place)
         by = MergeInputs.of(PlacementView(self.tree), self.journal, base, desired, ROOT)
@@ -147,7 +147,7 @@ def test_whatever_was_before_the_tree_is_as_a_fresh_one(
     base = foreign_share(PlacementView(fresh.tree), fresh.journal, ROOT, NODE)
     reported = Reported.of(fresh.tree, ROOT, base.copy(), base, fresh.journal)
     part = device_providers_of(
-        match_devices(PresentDevices.of(there), scene.specs(*values)), (), reported
+        match_devices(PresentDevices.of(there), scene.specs(*values)), (), reported, {}
     )
     assert shrinking(part, reported) == []
     left = {one for one in shape(world.tree) if one[1] not in part.kept}

@@ -29,6 +29,7 @@ from agent.provider_config.folder import load_provider_config
 from agent.store.engines import locate
 from agent.tree.option_warnings import option_warnings
 from agent.tree.policy import Policy
+from agent.tree.reported_cards import named_twice
 
 # Seconds that a driver may take to stop, as the interface says.
 STOP_DEADLINE = 15.0
@@ -94,6 +95,8 @@ def check_configuration(
         policy = Policy.from_options(conf)
     with _gather(errors):
         pci = PciSettings.from_options(conf)
+    if not errors:
+        errors += named_twice(pci.specs, policy.mdev)
     with _gather(errors):
         provider_config = load_provider_config(conf)
     with _gather(errors):

@@ -13,8 +13,9 @@ from agent.model.mirror import Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.pci.device_spec import OPTION
+from agent.pci.device_spec import OPTION, DeviceSpec
 from agent.pci.settings import VIRTUAL, Matched
+from agent.tree.policy import MdevPolicy
 
 MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
 
@@ -146,6 +147,27 @@ def problems(
                 key="one_time_use",
             )
             break
+
+
+def named_twice(specs: Iterable[DeviceSpec], mdevs: MdevPolicy) -> Iterator[ConfigError]:
+    """Yield an error for each card that the options name both whole and as a parent of mediated
+    devices, whatever the host has.
+    """
+    for spec in specs:
+        parent = "" if spec.address.single is None else str(spec.address.single)
+        kind = next((kind for kind in mdevs.types if parent in kind.parents), None)
+        # With ids an address may mean the VFs of a PF, and none of the parents.
+        if kind is not None and (spec.vendor_id, spec.product_id) == (None, None):
+            yield ConfigError(
+                (
+                    f"{OPTION} {spec.place}: {parent} is offered whole, and by [mdev_"
+                    f"{printable(kind.name)}] device_addresses as mediated devices"
+                ),
+                "remove it from one of them",
+                option=OPTION,
+                place=spec.place,
+                key="address",
+            )
 
 
 def _offered_twice(

@@ -94,6 +94,19 @@ def test_a_card_that_is_offered_both_ways_is_an_error_until_one_of_them_goes(
     assert counted[parent] == {"VGPU"}
 
 
+def test_a_card_that_the_options_name_both_ways_is_an_error_of_the_configuration(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = agent_of(http_placement, tmp_path, {"address": GPU}, parents=f"{VF}, {GPU}")
+    result = agent.run("config", "check")
+    assert result.code == 1
+    text = f"{GPU} is offered whole, and by [mdev_nvidia-35] device_addresses"
+    assert text in " ".join((result.stdout + result.stderr).split())
+    # The remedy that is named.
+    agent = agent_of(http_placement, tmp_path, {"address": GPU}, parents=VF)
+    assert agent.run("config", "check").code == 0
+
+
 def claim(client: ApiClient, name: str, *, whole: bool) -> dict[str, Any]:
     """Claim the card for a guest, or a mediated device of it."""
     flavor = {**flavor_body(F1), "extra_specs": {"pci_passthrough:alias": "gpu:1"} if whole else {}}

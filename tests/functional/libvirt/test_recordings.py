@@ -157,7 +157,9 @@ def tree_of(driver: Driver, folder: Path, facts: HostFacts) -> dict[str, Any]:
     cell's CPUs are dedicated.
     """
     conf = libvirt_conf("none")
-    offered = [str(one.address) for one in facts.pci if not one.virtual_functions][-OFFERED:]
+    # The card that is offered in parts cannot be offered whole too.
+    whole = [one for one in facts.pci if not one.virtual_functions and str(one.address) != GPU]
+    offered = [str(one.address) for one in whole][-OFFERED:]
     conf.set_override("device_spec", [json.dumps({"address": one}) for one in offered], "pci")
     conf.set_override("report_in_placement", True, "pci")
     running = [cell.cpus & facts.cpu.online for cell in facts.numa.cells]

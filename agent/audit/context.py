@@ -93,6 +93,8 @@ class AuditOptions:
     """Plan and report, send nothing."""
     adopt: bool = False
     """Take over a tree that another agent or program wrote."""
+    rename: bool = False
+    """Give the root the node's name."""
     start: bool = False
     """Reshapes are allowed, as long as the node has not been audited before in this process."""
     reread: bool = False

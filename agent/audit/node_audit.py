@@ -28,7 +28,7 @@ from agent.errors import (
     StoreError,
 )
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
-from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
 from agent.placement.consumers import usages as read_usages
@@ -38,6 +38,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove
 from agent.placement.rival_writers import RivalWriters
+from agent.placement.roles import with_names_of_others
 from agent.placement.transport import MirrorInsufficient
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
@@ -61,7 +62,7 @@ class NodeAudit:
 
     def __init__(self, node: AuditedNode, context: AuditContext) -> None:
         self.node, self.context = node, context
-        self.placement_state = NodePlacementState(context.server, node.uuid)
+        self.placement_state = NodePlacementState(context.server, node.uuid, node.name)
         self.observer = Observer(node, context, self.placement_state)
         self._driver = DriverReader(context, node, self.placement_state)
         self._usage = NodeUsage(context, node.uuid, self.placement_state)
@@ -155,7 +156,7 @@ class NodeAudit:
             usages = self.observer.read_mirror(run, rows)
             state, nothing = self.placement_state, ProviderTree()
             inputs = MergeInputs.of(
-                state.view,
+                state.named_view,
                 state.journal,
                 BaseTree(nothing),
                 DesiredTree(nothing),
@@ -253,6 +254,7 @@ class NodeAudit:
         offers a newer microversion than before and the first plan had to do without one.
         """
         state, root = self.placement_state, self.node.uuid
+        target = with_names_of_others(target, state.view.tree)
         plan = make_plan(state.view, target, state.capabilities, root, move)
         if plan.limited and self.context.server.offers_more(run.client):
             plan = make_plan(state.view, target, state.capabilities, root, move)
@@ -280,7 +282,7 @@ class NodeAudit:
             raise
         except AdoptionNeeded as error:
             # Nothing is written, in this pass and in later ones, until the operator decides.
-            state, run.tree = "degraded", self.placement_state.own_tree()
+            state, run.tree = "degraded", self._present()
             run.fail(error)
         except AgentError as error:
             # A failed allocation repair is tried again; a failed layout change needs the operator.
@@ -297,12 +299,15 @@ class NodeAudit:
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
         consumers = self.placement_state.view.consumers
-        tree = self.placement_state.own_tree()
-        report = run.report(self.node, state, tree, owned, consumers)
+        report = run.report(self.node, state, self._present(), owned, consumers)
         self._refusal = (
             RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         )
         return report
+
+    def _present(self) -> PresentTree:
+        """Return a copy of the node's tree with the names that Placement has."""
+        return self.placement_state.view.subtree(self.node.uuid)
 
     def _check_name(self) -> None:
         """Raise :class:`InvalidTree` if Placement cannot take the node's name."""
@@ -335,7 +340,7 @@ class NodeAudit:
         if run.hint and not self._started:
             LOG.info("node %s: %s", printable(self.node.name), run.hint)
         if run.options.with_usages:
-            tree = self.placement_state.own_tree()
+            tree = self._present()
             asked = {provider.uuid: 0 for provider in tree.providers() if provider.inventory}
             run.used = {str(uuid): used for uuid, used in read_usages(run.client, asked).items()}
 

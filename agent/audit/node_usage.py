@@ -63,7 +63,7 @@ class NodeUsage:
         view = self._context.records.usage_step.audit(
             self._node,
             facts,
-            self._placement_state.view.tree,
+            self._placement_state.named_view.tree,
             start=start,
             dry_run=options.dry_run,
         )

@@ -107,20 +107,24 @@ class Observer:
         return placement_state.held_usages(run.client)
 
     def _check_identity(self, client: PlacementClient, options: AuditOptions) -> None:
-        """Check that the root provider is this node: it is never renamed, and no other agent may
-        have it.
+        """Check that the root provider is this node: it is renamed only on request, and no other
+        agent may have it.
         """
         tree, node = self.placement_state.view.tree, self.node
         if tree.exists(node.uuid):
-            if (name := tree.name_of(node.uuid)) != node.name:
+            if not options.rename and (name := tree.name_of(node.uuid)) != node.name:
                 raise ProviderIdentityConflict(
                     (
                         f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
                         f"node {printable(node.name)!r}"
                     ),
-                    "rename the provider back, or set [DEFAULT] host to its name",
+                    "set [DEFAULT] host back to its name"
+                    if self.context.observes
+                    else "if the host got this name, agent identity rename gives it to the "
+                    "provider and its children, while no daemon runs; else set [DEFAULT] host back "
+                    "to the provider's name",
                 )
-            if not options.adopt:
+            if not (options.adopt or options.rename):
                 self._check_mark(tree.provider(node.uuid))
         elif options.dry_run and (holder := client.provider_named(node.name)) is not None:
             raise ProviderNameConflict(
@@ -161,7 +165,7 @@ class Observer:
         if not self.context.pci.report:
             return records
         state = self.placement_state
-        seen = reserved_of_cards(state.view.tree, self.node.uuid, state.journal)
+        seen = reserved_of_cards(state.named_view.tree, self.node.uuid, state.journal)
         return self.context.records.usage_step.note_reserved(records, seen, dry_run=dry_run)
 
     # --- the trees --------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ class Observer:
         :raises ConfigErrors: at the start, devices cannot be reported as the options say.
         """
         context, state, root = self.context, self.placement_state, self.node.uuid
-        view, journal = state.view, state.journal
+        view, journal = state.named_view, state.journal
         known = idle if idle is not None and idle.has_state(view, journal) else None
         uses = device_uses(records.state)
         places = guest_places(records.state, report.facts.domains or ())
@@ -249,7 +253,7 @@ class Observer:
         context, state, root = self.context, self.placement_state, self.node.uuid
         name = driver_tree.desired.name_of(root)
         place = provider_place(
-            state.view,
+            state.named_view,
             state.journal,
             root,
             name,
@@ -280,7 +284,7 @@ class Observer:
     def _base(self, report: DriverReport) -> BaseTree:
         """Return the tree from which the driver starts."""
         state, root = self.placement_state, self.node.uuid
-        view, journal = state.view, state.journal
+        view, journal = state.named_view, state.journal
         if report.shape_all and view.tree.exists(root):
             return BaseTree(without_reappeared(view.tree.scoped(root), journal))
         return foreign_share(view, journal, root, self.node.name)
@@ -330,7 +334,7 @@ class Observer:
         """Return the tree that facts, policy and driver make of ``base``, and the move of
         allocations that it needs.
         """
-        view, journal = self.placement_state.view, self.placement_state.journal
+        view, journal = self.placement_state.named_view, self.placement_state.journal
         reshape_context = ReshapeContext(report.facts, self.context.policy, places, start=reshapes)
         try:
             return DriverTree(base, self._shape(base, report, reshape_context, None)), None
@@ -381,7 +385,7 @@ class Observer:
         """Return the tree that facts, policy and driver make of ``base``. ``allocations`` are
         edited in place.
         """
-        context, present = self.context, self.placement_state.view.tree
+        context, present = self.context, self.placement_state.named_view.tree
         offered = context.pci.remote_managed(report.facts)
         return desired_tree(
             base,

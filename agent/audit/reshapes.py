@@ -40,7 +40,7 @@ class ReshapeReads:
             before,
             replace(
                 reshape_context,
-                sharing=_sharing(client, placement_state.view.tree, before.values()),
+                sharing=_sharing(client, placement_state.named_view.tree, before.values()),
             ),
         )
 

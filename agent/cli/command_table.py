@@ -293,6 +293,14 @@ COMMANDS = (
         document="identity",
     ),
     Command(
+        ("identity", "rename"),
+        "give the node's provider and its children the node's present name, in an audit",
+        _audit_once,
+        frozenset({"dry_run", "nodes", "detailed_exitcode", "wide"}),
+        examples=("agent identity rename --dry-run", "agent identity rename"),
+        document="report",
+    ),
+    Command(
         ("takeover", "check"),
         "show what speaks against this agent in place of nova-compute, and what would change",
         _check_takeover,

@@ -34,11 +34,10 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     from agent.cli.page_file import check_file, write_audit_page
     from agent.render.progress import node_progress
 
-    observes = only_observes(conf)
-    if observes and options.adopt:
-        raise ConfigError(
-            "--adopt takes a tree over, and [DEFAULT] mode is observe", "leave it out"
-        )
+    observes, rename = only_observes(conf), options.command == ("identity", "rename")
+    if observes and (options.adopt or rename):
+        what = "agent identity rename writes" if rename else "--adopt takes a tree over"
+        raise ConfigError(f"{what}, and [DEFAULT] mode is observe", "leave it out")
     if options.remove_deleted and (observes or options.nodes):
         raise ConfigError(
             "--remove-deleted is about all nodes of an agent that manages them",
@@ -48,6 +47,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     audit_options = AuditOptions(
         dry_run=dry_run,
         adopt=options.adopt or observes,
+        rename=rename,
         start=not observes,
         reread=options.reread,
         remove_deleted=options.remove_deleted,

@@ -110,19 +110,19 @@ class Ownership:
     traits: frozenset[str] = frozenset()
     aggregates: frozenset[str] = frozenset()
     configured: Configured = Configured()
-    name: str = ""
-    """The name of a child whose uuid is not derived from its name, so that another provider with
-    that name is recognized as its replacement.
+    role: str = ""
+    """What a child is to its node, see :func:`agent.model.names.child_role`: by it the agent knows
+    the child, whatever it is called. Empty for the root, and until the role is known.
     """
 
     def union(self, later: "Ownership") -> "Ownership":
-        """Return what is in either; the name is that of ``later``, if it has one."""
+        """Return what is in either; the role is that of ``later``, if it has one."""
         return Ownership(
             self.classes | later.classes,
             self.traits | later.traits,
             self.aggregates | later.aggregates,
             self.configured.union(later.configured),
-            later.name or self.name,
+            later.role or self.role,
         )
 
 

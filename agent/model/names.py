@@ -68,11 +68,36 @@ def normal_uuid(text: str) -> ProviderUuid:
     return ProviderUuid(str(uuid.UUID(text)))
 
 
-def child_uuid(root: str, name: str) -> ProviderUuid:
-    """Return the uuid of a child provider for which the driver chose none. It depends on root and
-    name only, so that it is the same in a dry run and in the run after it.
+# Begins a role that is a whole name and could be taken for what follows a node's name.
+_WHOLE = "="
+
+
+def child_role(name: str, node: str) -> str:
+    """Return what the provider called ``name`` is to the node called ``node``: what follows the
+    node's name, such as ``_NUMA0``, or the whole name if that does not begin with the node's.
     """
-    return ProviderUuid(str(uuid.uuid5(uuid.UUID(root), name)))
+    rest = name.removeprefix(node)
+    if node and rest != name and rest and follows_name(rest):
+        return rest
+    return name if name[:1].isalnum() else _WHOLE + name
+
+
+def child_name(role: str, node: str) -> str:
+    """Return the name of the provider that has this role below the node called ``node``."""
+    return node + role if follows_name(role) else role.removeprefix(_WHOLE)
+
+
+def follows_name(text: str) -> bool:
+    """Return whether ``text`` can be a role that follows a node's name."""
+    return not text[0].isalnum() and text[0] != _WHOLE
+
+
+def child_uuid(root: str, role: str) -> ProviderUuid:
+    """Return the uuid of a child provider for which the driver chose none. It depends on the root's
+    uuid and on the child's role, so that it is the same in a dry run and in the run after it, and
+    after the node got another name.
+    """
+    return ProviderUuid(str(uuid.uuid5(uuid.UUID(root), role)))
 
 
 def is_custom(token: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from agent.model.inventory import Number, copied
-from agent.model.names import ProviderUuid, child_uuid, is_uuid, normal_uuid
+from agent.model.names import ProviderUuid, child_role, child_uuid, is_uuid, normal_uuid
 
 SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
@@ -180,17 +180,18 @@ class ProviderForest:
         self, name: str, parent: str, uuid: str | None = None, generation: int | None = None
     ) -> ProviderUuid:
         """Add a provider below ``parent``. Without ``uuid`` it gets the uuid that the name had
-        before, else one derived from root and name.
+        before, else one derived from the root and from the role that the name says.
 
-        If another provider has that derived uuid, it is the same provider, renamed by someone else:
-        it gets its name and its parent back.
+        If another provider has that uuid, it is the same provider, renamed by someone else: it gets
+        its name and its parent back.
 
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
         above = self._find(parent)
         if uuid:
             return self._add(Provider(self._normal_spelling(uuid), name, generation, above.uuid))
-        chosen = self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
+        root = self._providers[self.root_of(above.uuid)]
+        chosen = self._known_uuids.get(name) or child_uuid(root.uuid, child_role(name, root.name))
         if chosen in self._providers and name not in self._uuids:
             self.reparent(chosen, above.uuid)
             self.rename(chosen, name)

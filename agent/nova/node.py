@@ -69,7 +69,7 @@ class MirroredNode:
 
     def __init__(self, server: Server, uuid: ProviderUuid, freshness: Freshness) -> None:
         self._server, self.uuid, self._freshness = server, uuid, freshness
-        self._state = NodePlacementState(server, uuid, journaled=False)
+        self._state = NodePlacementState(server, uuid, "", journaled=False)
         # Whether the mirror was refreshed in this period, for a question before the update.
         self._fresh = False
         # The consumers of each provider, and the whole allocation of each consumer.

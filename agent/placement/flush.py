@@ -66,17 +66,20 @@ class Flush:
         result = self.state.result
         if result.conflict is None and result.outage is None:
             with suppress(StopFlush):
-                self._try_each(self._of(AllocationOperation), self._write_allocations)
+                self._try_each(
+                    self._possible(self._of(AllocationOperation)), self._write_allocations
+                )
         return self.state.finish(self.plan.operations)
 
     def _send_tree(self) -> None:
         """Send every operation that concerns providers and names."""
+        for rename in self._of(RenameProvider):
+            self._try_each(self._possible([rename]), self._move)
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
             self._try_each(self._possible(wave), self._create)
         self._ensure_names()
-        for operation in self.plan.operations:
-            if isinstance(operation, RenameProvider | ReparentProvider):
-                self._try_each(self._possible([operation]), self._move)
+        for reparent in self._of(ReparentProvider):
+            self._try_each(self._possible([reparent]), self._move)
         for reshape in self._of(Reshape):
             if self._possible([reshape]):
                 ReshapeRequest(self.client, self.state, self.root, reshape).run()
@@ -131,7 +134,7 @@ class Flush:
         created = sending.create(
             self.client,
             operation,
-            ours=state.context.owns(operation, self.root),
+            ours=state.context.owns(operation, self.plan.target.tree.provider(self.root)),
             capabilities=state.result.capabilities,
         )
         if isinstance(created, ReparentProvider):
@@ -269,7 +272,7 @@ def predict_outcomes(
 
     def predict(operation: CreateProvider | RenameProvider) -> Attempt:
         if isinstance(operation, CreateProvider):
-            ours = before.owns(operation, root)
+            ours = before.owns(operation, plan.target.tree.provider(root))
             found = sending.find_obstacle(client, operation, ours=ours, capabilities=capabilities)
             if isinstance(found, PlacementError):
                 return Attempt(operation, error=found)

@@ -15,7 +15,7 @@ from agent.errors import (
 )
 from agent.model.inventory import inventory_changes
 from agent.model.mirror import PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, child_role, child_uuid, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -50,14 +50,15 @@ class FlushContext:
     owned: Collection[ProviderUuid] = ()
     """The providers that were the agent's."""
 
-    def owns(self, operation: CreateProvider, root: ProviderUuid) -> bool:
+    def owns(self, operation: CreateProvider, root: Provider) -> bool:
         """Return whether a child that is to be created is the agent's if it exists, wherever it is.
 
-        Nobody else creates a provider with a uuid derived from root and name.
+        Nobody else creates a provider with a uuid derived from root and role.
         """
         wanted = operation.provider
         return operation.parent is not None and (
-            wanted.uuid in self.owned or wanted.uuid == child_uuid(root, wanted.name)
+            wanted.uuid in self.owned
+            or wanted.uuid == child_uuid(root.uuid, child_role(wanted.name, root.name))
         )
 
 

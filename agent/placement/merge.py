@@ -14,7 +14,7 @@ from agent.model.names import (
     AGENT_MARK,
     MAX_PROVIDER_NAME,
     ProviderUuid,
-    child_uuid,
+    child_role,
     is_custom,
     is_uuid,
     printable,
@@ -106,11 +106,8 @@ class Merge:
             if self.inputs.is_own(uuid):
                 mine, ownership = self._merge_own(tree.provider(uuid))
                 tree.replace(mine)
-                owned[uuid] = (
-                    ownership
-                    if uuid in (self.root, child_uuid(self.root, mine.name))
-                    else replace(ownership, name=mine.name)
-                )
+                role = "" if uuid == self.root else child_role(mine.name, tree.name_of(self.root))
+                owned[uuid] = replace(ownership, role=role)
             else:
                 self._restore(tree, self.present.provider(uuid))
                 owned |= self._report_foreign(uuid)
@@ -213,7 +210,7 @@ class Merge:
         changed = self.inputs.is_changed(uuid)
         missing = self._missing_child(provider.name) if changed else None
         if missing is not None:
-            self.findings.add_name_conflict(missing, provider, self.root)
+            self.findings.add_name_conflict(missing, provider, self.present.provider(self.root))
             return {missing: self.journal.of(missing)}
         removed = self.base.exists(uuid) and not self.desired.exists(uuid)
         self.findings.add_foreign(provider, removed=removed, changed=changed)
@@ -223,12 +220,13 @@ class Merge:
         """Return the child of the agent that is called ``name`` and that Placement lacks, ``None``
         if there is none.
         """
-        called = [
-            child_uuid(self.root, name),
-            *(uuid for uuid, own in self.journal.providers.items() if own.name == name),
-        ]
+        role = child_role(name, self.present.name_of(self.root))
         return next(
-            (uuid for uuid in called if self.journal.owns(uuid) and not self.present.exists(uuid)),
+            (
+                uuid
+                for uuid, own in self.journal.providers.items()
+                if own.role == role and not self.present.exists(uuid)
+            ),
             None,
         )
 

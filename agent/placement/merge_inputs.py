@@ -11,7 +11,7 @@ import os_resource_classes as orc
 from agent.errors import ProviderNameConflict
 from agent.model.inventory import Inventories
 from agent.model.mirror import Journal, Ownership, PlacementView
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, child_role, child_uuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.model.report import Drift
@@ -237,9 +237,7 @@ class MergeFindings:
             )
         )
 
-    def add_name_conflict(
-        self, missing: ProviderUuid, holder: Provider, root: ProviderUuid
-    ) -> None:
+    def add_name_conflict(self, missing: ProviderUuid, holder: Provider, root: Provider) -> None:
         """Add the conflict for a child of the agent whose name is held by ``holder``."""
         self.conflicts.append(
             ProviderNameConflict(
@@ -250,7 +248,7 @@ class MergeFindings:
                 # A driver that chooses the uuids of its children cannot use a provider with
                 # another uuid.
                 f"{ADOPT}, that provider too; or delete or rename it"
-                if missing == child_uuid(root, holder.name)
+                if missing == child_uuid(root.uuid, child_role(holder.name, root.name))
                 else "delete or rename that provider",
                 holder=holder.uuid,
                 uuid=missing,

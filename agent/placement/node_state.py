@@ -35,6 +35,7 @@ from agent.placement.flush import FlushResult
 from agent.placement.merge_inputs import Usages, Use
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
+from agent.placement.roles import named_by_role, with_roles
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
 
@@ -42,12 +43,14 @@ from agent.placement.tombstones import absent_from, any_expired, new_marks, next
 class NodePlacementState:
     """The cached placement state of one node. It has a single writer: the audit of the node.
 
-    ``journaled`` False: nothing in the tree is the agent's, whatever it writes there, and no
-    journal is kept.
+    ``name``: of the node, whatever its root is called in Placement. ``journaled`` False: nothing in
+    the tree is the agent's, whatever it writes there, and no journal is kept.
     """
 
-    def __init__(self, server: Server, root: ProviderUuid, *, journaled: bool = True) -> None:
-        self._server, self._root, self._journaled = server, root, journaled
+    def __init__(
+        self, server: Server, root: ProviderUuid, name: str, *, journaled: bool = True
+    ) -> None:
+        self._server, self._root, self._name, self._journaled = server, root, name, journaled
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
@@ -63,6 +66,9 @@ class NodePlacementState:
         self._logged_back: frozenset[Tombstone] = frozenset()
         # The tree that was last searched for what is the agent's although the journal lacks it.
         self._reclaimed: ProviderTree | None = None
+        # What ``named_view`` was made of, and the result.
+        self._named: tuple[PlacementView, Journal, PlacementView] | None = None
+        self._takes_over = False
         self._turns, self._rereads = HolderTurns(), RereadSchedule()
         # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
@@ -80,8 +86,26 @@ class NodePlacementState:
         """The ownership journal of the node."""
         if self._journal is None:
             stored = self._server.storage
-            self._journal = stored.journal(self._root) if self._journaled else Journal()
+            self._journal = (
+                with_roles(stored.journal(self._root), self.view.tree, self._root, self._name)
+                if self._journaled
+                else Journal()
+            )
         return self._journal
+
+    @property
+    def named_view(self) -> PlacementView:
+        """The view with the root called as the node, and the agent's children by their roles: what
+        the node's tree is shaped from. The same object as the view if they are called so.
+        """
+        view, journal = self.view, self.journal
+        if not self._journaled:
+            return view
+        if self._named is None or self._named[0] is not view or self._named[1] is not journal:
+            taking_over = self._takes_over or not journal.owns(self._root)
+            named = named_by_role(view, journal, self._root, self._name, taking_over=taking_over)
+            self._named = view, journal, named
+        return self._named[2]
 
     @property
     def capabilities(self) -> ServerCapabilities:
@@ -97,8 +121,10 @@ class NodePlacementState:
         self._refused, self._before = [], {}
 
     def own_tree(self) -> PresentTree:
-        """Return a copy of the node's tree alone; empty if Placement does not have it."""
-        return self.view.subtree(self._root)
+        """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
+        it.
+        """
+        return self.named_view.subtree(self._root)
 
     @property
     def mirrored(self) -> bool:
@@ -138,7 +164,7 @@ class NodePlacementState:
         if self._journaled and self._view.tree is not self._reclaimed:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
-            self._journal = reclaim(journal, self.own_tree(), self._root)
+            self._journal = reclaim(journal, self._view.subtree(self._root), self._root)
             back = new_marks(journal, self._journal)
             log_back(back - self._logged_back)
             self._logged_back |= back
@@ -146,6 +172,7 @@ class NodePlacementState:
 
     def adopt(self) -> None:
         """Mark the tree as adopted: from now on the agent may delete and move what is its own."""
+        self._takes_over = True
         self._journal = replace(self.journal, adopted=True)
 
     def hold(self, what: Held) -> None:

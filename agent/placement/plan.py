@@ -60,7 +60,9 @@ def make_plan(
 
     Their order:
 
-    - Providers are created first, parents before children: a name or uuid that somebody else holds
+    - Names come first, the root's before those of its children: if another provider has the root's,
+      nothing else is sent; what is renamed is the same provider, so that nothing is offered twice.
+    - Providers are created next, parents before children: a name or uuid that somebody else holds
       stops the dependent operations before any of them is sent.
     - A reshape needs the new providers to exist and the old ones not to be deleted yet. It moves
       generations, so that writes of single providers follow it.
@@ -82,9 +84,9 @@ def make_plan(
         operation = build_reshape(present, target.tree, frozenset(target.journal.providers), move)
         reshapes = [operation] if operation.inventories else []
     operations = (
+        *_renames(changes, present, target.tree, root),
         *_creations(changes, target.tree),
         *_names(changes, present, target.tree, capabilities),
-        *_renames(changes, present, target.tree),
         *_moves(changes, present, target.tree, capabilities, drift),
         *reshapes,
         *_deletions(changes, present),
@@ -124,10 +126,13 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
 
     A provider needs its ancestors. A reshape is atomic and needs all its providers in their place;
     the providers that it empties are deleted only after it. A trait or class must exist before it
-    is set.
+    is set. Without the name of its root nothing says that the tree is this node's.
     """
-    if not failed:
-        return False
+    nameless = any(
+        isinstance(failure, RenameProvider) and _is_root(target, failure) for failure in failed
+    )
+    if nameless or not failed:
+        return nameless
     missing = {failure.provider.uuid for failure in failed if isinstance(failure, CreateProvider)}
     misplaced = missing | {
         failure.provider.uuid
@@ -159,6 +164,11 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
     return isinstance(operation, SetAggregates) and _hangs_from(
         target, operation.provider.uuid, missing
     )
+
+
+def _is_root(target: TargetTree, operation: RenameProvider) -> bool:
+    uuid = operation.provider.uuid
+    return target.exists(uuid) and target.provider(uuid).parent_uuid is None
 
 
 def _hangs_from(
@@ -225,13 +235,15 @@ def _creations(changes: TreeDifference, tree: TargetTree) -> Iterator[Operation]
 
 
 def _renames(
-    changes: TreeDifference, present: PresentTree, tree: TargetTree
+    changes: TreeDifference, present: PresentTree, tree: TargetTree, root: ProviderUuid
 ) -> Iterator[Operation]:
     for uuid in changes.renamed:
         yield RenameProvider(
             provider=_ref(tree.provider(uuid)),
             old_name=present.name_of(uuid),
-            reason="renamed from outside",
+            reason="the node has another name"
+            if uuid == root or present.name_of(root) != tree.name_of(root)
+            else "renamed from outside",
         )
 
 

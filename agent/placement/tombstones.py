@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.model.mirror import Journal, Ownership, Tombstone
-from agent.model.names import ProviderUuid, child_uuid
+from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.placement.merge_inputs import STATUS_DISABLED
+from agent.placement.roles import is_derived
 
 # In seconds. Older backups are hardly ever restored.
 AGE = 90 * 86400.0
@@ -82,7 +83,7 @@ def reclaim(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal
     """
     providers = dict(journal.providers)
     for provider in tree.providers():
-        if journal.owns(provider.uuid) or _is_ours(journal, provider.uuid, provider.name, root):
+        if journal.owns(provider.uuid) or _is_ours(journal, provider, root):
             own, marks = journal.of(provider.uuid), journal.tombstones
             # Operators group hosts by aggregates of the root: there the same aggregate may well be
             # back for another reason.
@@ -104,7 +105,7 @@ def reclaim(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal
                 ),
                 own.aggregates.union(aggregates),
                 own.configured,
-                own.name,
+                own.role,
             )
             if again != own or not journal.owns(provider.uuid):
                 providers[provider.uuid] = again
@@ -137,9 +138,9 @@ def without_reappeared(tree: ProviderTree, journal: Journal) -> ProviderTree:
     return tree
 
 
-def _is_ours(journal: Journal, uuid: ProviderUuid, name: str, root: ProviderUuid) -> bool:
-    return Tombstone(uuid, "provider") in journal.tombstones or (
-        uuid != root and uuid == child_uuid(root, name)
+def _is_ours(journal: Journal, provider: Provider, root: ProviderUuid) -> bool:
+    return Tombstone(provider.uuid, "provider") in journal.tombstones or (
+        provider.uuid != root and is_derived(provider, root)
     )
 
 

@@ -25,7 +25,7 @@ PROVIDERS = (
         JOURNAL_PROVIDER.c.held,
         JOURNAL_PROVIDER.c.configured_classes,
         JOURNAL_PROVIDER.c.configured_traits,
-        JOURNAL_PROVIDER.c.name,
+        JOURNAL_PROVIDER.c.role,
     )
     .where(JOURNAL_PROVIDER.c.root == bindparam("the_root"))
     .order_by(JOURNAL_PROVIDER.c.provider)
@@ -50,7 +50,7 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
                 Configured(
                     _names_or_none(row.configured_classes), _names_or_none(row.configured_traits)
                 ),
-                row.name or "",
+                row.role or "",
             )
         if row.held is not None:
             held[row.provider] = names_of(row.held)
@@ -163,5 +163,5 @@ def _row(root: ProviderUuid, journal: Journal, uuid: ProviderUuid) -> dict[str, 
         if own and own.configured
         else None,
         "configured_traits": names_text(own.configured.traits) if own and own.configured else None,
-        "name": own.name or None if own else None,
+        "role": own.role or None if own else None,
     }

@@ -132,5 +132,5 @@ JOURNAL_PROVIDER = Table(
     Column("held", Text),
     Column("configured_classes", Text),
     Column("configured_traits", Text),
-    Column("name", OUTSIDE_TEXT),
+    Column("role", OUTSIDE_TEXT),
 )

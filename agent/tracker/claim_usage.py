@@ -13,7 +13,7 @@ from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevParent, MdevSource
 from agent.model.instance import Amounts, Instance, TaskState
 from agent.model.inventory import capacity
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import ComputeNode
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
@@ -22,6 +22,7 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import cell_name, page_class
 from agent.tree.host_tree import choose_layout
+from agent.tree.node_trees import uuid_of_child
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import card_of, device_class, device_provider_name, device_providers
 
@@ -211,10 +212,9 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
         },
     )
     counting = {
-        address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+        address: uuid_of_child(present, root, name, state.node.name)
         for address, name in names.items()
     }
-    node = present.name_of(root) if present.exists(root) else state.node.name
     children = (
         map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
     )
@@ -222,7 +222,7 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
     gone = {
         str(card): provider.uuid
         for provider in children
-        if (card := card_of(provider.name, node)) is not None
+        if (card := card_of(provider.name, state.node.name)) is not None
         and provider.uuid not in counting.values()
     }
     return {**gone, **counting}
@@ -238,14 +238,9 @@ def _cell_providers(
     """
     root = state.node.uuid
     nested = choose_layout(policy, present, root) == "nested"
-    names = {
-        cell.id: cell_name(
-            present.name_of(root) if present.exists(root) else state.node.name, cell.id
-        )
-        for cell in state.cells
-    }
+    names = {cell.id: cell_name(state.node.name, cell.id) for cell in state.cells}
     return {
-        present.provider(name).uuid if present.exists(name) else child_uuid(root, name): number
+        uuid_of_child(present, root, name, state.node.name): number
         for number, name in names.items()
         if nested or present.exists(name)
     }
@@ -258,13 +253,13 @@ def _mdev_sources(
     created by this pass.
     """
     root = state.node.uuid
-    node = present.name_of(root) if present.exists(root) else state.node.name
+    node = state.node.name
 
     def provider(parent: MdevParent, resource_class: str) -> ProviderUuid:
         name = parent.provider_name(node)
         if resource_class in policy.on_root:
             return root
-        return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+        return uuid_of_child(present, root, name, node)
 
     return tuple(
         MdevSource(

@@ -12,11 +12,11 @@ import os_traits
 from agent.model.facts import HostFacts
 from agent.model.host_units import AssignableUnit, EncryptionFacts, Technique
 from agent.model.inventory import Record
-from agent.model.names import ProviderUuid, child_uuid
+from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import cell_or_root, is_cell_name
-from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record
+from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record, uuid_of_child
 from agent.tree.policy import EncryptionPolicy, MdevPolicy
 
 
@@ -154,10 +154,10 @@ def unit_provider(
     """Return the uuid of the provider that counts ``unit`` of the node called ``node``, as
     Placement has it in ``present`` or will have it.
     """
-    if not present.exists(root):
-        return root if unit.provider is None else child_uuid(root, unit.provider_name(node))
-    name = provider_name(unit, present, root)
-    return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+    if unit.provider is None:
+        return root
+    name = provider_name(unit, present, root) if present.exists(root) else unit.provider_name(node)
+    return uuid_of_child(present, root, name, node)
 
 
 def _units(provider: Provider) -> dict[str, Record]:

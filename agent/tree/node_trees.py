@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from agent.model.inventory import Record
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, child_role, child_uuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import DesiredTree, PresentTree, ProviderTree
 
@@ -67,6 +67,15 @@ class NodeTrees:
             return False
         self.add_inventory(name, inventory)
         return True
+
+
+def uuid_of_child(tree: ProviderTree, root: ProviderUuid, name: str, node: str) -> ProviderUuid:
+    """Return the uuid that the child called ``name`` of the node called ``node`` has in ``tree``,
+    or that it will get.
+    """
+    if tree.exists(name):
+        return tree.provider(name).uuid
+    return child_uuid(root, child_role(name, node))
 
 
 def shares_provider(tree: ProviderTree, provider: Provider) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agent.model.names import child_uuid
+from agent.model.names import child_role, child_uuid
 from agent.placement import retry
 from tests.support import backends
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
@@ -34,7 +34,7 @@ AGENTS_OWN = {
 
 
 def uuid_of(name: str) -> str:
-    return ROOT if name == NAME else child_uuid(ROOT, name)
+    return ROOT if name == NAME else child_uuid(ROOT, child_role(name, NAME))
 
 
 @pytest.fixture(scope="module")

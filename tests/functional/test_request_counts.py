@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ReshapeNeeded
-from agent.model.names import child_uuid
+from agent.model.names import child_role, child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import clock, retry
 from agent.placement.mirror import Freshness
@@ -125,7 +125,7 @@ def grown(size: Size) -> Inventories:
 
 
 def uuid_of(name: str) -> str:
-    return ROOT if name == NAME else child_uuid(ROOT, name)
+    return ROOT if name == NAME else child_uuid(ROOT, child_role(name, NAME))
 
 
 @dataclass(frozen=True)

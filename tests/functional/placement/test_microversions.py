@@ -88,8 +88,8 @@ def test_every_request_of_later_passes_has_its_version(
 ) -> None:
     placement.clear()
     # Others rename and move providers, change what they have, and take something of it.
-    placement.other.rename(child_uuid(ROOT, CHILD), "another name")
-    placement.other.reparent(child_uuid(ROOT, CARD), child_uuid(ROOT, CHILD))
+    placement.other.rename(child_uuid(ROOT, "_CELL"), "another name")
+    placement.other.reparent(child_uuid(ROOT, "_CARD"), child_uuid(ROOT, "_CELL"))
     placement.other.set_aggregates(ROOT, [])
     placement.other.claim({ROOT: CLAIM})
     assert agent.cycle().state == "changed"

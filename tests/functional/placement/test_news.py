@@ -11,7 +11,7 @@ from tests.support.placement import PlacementServer
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 C = "c0000000-0000-4000-8000-000000000001"
-CELLS = [child_uuid(ROOT, f"{NAME}_CELL{cell}") for cell in range(2)]
+CELLS = [child_uuid(ROOT, f"_CELL{cell}") for cell in range(2)]
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 

@@ -17,7 +17,7 @@ from tests.support.settled import Want, node, settled
 from tests.support.traffic import traffic
 
 CELL0, CELL1 = f"{NAME}_CELL0", f"{NAME}_CELL1"
-N0, N1 = child_uuid(ROOT, CELL0), child_uuid(ROOT, CELL1)
+N0, N1 = child_uuid(ROOT, "_CELL0"), child_uuid(ROOT, "_CELL1")
 NAMES = {ROOT: "R", N0: "N0", N1: "N1"}
 
 pytestmark = pytest.mark.usefixtures("short_waits")

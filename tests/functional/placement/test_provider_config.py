@@ -22,7 +22,7 @@ from tests.support.settled import Want, node, settled
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384), "DISK_GB": total(100)}
 DEVICE = f"{NAME}_0000:81:00.0"
-DEVICE_UUID = child_uuid(ROOT, DEVICE)
+DEVICE_UUID = child_uuid(ROOT, "_0000:81:00.0")
 PCI = {"CUSTOM_PCI_8086_1533": total(1)}
 HOST = shaped(HAS, {DEVICE: (NAME, PCI)})
 OTHER = "5f9c2a34-7d1e-4a8b-9c46-000000000002"

@@ -24,7 +24,7 @@ from tests.support.settled import ROOT_TRAITS, Want, node, settled
 from tests.support.traffic import traffic
 
 CELL0, CELL1 = f"{NAME}_CELL0", f"{NAME}_CELL1"
-N0, N1, PFX = child_uuid(ROOT, CELL0), child_uuid(ROOT, CELL1), child_uuid(ROOT, "PFX")
+N0, N1, PFX = child_uuid(ROOT, "_CELL0"), child_uuid(ROOT, "_CELL1"), child_uuid(ROOT, "PFX")
 C = "c0000000-0000-4000-8000-000000000001"
 D = "d0000000-0000-4000-8000-000000000002"
 NAMES = {ROOT: "R", N0: "N0", N1: "N1", PFX: "PFX", C: "c", D: "d"}

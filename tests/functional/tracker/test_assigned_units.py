@@ -156,7 +156,7 @@ def test_a_second_abort_frees_nothing_and_makes_no_noise(
 def test_units_of_a_child_are_those_of_its_provider(world: World) -> None:
     hm = world.plain("HM")
     hm.audit(units=(AssignableUnit(PMEM, "ns_0", "_PMEM"),))
-    child = child_uuid(hm.node, "HM_PMEM")
+    child = child_uuid(hm.node, "_PMEM")
     hm.claim("m1", FM, allocations={hm.node: {"VCPU": 1}, child: {PMEM: 1}})
     assert held(hm) == {"ns_0": "m1"}
     with refused(world, "resources.unavailable"):

@@ -136,7 +136,7 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
     found = first.cycle(start=True)
     assert (found.state, found.errors) == ("changed", ())
     assert set(placement.other.inventory(ROOT)) == {"MEMORY_MB"}
-    cell = child_uuid(ROOT, f"{NAME}_CELL0")
+    cell = child_uuid(ROOT, "_CELL0")
     held = {
         uuid: share["resources"]
         for uuid, share in placement.other.allocations(GUEST)["allocations"].items()

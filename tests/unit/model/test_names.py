@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.names import (
+    child_name,
+    child_role,
     child_uuid,
     choose_nodes,
     custom_token,
@@ -38,13 +40,31 @@ def test_what_is_no_uuid_has_no_normal_form():
         normal_uuid("node-a")
 
 
-def test_a_made_uuid_is_the_same_each_time_and_another_for_each_root_and_name():
+def test_a_made_uuid_is_the_same_each_time_and_another_for_each_root_and_role():
     assert child_uuid(ROOT, "node-a_NUMA0") == str(uuid.uuid5(uuid.UUID(ROOT), "node-a_NUMA0"))
     assert child_uuid(ROOT, "node-a_NUMA0") == child_uuid(ROOT.upper(), "node-a_NUMA0")
     assert (
         len({child_uuid(ROOT, "a"), child_uuid(ROOT, "b"), child_uuid(child_uuid(ROOT, "a"), "a")})
         == 3
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("node-a_NUMA0", "_NUMA0"),
+        ("node-a-gpu", "-gpu"),
+        ("node-a", "node-a"),
+        ("node-abc_NUMA0", "node-abc_NUMA0"),
+        ("node-a=x", "node-a=x"),
+        ("card", "card"),
+        ("_NUMA0", "=_NUMA0"),
+        ("=x", "==x"),
+    ],
+)
+def test_a_name_says_a_role_and_the_role_gives_the_name_again(name, role):
+    assert child_role(name, "node-a") == role
+    assert child_name(role, "node-a") == name
 
 
 @pytest.mark.parametrize("name", ["CUSTOM_A", "CUSTOM__", "CUSTOM_0", "CUSTOM_" + "A" * 248])

@@ -30,7 +30,7 @@ JOURNAL = Journal(
             frozenset({"COMPUTE_NODE"}),
             frozenset({OURS_AGGREGATE}),
         ),
-        N0: Ownership(frozenset({"VGPU"}), frozenset({"HW_NUMA_ROOT"}), name="N0"),
+        N0: Ownership(frozenset({"VGPU"}), frozenset({"HW_NUMA_ROOT"}), role="N0"),
     },
     adopted=True,
 )

@@ -294,7 +294,7 @@ def test_somebody_elses_provider_is_kept_beside_any_of_ours(name):
     tree = tree_in_placement()
     tree.new_child(name, ROOT, OTHER_UUID)
     journal = dataclasses.replace(
-        JOURNAL, providers={**JOURNAL.providers, OTHER_UUID: Ownership(name=name)}
+        JOURNAL, providers={**JOURNAL.providers, OTHER_UUID: Ownership(role=name)}
     )
 
     def edit(desired):
@@ -334,7 +334,7 @@ def test_a_name_of_ours_that_somebody_else_has_is_a_conflict_until_it_is_free(ch
     tree = tree_in_placement()
     tree.new_child("N1", ROOT, OTHER_UUID)
     missing = STORAGE if chosen else child_uuid(ROOT, "N1")
-    mine = Ownership(classes=frozenset({"VGPU"}), name="N1" if chosen else None)
+    mine = Ownership(classes=frozenset({"VGPU"}), role="N1")
     journal = dataclasses.replace(JOURNAL, providers={**JOURNAL.providers, missing: mine})
 
     def edit(desired):
@@ -355,7 +355,7 @@ def test_a_name_of_ours_that_somebody_else_has_is_a_conflict_until_it_is_free(ch
     assert merged(same, found=view(tree), journal=journal).conflicts == ()
     assert merged(edit, found=view(tree)).conflicts == ()
     other = dataclasses.replace(
-        JOURNAL, providers={**JOURNAL.providers, STORAGE: Ownership(name="N2")}
+        JOURNAL, providers={**JOURNAL.providers, STORAGE: Ownership(role="N2")}
     )
     assert merged(edit, found=view(tree), journal=other).conflicts == ()
 

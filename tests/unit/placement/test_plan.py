@@ -131,7 +131,7 @@ def test_traits_that_come_and_go_are_told_apart():
     assert traits.reason == "no longer true of the node"
 
 
-def test_renames_and_moves_come_after_creations_and_before_deletes():
+def test_renames_come_before_creations_and_moves_after_them():
     def edit(tree):
         tree.rename(N0, "cell")
         tree.new_child("N1", ROOT, OTHER_UUID)
@@ -139,11 +139,11 @@ def test_renames_and_moves_come_after_creations_and_before_deletes():
 
     plan = planned(edit)
     assert kinds(plan) == [
-        (CreateProvider, "N1"),
         (RenameProvider, "cell"),
+        (CreateProvider, "N1"),
         (ReparentProvider, "BW"),
     ]
-    rename, move = plan.operations[1:]
+    rename, _, move = plan.operations
     assert (rename.old_name, rename.before, rename.after) == ("N0", "N0", "cell")
     assert (move.old_parent, move.parent) == (N0, OTHER_UUID)
     assert (rename.reason, move.reason) == (

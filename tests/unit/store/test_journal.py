@@ -67,7 +67,7 @@ def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
             providers={ROOT: replace(OWNED, configured=Configured(traits=frozenset({"CUSTOM_A"})))},
         ),
         replace(JOURNAL, providers={uuid_of("new"): OWNED}),
-        replace(JOURNAL, providers={uuid_of("new"): replace(OWNED, name="k\0rt\u00e9")}),
+        replace(JOURNAL, providers={uuid_of("new"): replace(OWNED, role="k\0rt\u00e9")}),
         Journal(),
     ]
     with place.open() as store:

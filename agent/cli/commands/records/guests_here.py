@@ -14,8 +14,10 @@ from agent.cli.command import Options
 from agent.conf.default import only_observes
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors, ObservesOnly
+from agent.model.mirror import PlacementView
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
+from agent.placement.roles import named_by_role
 from agent.store.store import Store
 from agent.tracker.claims import check_ready
 from agent.tracker.domains import GuestImport
@@ -49,7 +51,7 @@ def guests_here(
             return records.usage_step.audit(
                 uuid,
                 node_facts(*driver, name, deadline),
-                _last_seen_tree(store, uuid),
+                _last_seen_tree(store, uuid, name),
                 start=imports,
                 dry_run=dry_run,
             )
@@ -84,7 +86,10 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)
             records.usage_step.audit(
-                ProviderUuid(uuid), facts, _last_seen_tree(store, ProviderUuid(uuid)), start=False
+                ProviderUuid(uuid),
+                facts,
+                _last_seen_tree(store, ProviderUuid(uuid), name),
+                start=False,
             )
         return instance_document(records.tracker.forget(instance))
 
@@ -114,7 +119,9 @@ def _node(
         return node_without_guests(uuid, name, error)
 
 
-def _last_seen_tree(store: Store, root: ProviderUuid) -> ProviderTree:
+def _last_seen_tree(store: Store, root: ProviderUuid, name: str) -> ProviderTree:
     """Return the node's tree as it was last seen in any Placement."""
     views = [store.view(endpoint, uuid) for endpoint, uuid in store.views() if uuid == root]
-    return next((view.tree for view in views if view is not None), ProviderTree())
+    view = next((view for view in views if view is not None), PlacementView())
+    journal = store.journal(root)
+    return named_by_role(view, journal, root, name, taking_over=False).tree

@@ -1,0 +1,305 @@
+"""A host that got another name: its provider and their children are renamed in place, and nothing is
+offered twice, however the rename is interrupted.
+"""
+
+import json
+import re
+import sqlite3
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+import pytest
+
+from agent.api.client import ApiProblem
+from tests.functional.test_daemon_claims import Host
+from tests.support import faults
+from tests.support.http_placement import HttpPlacement
+from tests.support.proxy import FaultProxy
+from tests.support.system import AgentHere
+from tests.support.tracking import F1, guest
+
+ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
+OLD, NEW = "compute1", "compute1.example.com"
+GPU, MDEVS, CLASS = "0000:3B:00.0", "0000:5e:00.0", "CUSTOM_PCI_10DE_1DB6"
+ROLES = ("_NUMA0", "_NUMA1", f"_{GPU}", "_pci_0000_5e_00_0", "_amd_sev", "_mine")
+HOST = {
+    "uuid": ROOT,
+    "cells": [
+        {"id": cell, "cpus": f"{4 * cell}-{4 * cell + 3}", "memory_mib": 32768} for cell in (0, 1)
+    ],
+    "disk_gib": 500,
+    "pci": [{"address": GPU.lower(), "vendor_id": "10de", "product_id": "1db6", "numa_node": 0}],
+    "mdev": [{"parent": MDEVS, "types": {"nvidia-35": 4}}],
+    "encryption": {"sev": 3},
+    "providers": [{"name": "$NODE_mine", "inventories": {"CUSTOM_MINE": {"total": 2}}}],
+}
+PINNED = {"hw:cpu_policy": "dedicated", "pci_passthrough:alias": "gpu:1"}
+
+
+class RenamedHost(Host):
+    """A host with a child of each kind."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        super().__init__(folder, url)
+        (folder / "host.yaml").write_text(json.dumps(HOST))
+        spec = {"vendor_id": "10de", "product_id": "1db6"}
+        self.config |= {
+            "pci": {
+                "device_spec": json.dumps(spec),
+                "alias": json.dumps({"name": "gpu", **spec, "device_type": "type-PCI"}),
+                "report_in_placement": True,
+            },
+            "devices": {"enabled_mdev_types": "nvidia-35"},
+        }
+        self.config["compute"] |= {
+            "cpu_shared_set": "0,4",
+            "cpu_dedicated_set": "1-3,5-7",
+            "tree_layout": "nested",
+        }
+        self.here = AgentHere(folder)
+        self.call(OLD)
+
+    def call(self, name: str) -> None:
+        """From now on the host has this name."""
+        self.config["DEFAULT"]["host"] = name
+        for command in (self.command, self.here):
+            command.configure(self.config)
+
+    def once(self, *words: str) -> dict[str, Any]:
+        (node,) = self.here.run(*(words or ("--once",)), "--format", "json").json["nodes"]
+        return dict(node)
+
+
+@pytest.fixture
+def host(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> RenamedHost:
+    return RenamedHost(tmp_path / "agent", proxy.url)
+
+
+def names(placement: HttpPlacement) -> dict[str, str]:
+    return {uuid: one["name"] for uuid, one in placement.dump()["providers"].items()}
+
+
+def offered(placement: HttpPlacement) -> Counter[str]:
+    """What the tree offers in all."""
+    return Counter(
+        {
+            name: sum(
+                one["inventories"][name]["total"] - one["inventories"][name]["reserved"]
+                for one in placement.dump()["providers"].values()
+                if name in one["inventories"]
+            )
+            for provider in placement.dump()["providers"].values()
+            for name in provider["inventories"]
+        }
+    )
+
+
+def child(placement: HttpPlacement, role: str) -> str:
+    (uuid,) = (uuid for uuid, name in names(placement).items() if name.endswith(role))
+    return uuid
+
+
+def called(name: str) -> set[str]:
+    return {name, *(f"{name}{role}" for role in ROLES)}
+
+
+def as_the_first_release_wrote_it(
+    host: RenamedHost, placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uuids derived from names, and a journal without roles."""
+    with monkeypatch.context() as patch:
+        for module in ("agent.model.provider", "agent.tree.node_trees", "agent.placement.merge"):
+            patch.setattr(f"{module}.child_role", lambda name, _node: name)
+        assert host.once()["state"] == "changed"
+    assert child(placement, "_NUMA0") == str(uuid5(UUID(ROOT), f"{OLD}_NUMA0"))
+    with sqlite3.connect(next(host.here.store.glob("**/store.sqlite"))) as store:
+        store.execute("UPDATE journal_provider SET role = NULL")
+    store.close()
+
+
+def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_place(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    flavor = replace(F1, vcpus=2, root_gb=0, extra_specs=PINNED)
+    with host.service.running():
+        host.answers(host.client.readiness)
+        cell, card = child(http_placement, "_NUMA0"), child(http_placement, f"_{GPU}")
+        held = {
+            ROOT: {"MEMORY_MB": flavor.memory_mb},
+            cell: {"PCPU": flavor.vcpus},
+            card: {CLASS: 1},
+        }
+        http_placement.other.claim(held, guest("i1"))
+        assert host.claim("i1", flavor)["state"] == "held"
+        host.service.stop()
+    host.once()
+    before, amounts = http_placement.dump(), offered(http_placement)
+    assert set(names(http_placement).values()) == called(OLD)
+    host.call(NEW)
+    refused = host.once()
+    assert refused["state"] == "failed"
+    (error,) = refused["errors"]
+    (command,) = re.findall(r"agent (identity rename)", error["remedy"])
+    assert http_placement.dump() == before
+    shown = host.once(*command.split(), "--dry-run")
+    assert http_placement.dump() == before
+    http_placement.clear()
+    done = host.once(*command.split())
+    assert (done["state"], done["errors"], done["drift"]) == ("changed", [], [])
+    assert [one["op"] for one in shown["operations"]] == [one["op"] for one in done["operations"]]
+    after, sent = (
+        http_placement.dump(),
+        [f"{one.method} {one.path}" for one in http_placement.requests],
+    )
+    last = 3 + len(ROLES)
+    assert sent[:3] == ["GET /resource_providers", "GET /traits", f"PUT /resource_providers/{ROOT}"]
+    assert sorted(sent[3:last]) == sorted(
+        f"PUT /resource_providers/{uuid}" for uuid in after["providers"] if uuid != ROOT
+    )
+    assert sent[last:] == [
+        "PUT /traits/CUSTOM_COMPUTE_NODE_AGENT_COMPUTE1_EXAMPLE_COM",
+        f"PUT /resource_providers/{ROOT}/traits",
+    ]
+    assert offered(http_placement) == amounts
+    assert names(http_placement) == {
+        uuid: NEW + name.removeprefix(OLD)
+        for uuid, name in ((uuid, one["name"]) for uuid, one in before["providers"].items())
+    }
+    assert after["consumers"] == before["consumers"]
+    with host.service.running():
+        host.answers(host.client.readiness)
+        http_placement.clear()
+        host.client.audit_report(host.client.request_audit(), 30)
+        assert len(http_placement.requests) == 1
+        with pytest.raises(ApiProblem):
+            host.claim("i2", flavor)
+        assert not http_placement.other.can_claim({card: {CLASS: 1}}, guest("i2"))
+
+
+@pytest.mark.parametrize("written", ["now", "by the first release"])
+@pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
+def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pass(
+    host: RenamedHost,
+    http_placement: HttpPlacement,
+    monkeypatch: pytest.MonkeyPatch,
+    written: str,
+    *,
+    lost: bool,
+) -> None:
+    if written == "now":
+        assert host.once()["state"] == "changed"
+    else:
+        as_the_first_release_wrote_it(host, http_placement, monkeypatch)
+    before, amounts = names(http_placement), offered(http_placement)
+    http_placement.other.rename(ROOT, NEW)
+    host.call(NEW)
+    words = ["--once"]
+    if lost:
+        for file in host.here.store.glob("**/store.sqlite*"):
+            file.unlink()
+        words.append("--adopt")
+    node = host.once(*words)
+    assert (node["state"], node["errors"]) == ("changed", [])
+    assert names(http_placement) == {
+        uuid: NEW + name.removeprefix(OLD) for uuid, name in before.items()
+    }
+    assert offered(http_placement) == amounts
+    http_placement.clear()
+    assert host.once()["state"] == "in-sync"
+
+
+INTERRUPTED: dict[str, faults.Action] = {
+    "not sent": faults.cut(),
+    "answer lost": faults.cut(applied=True),
+    "conflict": faults.answer(409, "placement.concurrent_update"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", INTERRUPTED)
+def test_a_rename_that_is_interrupted_anywhere_offers_nothing_twice_and_is_finished_later(
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy, how: str
+) -> None:
+    assert host.once()["state"] == "changed"
+    before, amounts = names(http_placement), offered(http_placement)
+    for at in range(1 + len(ROLES)):
+        name = NEW if at % 2 == 0 else OLD
+        host.call(name)
+        rule = proxy.faults.add(INTERRUPTED[how], method="PUT", skip=at)
+        host.here.run("identity", "rename")
+        proxy.faults.clear()
+        assert rule.hits == 1
+        assert offered(http_placement) == amounts
+        host.here.run("identity", "rename")
+        assert offered(http_placement) == amounts
+        assert names(http_placement) == {
+            uuid: name + old.removeprefix(OLD) for uuid, old in before.items()
+        }
+        assert host.once()["state"] == "in-sync"
+
+
+@pytest.mark.long
+def test_a_rename_that_is_killed_between_two_requests_is_finished_by_the_next_pass(
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
+    assert host.once()["state"] == "changed"
+    before, amounts = names(http_placement), offered(http_placement)
+    for at, name in ((1, NEW), (4, OLD)):
+        host.call(name)
+        with host.command.started("identity", "rename") as process:
+
+            def kill(_exchange: Any, process: Any = process) -> None:
+                process.kill()
+                process.wait()
+
+            proxy.faults.add(faults.after(kill), method="PUT", skip=at)
+            process.communicate(timeout=120)
+        proxy.faults.clear()
+        assert process.returncode == -9
+        assert offered(http_placement) == amounts
+        assert host.once()["errors"] == []
+        assert names(http_placement) == {
+            uuid: name + old.removeprefix(OLD) for uuid, old in before.items()
+        }
+        assert offered(http_placement) == amounts
+
+
+def test_a_name_that_another_host_has_is_told_and_nothing_is_sent(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    host.once()
+    http_placement.other.create_provider(NEW)
+    before = http_placement.dump()
+    host.call(NEW)
+    for words in (["identity", "rename", "--dry-run"], ["identity", "rename"]):
+        node = host.once(*words)
+        assert "is held by provider" in node["errors"][0]["message"]
+        assert http_placement.dump() == before
+
+
+def test_children_that_nova_made_are_renamed_when_the_tree_is_taken_over(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    other = http_placement.other
+    other.create_provider(OLD, ROOT)
+    other.set_inventory(ROOT, {"DISK_GB": 500})
+    made = {
+        role: other.create_provider(f"{OLD}{role}", parent=ROOT)
+        for role in ("_pci_0000_5e_00_0", f"_{GPU}", "_amd_sev")
+    }
+    other.set_inventory(made["_pci_0000_5e_00_0"], {"VGPU": 4})
+    other.set_inventory(made[f"_{GPU}"], {CLASS: 1})
+    other.set_inventory(made["_amd_sev"], {"MEM_ENCRYPTION_CONTEXT": 3})
+    theirs = other.create_provider(f"{OLD}_theirs", parent=ROOT)
+    other.rename(ROOT, NEW)
+    host.call(NEW)
+    assert host.once("--once", "--adopt")["errors"] == []
+    found = names(http_placement)
+    assert {role: found[uuid] for role, uuid in made.items()} == {
+        role: f"{NEW}{role}" for role in made
+    }
+    assert found[theirs] == f"{OLD}_theirs"
+    assert set(found.values()) == called(NEW) | {f"{OLD}_theirs"}

@@ -23,7 +23,7 @@ from agent.store.metadata import METADATA, OUTSIDE_TEXT
 
 # The latest migration. Migrations are numbered, so that a newer schema can be told from a foreign
 # one.
-VERSION = "0014"
+VERSION = "0015"
 # Not alembic's default, because a shared database may hold the version tables of other projects.
 VERSION_TABLE = "compute_node_agent_schema"
 # Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is

@@ -3,6 +3,7 @@ behind queues in which requests for health do not wait for others, nor small req
 ones, nor new connections for those that pipeline requests.
 """
 
+import errno
 import logging
 import math
 import queue
@@ -165,6 +166,45 @@ TIMEOUT = 10
 GRACE = 1
 
 
+# Seconds without new connections after none could be accepted for want of descriptors or memory.
+ACCEPT_PAUSE = 0.1
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class _Listening:
+    """A listening socket on which a process without descriptors waits instead of spinning."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket, self._exhausted = listening, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection.
+
+        :raises BlockingIOError: none can be accepted now, which the server's loop ignores.
+        """
+        try:
+            accepted = self._socket.accept()
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            if not self._exhausted:
+                LOG.warning(
+                    "no connection can be accepted (%s); raise LimitNOFILE of the service, or see "
+                    "who holds so many connections",
+                    error.strerror,
+                )
+            self._exhausted = True
+            time.sleep(ACCEPT_PAUSE)
+            raise BlockingIOError(errno.EAGAIN, "no connection can be accepted") from error
+        if self._exhausted:
+            LOG.info("connections are accepted again")
+        self._exhausted = False
+        return accepted
+
+
 class LocalServer(Server):
     """Serves ``application`` on a listening socket.
 
@@ -201,7 +241,7 @@ class LocalServer(Server):
 
     def bind_unix_socket(self, _address: str) -> None:
         """Use the listening socket, whose file has its address and its rights already."""
-        self.socket = self._listening
+        self.socket = _Listening(self._listening)
 
     def process_conn(self, conn: LocalConnection) -> None:
         """Receive from a connection that is new or on which bytes have arrived."""

@@ -124,7 +124,9 @@ def open_tracker_services(
         components.pci.aliases,
         observes=only_observes(conf),
     )
-    tracker_services = build_tracker_services(Records(store), settings, clock.now, changed)
+    tracker_services = build_tracker_services(
+        Records(store, clock.now), settings, clock.now, changed
+    )
     try:
         yield tracker_services
     finally:

@@ -3,6 +3,7 @@ raised as an error when it is read by itself.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -21,10 +22,16 @@ from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NOD
 from agent.store.versioned import Record, RecordBatch, VersionedTable
 
 Key = TypeVar("Key", bound=str)
+Clock = Callable[[], float]
 Nodes = Collection[ProviderUuid] | None
 # A number of values that every database accepts in one statement.
 CHUNK = 1000
 PAGE = 1000
+
+
+def later(lease: Lease, seconds: float) -> Lease:
+    """Return the lease as one that ends so many seconds later."""
+    return replace(lease, expires_at=lease.expires_at + seconds) if seconds else lease
 
 
 class RecordReader:
@@ -33,9 +40,15 @@ class RecordReader:
     Methods return ``None`` or an empty collection for what does not exist.
     """
 
-    def __init__(self, connection: Connection, location: Location) -> None:
+    def __init__(
+        self, connection: Connection, location: Location, clock: Clock | None = None
+    ) -> None:
+        """``clock``: of this host, by which the times of leases are given; None: that of the
+        database.
+        """
         self._connection = connection
         self._location = location
+        self._clock = clock if location.file is None else None
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -110,11 +123,22 @@ class RecordReader:
 
     def lease(self, node: ProviderUuid) -> Lease | None:
         """Return the lease of the node."""
-        return self._one(LEASES, queries.LEASE_OF_NODE, key=node)
+        lease = self._one(LEASES, queries.LEASE_OF_NODE, key=node)
+        return None if lease is None else later(lease, self.ahead())
 
     def leases(self, host: str) -> Sequence[Lease]:
         """Return all leases that the host has, or had last."""
-        return self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
+        found = self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
+        ahead = self.ahead() if found else 0.0
+        return [later(lease, ahead) for lease in found]
+
+    def ahead(self) -> float:
+        """Return by how many seconds the clock of this host is ahead of that of the database
+        server, by which all hosts judge leases.
+        """
+        if self._clock is None:
+            return 0.0
+        return self._clock() - float(self._connection.execute(queries.SERVER_CLOCK).scalar_one())
 
     def nodes_of(self, host: str) -> Collection[ProviderUuid]:
         """Return the nodes of the host that are not deleted."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, Select, and_, bindparam, exists, or_, select
+from sqlalchemy import BindParameter, Column, Select, and_, bindparam, exists, or_, select, text
 
 from agent.store.record_schema import (
     CLAIM,
@@ -24,6 +24,9 @@ NODE: BindParameter[str] = bindparam("node")
 HOST: BindParameter[str] = bindparam("host")
 NAME: BindParameter[str] = bindparam("name")
 SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
+
+SERVER_CLOCK = text("SELECT extract(epoch FROM clock_timestamp())")
+"""Seconds since the epoch, on a PostgreSQL."""
 
 # --- compute nodes --------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store import record_queries as queries
 from agent.store.engines import Location
-from agent.store.reading import RecordReader
+from agent.store.reading import Clock, RecordReader, later
 from agent.store.record_schema import (
     CLAIM,
     COMPUTE_NODE,
@@ -137,8 +137,10 @@ CLEARING = (
 class Transaction(RecordReader):
     """Reads and writes of records. Locked nodes are not changed by others before its end."""
 
-    def __init__(self, connection: Connection, location: Location) -> None:
-        super().__init__(connection, location)
+    def __init__(
+        self, connection: Connection, location: Location, clock: Clock | None = None
+    ) -> None:
+        super().__init__(connection, location, clock)
         self._locked: dict[ProviderUuid, int] = {}
 
     def lock(self, nodes: Collection[ProviderUuid]) -> None:
@@ -179,14 +181,18 @@ class Transaction(RecordReader):
         UNITS.delete(to, changes.dropped_units)
         DEVICES.write(to, changes.devices)
         UNITS.write(to, changes.units)
-        LEASES.write(to, changes.leases)
+        if changes.leases:
+            ahead = self.ahead()
+            LEASES.write(to, [later(lease, -ahead) for lease in changes.leases])
 
 
 class Records:
-    """Access to the records of a store, which threads may share."""
+    """Access to the records of a store, which threads may share. ``clock``: see
+    :class:`RecordReader`.
+    """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+        self._store, self._clock = store, clock
 
     @contextmanager
     def reading(self) -> Iterator[RecordReader]:
@@ -195,7 +201,7 @@ class Records:
         :raises StoreError: the store cannot be read.
         """
         with self._store.reading() as connection:
-            yield RecordReader(connection, self._store.location)
+            yield RecordReader(connection, self._store.location, self._clock)
 
     @contextmanager
     def transaction(self, nodes: Collection[ProviderUuid]) -> Iterator[Transaction]:
@@ -207,7 +213,7 @@ class Records:
         :raises StoreError: the store cannot be written.
         """
         with self._store.writing() as connection:
-            transaction = Transaction(connection, self._store.location)
+            transaction = Transaction(connection, self._store.location, self._clock)
             transaction.lock(nodes)
             yield transaction
 

@@ -100,8 +100,9 @@ def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: floa
     if lease is not None and lease.host != agent.host and lease.live(now):
         raise NodeHeldElsewhere(
             (
-                f"node {uuid} is managed by host {printable(lease.host)} for "
-                f"{lease.expires_at - now:.0f} s more, and not by {printable(agent.host)}"
+                # Without the time that is left: it would be another line in each pass.
+                f"node {uuid} is managed by host {printable(lease.host)}, whose lease has not "
+                f"ended, and not by {printable(agent.host)}"
             ),
             (
                 "stop that agent, or give this host an identity of its own: a compute_id file may "

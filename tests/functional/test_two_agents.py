@@ -246,7 +246,7 @@ def test_a_copied_identity_is_refused_until_its_owner_lets_go(shared_cloud: Clou
     def refused(one: ComputeHost, holder: ComputeHost) -> None:
         result = one.run_to_the_end()
         assert result.code == 1
-        assert f"node {a.identity} is managed by host {holder.name} " in result.stderr
+        assert f"node {a.identity} is managed by host {holder.name}, " in result.stderr
         assert f"and not by {one.name} " in result.stderr
         assert cloud.records(a).node.host == holder.name
 

@@ -103,7 +103,7 @@ def test_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(
     with refused(world, "node.elsewhere") as caught:
         ha.audit(start=True)
     assert caught.value.fatal
-    assert "managed by host HB for 1 s more, and not by HA" in caught.value.message
+    assert "managed by host HB, whose lease has not ended, and not by HA" in caught.value.message
     assert "compute_id" in caught.value.remedy
     with refused(world, "node.not-ready"):
         ha.claim("i1", F1)

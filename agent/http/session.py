@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa
@@ -24,6 +25,38 @@ _WRONG_NAME = frozenset({62, 63, 64})
 _INCOMPLETE = frozenset(range(80, 94))
 
 
+class _Session(Session):
+    """A session that asks for the versions of the identity service without a token only.
+
+    keystoneauth repeats a question that is answered 401 with a token, for which it waits under the
+    lock that it asks under: for ever. Without the versions it goes by the path of auth_url.
+    """
+
+    def request(self, url: str, method: str, **options: Any) -> Any:  # type: ignore[override]
+        """Send a request, see keystoneauth."""
+        try:
+            return super().request(url, method, **options)
+        except ksa.Unauthorized as error:
+            if method != "GET" or options.get("authenticated") is not False:
+                raise
+            raise ksa.HttpError(
+                "the question for its versions was refused",
+                response=error.response,
+                url=url,
+                method=method,
+                http_status=401,
+            ) from error
+
+
+class _SessionLoader(loading.session.Session):
+    """Loads sessions of that class."""
+
+    @property
+    def plugin_class(self) -> type[Session]:
+        """The class of the sessions."""
+        return _Session
+
+
 def service_adapter(
     conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSWER
 ) -> ksa_adapter.Adapter:
@@ -39,7 +72,7 @@ def service_adapter(
     try:
         auth = loading.load_auth_from_conf_options(conf, group)
         http = bounded_session(max_answer, {name: value for name, value in limits.items() if value})
-        session = loading.load_session_from_conf_options(conf, group, auth=auth, session=http)
+        session = _SessionLoader().load_from_conf_options(conf, group, auth=auth, session=http)
         adapter = loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ksa.ClientException, cfg.Error, OSError, ValueError, TypeError) as error:
         raise ConfigErrors(

@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from agent.conf.default import only_observes
 from agent.conf.placement import GROUP
+from agent.deadline import within
 from agent.errors import ConfigError
 from agent.http.bounded import MIB
 from agent.http.session import service_adapter
@@ -80,7 +81,8 @@ def account_roles(transport: Transport) -> frozenset[str] | None:
     if not isinstance(auth, BaseIdentityPlugin):
         return None
     try:
-        return frozenset(auth.get_access(session).role_names or ())
+        with within(transport.timeouts.whole):
+            return frozenset(auth.get_access(session).role_names or ())
     except ClientException:
         return None
 

@@ -15,7 +15,7 @@ from keystoneauth1 import exceptions as ksa
 from retrying import RetryError
 
 from agent.conf.placement import GROUP
-from agent.deadline import DeadlinePassed, held, left
+from agent.deadline import DeadlinePassed, held, left, within
 from agent.errors import ConfigError, ObservesOnly, PlacementUnreachable
 from agent.http.bounded import close_idle_connections
 from agent.http.last_calls import LastCalls
@@ -53,6 +53,11 @@ class Timeouts:
     read: float = 60
     reshape: float = 300
     """The wait for the answer to a reshape, which takes longer than any other request."""
+
+    @property
+    def whole(self) -> float:
+        """The time for everything that a request needs: connections, tokens, answers."""
+        return self.connect + self.read
 
 
 def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
@@ -96,7 +101,8 @@ class Transport:
         """
         if not self._endpoint:
             try:
-                found = self.adapter.get_endpoint()
+                with within(self.timeouts.whole):
+                    found = self.adapter.get_endpoint()
             except MemoryError:
                 raise
             except Exception as error:
@@ -129,8 +135,11 @@ class Transport:
             f"{self.timeouts.connect:g} s for a connection and "
             f"{self.timeouts.read if timeout is None else timeout:.3g} s for an answer"
         )
+        session = self.adapter.session
+        # Inside nova-compute, nova has the session.
+        auth = session and (self.adapter.auth or session.auth)
         failure = unreachable(
-            error, url, self.adapter.region_name, _first(self.adapter.interface), waited
+            error, url, self.adapter.region_name, _first(self.adapter.interface), waited, auth
         )
         if (
             failure.kind in ("tls", "broken", "connect")
@@ -327,24 +336,28 @@ class Exchange:
                         f"placement {method} {brief(path)} was not sent: the agent is stopping",
                         kind="cancelled",
                     )
-                response = transport.adapter.request(
-                    path,
-                    method,
-                    raise_exc=False,
-                    microversion=version,
-                    headers={"Accept": "application/json"},
-                    global_request_id=self.request_id,
-                    timeout=(transport.timeouts.connect, timeout),
-                    # keystoneauth's own semaphore limits nothing by default, but it uses the wall
-                    # clock: after the clock was set back it would hold every request until the
-                    # old time is reached again.
-                    rate_semaphore=nullcontext(),
-                    connect_retries=0,
-                    status_code_retries=0,
-                    log=False,
-                    hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)},
-                    **options,
-                )
+                # A token may be needed first, and again once it was refused.
+                with within(transport.timeouts.connect + timeout):
+                    response = transport.adapter.request(
+                        path,
+                        method,
+                        raise_exc=False,
+                        microversion=version,
+                        headers={"Accept": "application/json"},
+                        global_request_id=self.request_id,
+                        timeout=(transport.timeouts.connect, timeout),
+                        # keystoneauth's own semaphore limits nothing by default, but it uses the
+                        # wall clock: after the clock was set back it would hold every request until
+                        # the old time is reached again.
+                        rate_semaphore=nullcontext(),
+                        connect_retries=0,
+                        status_code_retries=0,
+                        log=False,
+                        hooks={
+                            "response": lambda answer, *_args, **_kwargs: answers.append(answer)
+                        },
+                        **options,
+                    )
         except (PlacementUnreachable, DeadlinePassed, MemoryError):
             raise
         except Exception as error:

@@ -18,6 +18,7 @@ from http.client import (
 
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
+from keystoneauth1.identity.v3 import ApplicationCredentialMethod
 
 from agent.errors import PlacementUnreachable
 from agent.http.bounded import AnswerTooLong, ClosedUnused, Redirected
@@ -121,6 +122,10 @@ class _Meaning:
     """Whether the request may have left the host."""
 
 
+_NO_VERSIONS = (
+    "check that [placement] auth_url is that of the identity service, with its version "
+    "(http://HOST:5000/v3), and what stands in front of it: a proxy, a login page"
+)
 _CREDENTIALS_GONE = (
     "check the user, password and project in [placement], or the application credential, which "
     "somebody may have deleted; and that [placement] auth_url is that of the identity service"
@@ -194,8 +199,7 @@ _MEANINGS = (
         ksa.Unauthorized,
         "credentials",
         "credentials for placement refused by identity at {url}: {reason}",
-        "check the user, password and project in [placement], and that the user has a role in "
-        "that project: openstack role assignment list --user USER --project PROJECT --names",
+        "{account}; and see that [placement] auth_url is that of the identity service",
         fatal=True,
     ),
     _Meaning(
@@ -225,13 +229,13 @@ _MEANINGS = (
         ksa.DiscoveryFailure,
         "discovery",
         "version discovery at {url} failed: {reason}",
-        "check the endpoint",
+        _NO_VERSIONS,
     ),
     _Meaning(
         ksa.VersionNotAvailable,
         "discovery",
         "version discovery at {url} failed: {reason}",
-        "check the endpoint",
+        _NO_VERSIONS,
     ),
     _Meaning(
         ksa.ConnectTimeout,
@@ -332,11 +336,38 @@ def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
     ), own
 
 
+def _account(auth: object) -> str:
+    """Return what to check of the account of keystoneauth's plugin ``auth``."""
+    # A plugin for any version keeps that of the version that it found.
+    auth = getattr(auth, "_plugin", None) or auth
+    ways = getattr(auth, "auth_methods", ())
+    if any(isinstance(way, ApplicationCredentialMethod) for way in ways):
+        return (
+            "check id and secret of the application credential in [placement], and that it has not "
+            "expired: openstack application credential list; if it has, make a new one"
+        )
+    scope = "project PROJECT"
+    if getattr(auth, "system_scope", None):
+        scope = "system all"
+    elif getattr(auth, "domain_id", None) or getattr(auth, "domain_name", None):
+        scope = "domain DOMAIN"
+    kind = scope.partition(" ")[0]
+    return (
+        f"check the user, password and {kind} in [placement], and that the user has a role in that "
+        f"{kind}: openstack role assignment list --user USER --{scope} --names"
+    )
+
+
 def unreachable(
-    error: Exception, url: str, region: str | None, interface: str | None, waited: str
+    error: Exception,
+    url: str,
+    region: str | None,
+    interface: str | None,
+    waited: str,
+    auth: object = None,
 ) -> PlacementUnreachable:
     """Return the exception that callers see for ``error``, which keystoneauth or a library below
-    raised for a request to ``url``.
+    raised for a request to ``url``. ``auth``: the plugin that the request was sent with.
     """
     chain = [*_chain(error)]
     bound = next(
@@ -369,7 +400,7 @@ def unreachable(
         else "check [placement] auth_url, and what stands in front of it"
     )
     remedy = meaning.remedy.format(
-        tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed
+        tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed, account=_account(auth)
     )
     return PlacementUnreachable(
         message,

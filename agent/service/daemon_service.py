@@ -2,6 +2,7 @@
 and the health of the process.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,10 @@ class DaemonService:
         # ``_progress_at``: when ``_work`` last showed progress, in seconds of the monotonic clock.
         self._work, self._progress_at = "", 0.0
         self._last_audits: Mapping[str, LastAudit] = {}
+        # When the last pass of each node ended, in seconds of the monotonic clock, by uuid; and how
+        # many seconds ago that may be.
+        self._ended_at: dict[str, float] = {}
+        self._oldest = math.inf
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
         # The reload that is requested, and the one under way.
@@ -72,6 +77,10 @@ class DaemonService:
             self._context = context
             self._records = self._records.of(context.agent) if self._records is not None else None
 
+    def limit_age(self, seconds: float) -> None:
+        """Set how long ago the last pass of a node may have ended while the agent is ready."""
+        self._oldest = seconds
+
     def set_readings(self, readings: Sequence[Measurement]) -> None:
         """Set what the monitors measured."""
         self._readings = readings
@@ -95,7 +104,9 @@ class DaemonService:
         if report.dry_run and not report.observes:
             return
         now = time.time()
+        ended = dict.fromkeys((node.uuid for node in report.nodes), time.monotonic())
         with self._lock:
+            self._ended_at = ended if whole and not report.errors else self._ended_at | ended
             seen = {
                 node.uuid: _last_audit(node, report.endpoint, now, self._last_audits.get(node.uuid))
                 for node in report.nodes
@@ -162,9 +173,9 @@ class DaemonService:
             )
 
     def check_readiness(self) -> None:
-        """Check that every node was audited and is well.
+        """Check that every node was audited lately and is well.
 
-        :raises Unready, Stopping: not every node was audited and is well.
+        :raises Unready, Stopping: not every node was audited lately and is well.
         """
         if self._stopping:
             raise Stopping
@@ -182,6 +193,14 @@ class DaemonService:
             f"node {audit.report.name}: {audit.report.state}{_because(audit.report)}"
             for audit in seen.values()
             if audit.report.state not in WELL
+        ]
+        now = time.monotonic()
+        ages = {uuid: now - ended for uuid, ended in self._ended_at.items()}
+        reasons += [
+            f"node {seen[uuid].report.name}: its last pass ended {age:.0f} s ago; "
+            f"{self._work or 'none'} is under way"
+            for uuid, age in ages.items()
+            if age > self._oldest and uuid in seen
         ]
         if reasons:
             raise Unready(reasons)

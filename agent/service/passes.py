@@ -3,6 +3,7 @@ change.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -135,6 +136,8 @@ class Passes:
         """Audit every node, and report the result."""
         # A change from here on may be too late for this pass.
         self._dirty_nodes.take()
+        longest = 2 * self._schedule.interval if self._schedule.repeats else math.inf
+        self._service.limit_age(longest + runtime.conf.compute.facts_deadline)
         begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, requested=bool(requests))
         try:
             report = self._background.run(

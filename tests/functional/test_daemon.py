@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agent.api.client import ApiClient
+from agent.errors import AgentError
 from tests.support import faults, hanging_driver, telling_driver
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
@@ -484,3 +485,28 @@ def test_a_placement_that_is_too_old_ends_it(host, refused, proxy):
 def test_a_bad_host_file_ends_it(host, refused):
     host.file.write_text("cpu: many")
     assert str(host.file) in refused()
+
+
+@pytest.mark.long
+def test_a_node_whose_passes_do_not_end_is_not_ready_until_one_has_ended(
+    http_placement: HttpPlacement, host: Host
+) -> None:
+    host.set("compute", facts_deadline=1)
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        client = ApiClient(host.command.socket)
+        until(lambda: client.readiness() == "ready: 1 in-sync")
+        http_placement.suspend()
+        until(lambda: "its last pass ended" in problem_of(client))
+        http_placement.resume()
+        until(lambda: not problem_of(client))
+        ended_well(service)
+
+
+def problem_of(client: ApiClient) -> str:
+    """Why the agent is not ready; empty if it is."""
+    try:
+        client.readiness()
+    except AgentError as error:
+        return error.message
+    return ""

@@ -1,7 +1,11 @@
 """What the identity service has to do with it, with a real keystone."""
 
 import logging
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ from tests.support.agent import NAME, AgentUnderTest, shaped, total
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import AGENT, NO_ROLE, PASSWORD, PROJECT, Keystone
 from tests.support.settled import clean, node, settled
+from tests.support.system import AgentCommand
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 NO_ENDPOINT = "no placement endpoint for region any, interface any in the service catalog"
@@ -209,6 +214,11 @@ def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_resta
             "the user has a role in that project",
         ),
         (
+            {"system_scope": "all"},
+            "credentials for placement refused by identity at ",
+            "openstack role assignment list --user USER --system all --names",
+        ),
+        (
             {},
             "the token for placement has no service catalog, because it is for no project",
             "see that the user has a role in it",
@@ -249,3 +259,80 @@ def test_credentials_that_identity_refuses_name_it_and_count_as_no_request(
     assert agent.cycle().state == "in-sync"
     clean(keystone_placement, agent_log)
     assert PASSWORD not in agent_log.text
+
+
+def test_an_application_credential_that_expired_is_told_and_a_new_one_ends_it(
+    keystone: Keystone, keystone_placement: HttpPlacement, agent_command: AgentCommand
+) -> None:
+    session = keystone.session()
+    own = f"{keystone.url}/users/{session.get_user_id()}/application_credentials"
+
+    def configure(name: str, **fields: Any) -> None:
+        body = {"application_credential": {"name": name, **fields}}
+        made = session.post(own, json=body).json()["application_credential"]
+        agent_command.configure(
+            {
+                "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
+                "placement": {
+                    "auth_type": "v3applicationcredential",
+                    "auth_url": keystone.url,
+                    "application_credential_id": made["id"],
+                    "application_credential_secret": made["secret"],
+                },
+            }
+        )
+
+    expires = time.time() + 1
+    configure("old", expires_at=datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%dT%H:%M:%S"))
+    time.sleep(max(0.0, expires - time.time()))
+    result = agent_command.run("--once")
+    assert result.code == 1
+    assert "that it has not expired: openstack application credential list" in result.stdout
+    configure("new")
+    assert agent_command.run("--once").code == 0
+
+
+class WantsLogin(BaseHTTPRequestHandler):
+    """A proxy that asks everybody for a login."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="a proxy"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def proxy_with_login() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), WantsLogin)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("path", ["/v3", "/identity"])
+def test_a_login_before_the_versions_of_identity_is_told_and_hangs_nothing(
+    path: str,
+    proxy_with_login: str,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_command: AgentCommand,
+) -> None:
+    config: dict[str, dict[str, Any]] = {
+        "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
+        "placement": {**keystone.credentials(), "auth_url": proxy_with_login + path},
+    }
+    agent_command.configure(config)
+    result = agent_command.run("--once", timeout=60)
+    assert result.code == 1
+    assert "that [placement] auth_url is that of the identity service" in result.stdout
+    config["placement"]["auth_url"] = keystone.url
+    agent_command.configure(config)
+    assert agent_command.run("--once").code == 0
+    assert keystone_placement.dump()["providers"]

@@ -251,7 +251,7 @@ class RecordConflict(StoreError):
 
 
 class IdentityError(StoreError):
-    """The node's persisted identity is damaged or contradicts another one.
+    """The node's persisted identity is damaged, or nova's files contradict each other.
     Remedy: put the right uuid into the file that the message names.
     """
 
@@ -359,7 +359,7 @@ class ReshapeConflict(GenerationConflict):
 
 class ProviderNameConflict(PlacementError):
     """The provider's name is held by another uuid.
-    Remedy: rename one of both, or write the other uuid into ``compute_id``.
+    Remedy: rename one of both, or take the other one over with ``agent identity set UUID``.
     """
 
     code = "placement.name-conflict"

@@ -12,6 +12,7 @@ from agent.pci.settings import PciSettings
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.provider_config.applying import Absences, ProviderConfig
+from agent.store.identity import HostIdentity
 from agent.tracker.services import TrackerServices
 from agent.tree.policy import Policy
 
@@ -78,6 +79,15 @@ class AuditContext:
     """The trees are left to nova-compute: without marks and devices that only the agent reports."""
     nova: NovaApi | None = None
     """None: nova is not to be asked."""
+    identity: HostIdentity | None = None
+    """The uuid of this host's own node; None if the uuids are those of a backend that other hosts
+    see too.
+    """
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the uuids were made up for a dry run on a host without an identity."""
+        return self.identity is not None and self.identity.source == "made up"
 
     @property
     def mark(self) -> str:

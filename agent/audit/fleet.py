@@ -42,13 +42,12 @@ class Fleet:
         host: str,
         workers: int,
         *,
-        provisional: bool = False,
         notice: str = "",
         full_audit_interval: float = 600,
     ) -> None:
         self.context = context
         self._driver_name, self._host, self._workers = driver_name, host, workers
-        self._provisional, self._notice = provisional, notice
+        self._notice = notice
         self._audits: dict[str, NodeAudit] = {}
         self._unchanged = UnchangedNodes(full_audit_interval)
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
@@ -72,7 +71,6 @@ class Fleet:
             self._driver_name,
             self._host,
             self._workers,
-            provisional=self._provisional,
             notice=self._notice,
         )
 
@@ -363,7 +361,13 @@ class Fleet:
         audit = self._audit_of(uuid, name)
         # Before the audit, so that a change during the audit is seen in the next pass.
         mark = self._marks.mark(name) if self._marks is not None else None
-        known = None if rows is None else _structure(audit, rows)
+        own = self.context.identity
+        # The list has no root that only nova has written, which the host's own node may have.
+        known = (
+            None
+            if rows is None or (own is not None and own.uuid == uuid)
+            else _structure(audit, rows)
+        )
         report = audit.remove(options, known) if deleted else audit.run(options, known)
         if self.leases.shared is not None:
             # The agent that has the node now releases it once it sees that the node left its
@@ -383,7 +387,7 @@ class Fleet:
         known = self._audits.get(uuid)
         if known is None or known.node.name != name:
             known = self._audits[uuid] = NodeAudit(
-                AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional),
+                AuditedNode(ProviderUuid(uuid), name, self._driver_name, self.context.provisional),
                 self.context,
             )
         return known

@@ -13,6 +13,7 @@ from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.devices import LATER, DeviceAllocations, Surpluses
 from agent.audit.idle import IdleAttempt
+from agent.audit.name_conflict import tell_way_out
 from agent.audit.node_usage import DriverReader, NodeUsage
 from agent.audit.observe import Observer
 from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
@@ -295,6 +296,7 @@ class NodeAudit:
             # The remembered state may be the cause of the error, or half updated.
             self.placement_state.forget()
             run.fail(AgentBug.of(error))
+        tell_way_out(run, self.node, self.context.identity)
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
@@ -324,6 +326,9 @@ class NodeAudit:
         if not run.options.dry_run:
             try:
                 self.placement_state.save()
+                own = self.context.identity
+                if own is not None and own.uuid == self.node.uuid and self.placement_state.mirrored:
+                    own.confirm()
                 if run.records is not None:
                     records = self.observer.note_reserved(run.records, dry_run=False)
                     run.records = records

@@ -24,12 +24,12 @@ from agent.errors import (
     ConfigErrors,
     PlacementRefused,
     ProviderIdentityConflict,
-    ProviderNameConflict,
     ReshapeFailed,
     ReshapeNeeded,
 )
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import ProviderUuid, printable
+from agent.model.operation import ProviderRef
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.placement import clock
@@ -38,6 +38,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.merge import ADOPT, Usages, foreign_share
 from agent.placement.node_state import NodePlacementState
 from agent.placement.reshaping import AllocationMove, allocation_move
+from agent.placement.sending import name_conflict
 from agent.placement.server import added_names, learn_traits
 from agent.placement.tombstones import without_reappeared
 from agent.placement.transport import MirrorInsufficient
@@ -127,16 +128,7 @@ class Observer:
             if not (options.adopt or options.rename):
                 self._check_mark(tree.provider(node.uuid))
         elif options.dry_run and (holder := client.provider_named(node.name)) is not None:
-            raise ProviderNameConflict(
-                (
-                    f"the name {printable(node.name)!r} of provider {node.uuid} is held by "
-                    f"provider {holder.uuid} in Placement"
-                ),
-                (
-                    f"if this is the same host, write {holder.uuid} into the compute_id file of "
-                    "the store"
-                ),
-            )
+            raise name_conflict(ProviderRef(node.uuid, node.name), holder)
 
     def _check_mark(self, root: Provider) -> None:
         """Check that the root carries no other agent's mark, except one that the journal records:

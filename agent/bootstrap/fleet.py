@@ -1,7 +1,6 @@
 """Opens the store, starts the driver, and builds the fleet; closes them at the end."""
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,8 +13,8 @@ from oslo_config import cfg
 from agent.audit.context import AuditContext
 from agent.audit.fleet import Fleet
 from agent.bootstrap.components import STOP_DEADLINE, Components, build_components
-from agent.conf.default import host_name, only_observes
-from agent.driver.interface import HostContext, TellsOfChanges
+from agent.conf.default import host_name, nova_folders, only_observes
+from agent.driver.interface import HostContext, NeedsLease, TellsOfChanges
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock
@@ -26,6 +25,7 @@ from agent.placement.server import Backend, NoStorage, Server
 from agent.placement.transport import Transport
 from agent.store import identity
 from agent.store.engines import in_file
+from agent.store.identity import HostIdentity
 from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.snapshot import snapshot
@@ -81,21 +81,25 @@ def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[S
 @contextmanager
 def start_driver(
     conf: cfg.ConfigOpts, components: Components, store: Store, cancelled: Event, *, dry_run: bool
-) -> Iterator[bool]:
-    """Start the driver, and stop it at the end. Yields whether the uuid of its host was generated
-    for this run alone.
+) -> Iterator[HostIdentity | None]:
+    """Start the driver, and stop it at the end. Yields the identity of this host; None if the uuids
+    of its nodes are those of a backend that other hosts see too.
 
     :raises AgentError: identity or driver cannot be used.
     """
     folder, host = Path(conf.store.path), host_name(conf)
-    own, provisional = _establish_identity(conf, host, folder, store, dry_run)
+    own = (
+        None
+        if isinstance(components.driver, NeedsLease)
+        else _host_identity(conf, host, folder, store, dry_run)
+    )
     try:
         components.worker.call(
             components.driver.start,
-            HostContext(host, own, folder, read_only=dry_run),
+            HostContext(host, own.uuid if own else "", folder, read_only=dry_run),
             deadline=conf.compute.start_deadline,
         )
-        yield provisional
+        yield own
     finally:
         _stop_driver(components, cancelled)
 
@@ -105,18 +109,20 @@ def open_tracker_services(
     conf: cfg.ConfigOpts,
     components: Components,
     store: Store,
+    own: HostIdentity | None,
     *,
     dry_run: bool,
     changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[TrackerServices]:
     """Yield the tracker on the store's records; at the end the leases are released, so that other
-    hosts may have the nodes at once. ``changed``: see :func:`start_fleet`.
+    hosts may have the nodes at once. ``own``: the identity of this host. ``changed``: see
+    :func:`start_fleet`.
     """
     rules = ReconcileRules(
         conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY
     )
     settings = UsageSettings(
-        Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease),
+        Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease, own.uuid if own else None),
         components.policy,
         rules,
         components.pci.rows,
@@ -162,15 +168,13 @@ def start_fleet(
         transport = embedded_transport(conf, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
-        provisional = stack.enter_context(
-            start_driver(conf, components, store, cancelled, dry_run=dry_run)
-        )
+        own = stack.enter_context(start_driver(conf, components, store, cancelled, dry_run=dry_run))
         _subscribe(conf, components, changed)
         observes = only_observes(conf)
         storage = NoStorage() if observes else store
         server = Server(transport, backend, storage, keep=not (dry_run or observes))
         tracker_services = stack.enter_context(
-            open_tracker_services(conf, components, store, dry_run=dry_run, changed=changed)
+            open_tracker_services(conf, components, store, own, dry_run=dry_run, changed=changed)
         )
         context = AuditContext(
             server,
@@ -188,13 +192,13 @@ def start_fleet(
             observes=observes,
             gives_back=gives_back,
             nova=components.nova if observes else None,
+            identity=own,
         )
         yield Fleet(
             context,
             components.driver_name,
             host_name(conf),
             conf.compute.workers,
-            provisional=provisional,
             notice="; ".join(notes),
             full_audit_interval=conf.compute.full_audit_interval,
         )
@@ -231,17 +235,14 @@ def embedded_transport(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool)
     return connect_embedded(folder, cancelled, copy if dry_run else None, timeouts_of(conf))
 
 
-def _establish_identity(
+def _host_identity(
     conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool
-) -> tuple[str, bool]:
-    """Return the uuid of this host, and whether it was generated because a dry run may not create
-    one.
-    """
-    nova = Path(conf.state_path)
+) -> HostIdentity:
+    """Return the identity of this host; a dry run saves none, and makes one up if there is none."""
+    folders = nova_folders(conf)
     if not dry_run:
-        return identity.establish(folder, nova, host, store), False
-    found = identity.find(folder, nova, host, store)
-    return (found, False) if found else (str(uuid.uuid4()), True)
+        return identity.establish(folder, folders, host, store)
+    return identity.find(folder, folders, host, store) or identity.made_up(folder, host, store)
 
 
 def _release_leases(tracker_services: TrackerServices) -> None:

@@ -103,9 +103,15 @@ def _check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.store import show_identity
+    from agent.cli.commands.identity import show_identity
 
     return show_identity(conf, options)
+
+
+def _set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.identity import set_identity
+
+    return set_identity(conf, options)
 
 
 def _set_up_host(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -287,7 +293,7 @@ COMMANDS = (
     ),
     Command(
         ("identity", "show"),
-        "show the uuid by which Placement knows this node",
+        "show the uuid by which Placement knows this node, and where it comes from",
         _show_identity,
         examples=("agent identity show",),
         document="identity",
@@ -299,6 +305,14 @@ COMMANDS = (
         frozenset({"dry_run", "nodes", "detailed_exitcode", "wide"}),
         examples=("agent identity rename --dry-run", "agent identity rename"),
         document="report",
+    ),
+    Command(
+        ("identity", "set"),
+        "take over the provider of this node that Placement has under another uuid",
+        _set_identity,
+        frozenset(),
+        (Argument("uuid", "the uuid of the root provider in Placement", "UUID"),),
+        ("agent identity set 6ba7b810-9dad-41d1-80b4-00c04fd430c8",),
     ),
     Command(
         ("takeover", "check"),

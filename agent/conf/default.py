@@ -1,6 +1,7 @@
 """[DEFAULT]: the host, its driver, ratios and reserved amounts. All names are nova's."""
 
 import socket
+from pathlib import Path
 
 from oslo_config import cfg
 
@@ -57,7 +58,10 @@ OPTIONS = [
     cfg.StrOpt(
         "state_path",
         default="/var/lib/nova",
-        help="nova's state folder; only its compute_id is read, never written.",
+        help=(
+            "nova's state folder; only its compute_id is read, never written. As in nova, one "
+            "beside a configuration file is read first."
+        ),
     ),
     cfg.StrOpt(
         "instances_path",
@@ -138,6 +142,11 @@ def host_name(conf: cfg.ConfigOpts) -> str:
     """Return ``[DEFAULT] host``. ``conf.host`` would be the section [host]."""
     name: str = conf.DEFAULT.host
     return name
+
+
+def nova_folders(conf: cfg.ConfigOpts) -> list[Path]:
+    """Return the folders in which nova looks for its ``compute_id``, in its order."""
+    return [*(Path(file).parent for file in conf.config_file or ()), Path(conf.state_path)]
 
 
 def only_observes(conf: cfg.ConfigOpts) -> bool:

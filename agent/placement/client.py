@@ -125,13 +125,15 @@ class PlacementClient:
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
         return self.exchange.decode(answer, Row) if answer.status == 200 else None
 
-    def providers_named(self, name: str) -> list[Row]:
-        """Return the providers called exactly ``name``: one, or none."""
-        return [row for row in self._rows({"name": name}) if row.name == name]
-
     def provider_named(self, name: str) -> Row | None:
-        """Return the provider called exactly ``name``, ``None`` if there is none."""
-        return next(iter(self.providers_named(name)), None)
+        """Return the provider that has ``name``, ``None`` if there is none.
+
+        Its name may be spelt otherwise: a Placement on MySQL compares names without case and
+        accents, also where it refuses a new name as a duplicate.
+        """
+        rows = self._rows({"name": name})
+        same = [row for row in rows if row.name == name]
+        return next(iter(same or (rows if len(rows) == 1 else ())), None)
 
     def sharing(self, aggregates: Iterable[str]) -> list[Row]:
         """Return the sharing providers that are in any of ``aggregates``, each once."""

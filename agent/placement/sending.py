@@ -20,7 +20,7 @@ from agent.model.names import printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
-    ProviderOperation,
+    ProviderRef,
     RenameProvider,
     ReparentProvider,
     SetAggregates,
@@ -119,25 +119,18 @@ def find_obstacle(
             limited=ours,
         )
     holder = client.provider_named(wanted.name)
-    return None if holder is None else name_conflict(operation, holder)
+    return None if holder is None else name_conflict(wanted, holder)
 
 
-def name_conflict(operation: ProviderOperation, holder: Row) -> ProviderNameConflict:
+def name_conflict(wanted: ProviderRef, holder: Row) -> ProviderNameConflict:
     """Return the error for a provider whose name is in use by ``holder``."""
-    wanted = operation.provider
-    if isinstance(operation, CreateProvider) and operation.parent is None:
-        remedy = (
-            f"if this is the same host, write {holder.uuid} into the compute_id file of the "
-            "store; else rename one of the hosts, or delete that provider"
-        )
-    else:
-        remedy = "rename or delete that provider"
+    called = "" if holder.name == wanted.name else f", called {printable(holder.name)!r},"
     return ProviderNameConflict(
         (
             f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider "
-            f"{holder.uuid} in Placement"
+            f"{holder.uuid}{called} in Placement"
         ),
-        remedy,
+        "rename or delete that provider",
         holder=holder.uuid,
         uuid=wanted.uuid,
     )
@@ -173,7 +166,7 @@ def _not_moved(
                 f"the name {printable(operation.provider.name)} was held by somebody else for "
                 "a moment"
             )
-        return name_conflict(operation, holder)
+        return name_conflict(operation.provider, holder)
     return error
 
 

@@ -52,10 +52,10 @@ def place(finished: Path, file: Path) -> None:
     sync_folder(file.parent)
 
 
-def write_new(file: Path, text: str) -> None:
-    """Create a file durably; after a crash at any moment it is complete or absent.
+def write_file(file: Path, text: str) -> None:
+    """Create or replace a file durably; after a crash at any moment it is the old or the new one.
 
-    :raises FileExistsError: the file exists; it is left unchanged.
+    :raises OSError: it cannot be written; it is as it was.
     """
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     temporary = Path(name)
@@ -63,7 +63,9 @@ def write_new(file: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="ascii") as opened:
             opened.write(text)
             os.fchmod(opened.fileno(), 0o644)
-        place(temporary, file)
+        sync_file(temporary)
+        temporary.replace(file)
+        sync_folder(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -14,6 +14,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    insert,
     or_,
     select,
     update,
@@ -184,6 +185,30 @@ class Transaction(RecordReader):
         if changes.leases:
             ahead = self.ahead()
             LEASES.write(to, [later(lease, -ahead) for lease in changes.leases])
+
+    def change_uuid(self, before: ProviderUuid, after: ProviderUuid) -> None:
+        """Give a node, with all its records, another uuid. Journal and mirror are forgotten,
+        because nothing of the old tree is in the new one.
+        """
+        to = self._connection
+        node = dict(
+            to.execute(select(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == before)).one()._mapping
+        )
+        # Marked as deleted for as long as the other one has the name.
+        to.execute(insert(COMPUTE_NODE), {**node, "uuid": after, "deleted": True, "dirty": True})
+        for column in (
+            INSTANCE.c.node,
+            MIGRATION.c.source_node,
+            MIGRATION.c.dest_node,
+            CLAIM.c.node,
+            DEVICE.c.node,
+            UNIT.c.node,
+            UNIT.c.provider,
+        ):
+            to.execute(update(column.table).where(column == before).values({column: after}))
+        for column in (MIRROR.c.root, JOURNAL.c.root, LEASE.c.node, COMPUTE_NODE.c.uuid):
+            to.execute(delete(column.table).where(column == before))
+        to.execute(update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == after).values(deleted=False))
 
 
 class Records:

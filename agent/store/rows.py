@@ -370,11 +370,6 @@ def _insert(connection: Connection, table: Table) -> "postgresql.Insert | sqlite
     return sqlite.insert(table)
 
 
-def insert_once(connection: Connection, table: Table) -> Insert:
-    """Return a statement that inserts a row unless one with its key exists."""
-    return _insert(connection, table).on_conflict_do_nothing()
-
-
 def insert_or_update(connection: Connection, table: Table) -> Insert:
     """Return a statement that inserts a row or replaces the one with its key."""
     statement = _insert(connection, table)

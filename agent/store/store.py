@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import Connection, Engine, delete, false, select
+from sqlalchemy import Connection, Engine, delete, false, insert, select
 from sqlalchemy.exc import NoSuchModuleError
 
 from agent.deadline import held
@@ -20,7 +20,6 @@ from agent.store import engines, journal_rows, leftovers, lock, mirror_rows
 from agent.store.engines import Location, damaged_store, locate, translate_errors
 from agent.store.migration import check_sound, upgrade, version
 from agent.store.open_file import OpenFile
-from agent.store.rows import insert_once
 from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
 from agent.store.snapshot import snapshot
 
@@ -118,13 +117,17 @@ class Store:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if
         there is none yet.
         """
-        return self._load(lambda connection: _identity(connection, host))
+        return self._load(
+            lambda connection: connection.scalar(
+                select(IDENTITY.c.uuid).where(IDENTITY.c.host == host)
+            )
+        )
 
-    def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
-        """Save the identity of a host unless it has one. Return the saved one."""
+    def save_identity(self, host: str, uuid: ProviderUuid) -> None:
+        """Save the identity of a host, in place of an older one."""
         with self.writing() as connection:
-            connection.execute(insert_once(connection, IDENTITY), {"host": host, "uuid": uuid})
-            return _identity(connection, host) or uuid
+            connection.execute(delete(IDENTITY).where(IDENTITY.c.host == host))
+            connection.execute(insert(IDENTITY), {"host": host, "uuid": uuid})
 
     def close(self) -> None:
         """Close the database."""
@@ -207,13 +210,6 @@ class Store:
     def _check_file(self) -> None:
         if self._file is not None:
             self._file.check()
-
-
-def _identity(connection: Connection, host: str) -> ProviderUuid | None:
-    found = connection.execute(
-        select(IDENTITY.c.uuid).where(IDENTITY.c.host == host)
-    ).scalar_one_or_none()
-    return ProviderUuid(found) if found is not None else None
 
 
 def open_store(path: Path, connection: str | None = None) -> Store:

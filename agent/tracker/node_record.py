@@ -38,6 +38,8 @@ class Agent:
     """The IP address of the host; None if not configured."""
     lease_seconds: float
     """How long no other host can take over this host's nodes after a renewal, in seconds."""
+    identity: ProviderUuid | None = None
+    """The uuid of the host's own node; None if its nodes are those of a backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: floa
                 f"ended, and not by {printable(agent.host)}"
             ),
             (
-                "stop that agent, or give this host an identity of its own: a compute_id file may "
-                "have been copied"
+                "stop that agent; or, if compute_id was copied from there, give this host an "
+                "identity of its own: agent identity set $(uuidgen)"
             ),
             holder=lease.host,
         )

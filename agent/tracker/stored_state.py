@@ -99,6 +99,9 @@ class RecordTransaction(RecordReads, Protocol):
             new one exists already.
         """
 
+    def change_uuid(self, before: ProviderUuid, after: ProviderUuid) -> None:
+        """Give a node, with all its records, another uuid, and forget its journal and mirror."""
+
 
 class RecordStore(Protocol):
     """The store of records. Changes are durable once their transaction has ended."""

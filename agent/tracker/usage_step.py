@@ -316,6 +316,8 @@ class UsageStep:
             taken = not self._settings.observes and not is_ours(
                 lease, self._settings.agent.host, now
             )
+            if not (dry_run or self._settings.observes):
+                self._follow_identity(cast(RecordTransaction, reading), node, facts)
             stored, changes, created = self._read_records(reading, node, facts)
             records = on_present_cells(stored, facts.numa)
             strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
@@ -374,7 +376,10 @@ class UsageStep:
         if not settings.observes:
             found = FoundNode(
                 reading.node(node),
-                reading.node_named(settings.agent.host, facts.name),
+                # What the host's own node had under another uuid, a real run gives to this one.
+                reading.node_named(settings.agent.host, facts.name)
+                if node != settings.agent.identity
+                else None,
                 reading.lease(node),
             )
         record, changes = node_record(
@@ -382,6 +387,19 @@ class UsageStep:
         )
         records = (reading.load(node) if found.node else None) or NodeRecords(record)
         return replace(records, node=record), changes, found.node is None
+
+    def _follow_identity(
+        self, transaction: RecordTransaction, node: ProviderUuid, facts: HostFacts
+    ) -> None:
+        """Give the host's own node the records that it had under another uuid: the identity of the
+        host was set, or nova's is read since.
+        """
+        agent = self._settings.agent
+        if node != agent.identity or transaction.node(node) is not None:
+            return
+        before = transaction.node_named(agent.host, facts.name)
+        if before is not None and not before.deleted:
+            transaction.change_uuid(before.uuid, node)
 
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
         """Return what the facts show, as the reconciliation needs it."""

@@ -54,7 +54,7 @@ from tests.unit.store.trees import ENDPOINT, ROOT, node_view, uuid_of
 
 folder = Path(sys.argv[1])
 with RunLock(folder), open_store(folder) as store:
-    print("identity", establish(folder, folder / "none", "host", store), flush=True)
+    print("identity", establish(folder, [], "host", store).uuid, flush=True)
     old = store.view(ENDPOINT, ROOT)
     start = old.tree.provider(ROOT).generation if old else 0
     for generation in count(start + 1):
@@ -253,9 +253,9 @@ def test_after_kill_9_at_any_moment_of_its_birth_a_store_opens(tmp_path: Path) -
         with writing(folder):
             time.sleep(whole * (0.5 + attempt * 0.05))
         with RunLock(folder), open_store(folder) as store:
-            identity = establish(folder, tmp_path / "none", "host", store)
-            assert (folder / "compute_id").read_text() == f"{identity}\n"
-        assert {"compute_id", "lock", "store.sqlite"} == {
+            identity = establish(folder, [], "host", store)
+            assert (folder / "compute_id.proposed").read_text() == f"{identity.uuid}\n"
+        assert {"compute_id.proposed", "lock", "store.sqlite"} == {
             name for name in names_in(folder) if not name.startswith(".compute_id.")
         }
 

@@ -122,11 +122,14 @@ class ComputeHost:
     def copy_identity(self, other: "ComputeHost") -> None:
         """Be a copy of another host's disk, as far as that says who a host is."""
         self._identity_file.parent.mkdir(parents=True, exist_ok=True)
-        self._identity_file.write_text(other._identity_file.read_text())
+        (self.command.store / "compute_id").write_text(other._identity_file.read_text())
 
     @property
     def _identity_file(self) -> Path:
-        return self.command.store / "compute_id"
+        final, proposed = (
+            self.command.store / name for name in ("compute_id", "compute_id.proposed")
+        )
+        return proposed if proposed.exists() and not final.exists() else final
 
     @property
     def log(self) -> str:

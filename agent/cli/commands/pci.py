@@ -37,7 +37,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
     parts = build_components(conf, cancelled, daemon=False)
     with (
         open_run_store(conf, dry_run=True) as store,
-        start_driver(conf, parts, store, cancelled, dry_run=True) as provisional,
+        start_driver(conf, parts, store, cancelled, dry_run=True) as own,
     ):
         driver = parts.driver, parts.worker, parts.driver_name
         found, errors = chosen_nodes(
@@ -54,7 +54,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
             )
             for uuid, name in found.items()
         ]
-    if provisional:
+    if own is not None and own.source == "made up":
         nodes = [{**node, "uuid": None} for node in nodes]
     wrong = [node for node in nodes if node["errors"]]
     code = DONE if not wrong else PARTLY if len(wrong) < len(nodes) else FAILED

@@ -1,6 +1,4 @@
-"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole. ``agent identity
-show``: shows the uuid by which Placement knows this node.
-"""
+"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +7,7 @@ from oslo_config import cfg
 
 from agent.cli.command import Options
 from agent.cli.output import write, write_document
-from agent.conf.default import host_name
+from agent.conf.default import host_name, nova_folders
 from agent.errors import IdentityError
 from agent.model.names import printable
 from agent.store import identity
@@ -17,7 +15,7 @@ from agent.store.backup import back_up, restore
 from agent.store.engines import locate
 from agent.store.lock import RunLock
 from agent.store.schema import VERSION
-from agent.store.store import Store, open_read_only, open_store
+from agent.store.store import Store, open_store
 
 UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"
 
@@ -59,7 +57,13 @@ def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     location = locate(folder, conf.store.connection)
 
     def of_this_node(store: Store) -> None:
-        identity.find(folder, Path(conf.state_path), host_name(conf), store)
+        found = identity.find(folder, nova_folders(conf), host_name(conf), store)
+        kept = store.identity(host_name(conf))
+        if found is not None and kept and kept != found.uuid:
+            raise IdentityError(
+                f"{found.place} says that this node is {found.uuid}, the backup says {kept}",
+                "restore a backup of this node, or move the store of the other one back",
+            )
 
     with ExitStack() as stack:
         if not options.dry_run:
@@ -105,30 +109,4 @@ def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
         )
     else:
         write(f"{location} as it was a moment ago is in {printable(str(target))}\n")
-    return 0
-
-
-SCHEMA = "compute-node-agent/identity/1"
-
-
-def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the identity; creates none. Return the exit code.
-
-    :raises IdentityError: there is no identity yet, or its file and the store contradict each
-        other.
-    :raises StoreError: the store cannot be read.
-    """
-    folder, host = Path(conf.store.path), host_name(conf)
-    with open_read_only(folder, conf.store.connection) as store:
-        found = identity.find(folder, Path(conf.state_path), host, store)
-    if found is None:
-        raise IdentityError(
-            f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
-        )
-    if options.as_document:
-        write_document(
-            {"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0}, options
-        )
-    else:
-        write(f"{found}\n")
     return 0

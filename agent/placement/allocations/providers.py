@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.errors import AgentBug, PlacementRefused
+from agent.errors import PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.provider_tree import ProviderTree
@@ -75,19 +75,17 @@ def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:
 
 
 def provider_by_name(client: PlacementClient, name: str) -> Row:
-    """Return the provider that is called exactly ``name``.
+    """Return the provider that Placement has by ``name``.
 
     :raises ProviderNotFound: there is none.
     :raises BadRequest: the name is not valid for a provider.
     """
-    found = client.providers_named(provider_name(name))
-    if len(found) > 1:
-        raise AgentBug(f"Placement shows {len(found)} providers called {printable(name)}")
-    if not found:
+    found = client.provider_named(provider_name(name))
+    if found is None:
         raise ProviderNotFound(
             f"there is no provider called {printable(name)!r}", "check its name", name=name
         )
-    return found[0]
+    return found
 
 
 def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:

@@ -36,7 +36,7 @@ def identified(agent: AgentHere, *, connected: bool = True) -> AgentHere:
         ["--node", "nobody"] if connected else ["--placement-endpoint", "http://127.0.0.1:1/"]
     )
     assert agent.run("--once", *arguments).code == 1
-    assert sorted(contents(agent.store)) == ["compute_id", "store.sqlite"]
+    assert sorted(contents(agent.store)) == ["compute_id.proposed", "store.sqlite"]
     return agent
 
 
@@ -333,7 +333,7 @@ def test_the_same_name_with_another_uuid(
     agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]
 ) -> None:
     identified(agent)
-    own = (agent.store / "compute_id").read_text().strip()
+    own = (agent.store / "compute_id.proposed").read_text().strip()
     holder = http_placement.other.create_provider("node-a")
     before = http_placement.dump()
     document = agent.run("--once", "--format", "json", *arguments)
@@ -343,26 +343,16 @@ def test_the_same_name_with_another_uuid(
     assert problem["code"] == "placement.name-conflict"
     assert own in problem["message"]
     assert holder in problem["message"]
-    assert "compute_id" in problem["remedy"]
+    assert f"agent identity set {holder}" in problem["remedy"]
     assert [(one["kind"], one["severity"]) for one in node["drift"]] == [
         ("name-conflict", "warning")
     ]
     assert http_placement.dump() == before
 
 
-def test_the_remedy_for_a_name_with_another_uuid_helps(
-    agent: AgentHere, http_placement: HttpPlacement
-) -> None:
-    holder = http_placement.other.create_provider("node-a")
-    agent.store.mkdir()
-    (agent.store / "compute_id").write_text(holder)
-    assert agent.run("--once").code == 0
-    assert holder in http_placement.dump()["providers"]
-
-
 def test_a_root_that_has_another_name(agent: AgentHere, http_placement: HttpPlacement) -> None:
     identified(agent)
-    own = (agent.store / "compute_id").read_text().strip()
+    own = (agent.store / "compute_id.proposed").read_text().strip()
     http_placement.other.create_provider("somebody", own)
     problem = the_only(refused(agent, http_placement))
     assert problem["code"] == "placement.identity-conflict"
@@ -626,8 +616,6 @@ def test_an_identity_that_is_none(
     agent: AgentHere, http_placement: HttpPlacement, name: str, where: str
 ) -> None:
     identified(agent)
-    if where == "nova":
-        (agent.store / "compute_id").unlink()
     folder = agent.store if where == "own" else agent.folder / "nova"
     folder.mkdir(exist_ok=True)
     (folder / "compute_id").write_bytes(BAD_IDENTITIES[name])
@@ -635,16 +623,6 @@ def test_an_identity_that_is_none(
     assert problem["code"] == "identity.mismatch"
     assert str(folder / "compute_id") in problem["message"]
     assert (folder / "compute_id").read_bytes() == BAD_IDENTITIES[name]
-
-
-def test_two_identities(agent: AgentHere, http_placement: HttpPlacement) -> None:
-    assert agent.run("--once").code == 0
-    file = agent.store / "compute_id"
-    own = file.read_text().strip()
-    file.write_text(UUID)
-    problem = the_only(refused(agent, http_placement))
-    assert all(text in problem["message"] for text in (own, UUID, str(file)))
-    assert own in problem["remedy"]
 
 
 def somebody_elses(file: Path) -> None:

@@ -396,15 +396,19 @@ def test_the_identity_is_shown_from_wherever_it_is(
     nova.mkdir()
     (nova / "compute_id").write_text(UUID.upper())
     shown = agent.run("identity", "show", "--state_path", str(nova))
-    assert (shown.code, shown.stdout) == (0, f"{UUID}\n")
+    assert (shown.code, shown.stdout) == (
+        0,
+        f"{UUID}\nnova's compute_id: {nova / 'compute_id'}\n",
+    )
     assert not agent.store.exists()
     assert agent.run("--once", "--state_path", str(nova)).code == 0
     assert (agent.store / "compute_id").read_text() == f"{UUID}\n"
     (nova / "compute_id").unlink()
     document = agent.run("identity", "show", "--format", "json").json
     assert (document["host"], document["uuid"], document["exit_code"]) == ("node-a", UUID, 0)
+    assert (document["source"], document["place"]) == ("store", str(agent.store / "compute_id"))
     (agent.store / "compute_id").unlink()
-    assert agent.run("identity", "show").stdout == f"{UUID}\n", "the store knows it too"
+    assert agent.run("identity", "show").stdout.startswith(f"{UUID}\n"), "the database knows it too"
     # A lost file is written again.
     assert agent.run("--once").code == 0
     assert (agent.store / "compute_id").read_text() == f"{UUID}\n"

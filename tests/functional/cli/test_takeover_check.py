@@ -242,8 +242,11 @@ def test_without_a_uuid_of_nova_and_without_a_provider_there_is_nothing_to_take_
     assert (verdict, "nothing to take over" in detail) == ("warning", True)
     (site.folder / "nova" / "compute_id").unlink()
     verdict, detail, command = the(site.checks(), "identity")
-    assert (verdict, command) == ("blocks", "set [DEFAULT] state_path as nova has it")
-    assert "compute_id" in detail
+    assert (verdict, "compute_id" in detail) == ("blocks", True)
+    assert command == (
+        "give the --config-file of nova-compute, or the uuid that Placement has: "
+        "agent identity set UUID"
+    )
 
 
 def test_the_mark_of_another_agent_blocks(site: Site) -> None:

@@ -111,10 +111,11 @@ def test_identity_that_is_not_there_yet(agent, folder):
     assert not folder.exists()
 
 
-def test_identity_is_one_line(agent, folder):
+def test_the_first_line_of_the_identity_is_the_uuid(agent, folder):
     folder.mkdir()
     (folder / "compute_id").write_text(f"{ROOT}\n")
-    assert agent("identity", "show") == (0, f"{ROOT}\n", "")
+    shown = f"{ROOT}\nthe agent's store: {folder / 'compute_id'}\n"
+    assert agent("identity", "show") == (0, shown, "")
 
 
 def test_identity_of_nova_is_found(agent, tmp_path):
@@ -126,6 +127,8 @@ def test_identity_of_nova_is_found(agent, tmp_path):
         "schema": "compute-node-agent/identity/1",
         "host": "node-1",
         "uuid": ROOT,
+        "source": "nova",
+        "place": str(tmp_path / "nova" / "compute_id"),
         "errors": [],
         "exit_code": 0,
     }

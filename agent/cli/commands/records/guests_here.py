@@ -40,7 +40,7 @@ def guests_here(
     deadline, driver = conf.compute.facts_deadline, (parts.driver, parts.worker, parts.driver_name)
     with (
         open_run_store(conf, dry_run=dry_run) as store,
-        start_driver(conf, parts, store, cancelled, dry_run=dry_run) as provisional,
+        start_driver(conf, parts, store, cancelled, dry_run=dry_run) as own,
     ):
         found, errors = chosen_nodes(
             managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name
@@ -63,9 +63,13 @@ def guests_here(
                 check_ready(state)
             return records.tracker.preview_import(state)
 
-        with open_tracker_services(conf, parts, store, dry_run=dry_run) as records:
+        with open_tracker_services(conf, parts, store, own, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]
-    return [{**node, "uuid": None} for node in nodes] if provisional else nodes
+    return (
+        [{**node, "uuid": None} for node in nodes]
+        if own is not None and own.source == "made up"
+        else nodes
+    )
 
 
 def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
@@ -80,8 +84,8 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
     driver = (parts.driver, parts.worker, parts.driver_name)
     with (
         open_run_store(conf) as store,
-        start_driver(conf, parts, store, cancelled, dry_run=False),
-        open_tracker_services(conf, parts, store, dry_run=False) as records,
+        start_driver(conf, parts, store, cancelled, dry_run=False) as own,
+        open_tracker_services(conf, parts, store, own, dry_run=False) as records,
     ):
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)

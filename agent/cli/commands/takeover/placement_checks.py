@@ -72,9 +72,10 @@ def _root_checks(client: PlacementClient, node: NodeReport, agent: str) -> Itera
         yield Check(
             "identity",
             "blocks",
-            "this host has no uuid yet: nova's file compute_id is not found below [DEFAULT] "
-            "state_path",
-            "set [DEFAULT] state_path as nova has it",
+            "this host has no uuid yet: nova's file compute_id is neither beside a --config-file "
+            "nor in [DEFAULT] state_path",
+            "give the --config-file of nova-compute, or the uuid that Placement has: "
+            "agent identity set UUID",
         )
     elif client.provider(root) is None:
         what = f"Placement has no provider {root} of {name}: there is nothing to take over"

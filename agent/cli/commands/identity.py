@@ -1,0 +1,103 @@
+"""``agent identity show`` and ``set``: the uuid by which Placement knows this host's own node."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oslo_config import cfg
+
+from agent.cli.command import Options
+from agent.cli.daemon_client import from_daemon
+from agent.cli.output import write, write_document
+from agent.conf.default import host_name, nova_folders
+from agent.driver import interface as drivers
+from agent.driver.interface import NeedsLease
+from agent.errors import IdentityError
+from agent.model.names import is_uuid, normal_uuid, printable
+from agent.store import identity
+from agent.store.lock import holder
+from agent.store.store import open_read_only
+
+ORIGINS: Mapping[identity.Source, str] = {
+    "nova": "nova's compute_id",
+    "store": "the agent's store",
+    "proposed": "made up by the agent, until Placement shows the node with it",
+}
+SHOW_SCHEMA = "compute-node-agent/identity/1"
+SET_SCHEMA = "compute-node-agent/identity-set/1"
+
+
+def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the identity and where it comes from; creates none. Return the exit code.
+
+    :raises IdentityError: there is no identity yet, or a file is damaged.
+    :raises StoreError: the store cannot be read.
+    """
+    _check_driver(conf)
+    folder, host = Path(conf.store.path), host_name(conf)
+    with open_read_only(folder, conf.store.connection) as store:
+        found = identity.find(folder, nova_folders(conf), host, store)
+    if found is None:
+        raise IdentityError(
+            f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
+        )
+    if options.as_document:
+        shown = {"host": host, "uuid": found.uuid, "source": found.source, "place": found.place}
+        _write(SHOW_SCHEMA, shown, options)
+    else:
+        write(f"{found.uuid}\n{ORIGINS[found.source]}: {found.place}\n")
+    return 0
+
+
+def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Have this host be the node with the given uuid, also while the daemon runs, which then
+    reloads. Return the exit code.
+
+    :raises IdentityError: it is no uuid, or nova's ``compute_id`` says otherwise.
+    :raises StoreError: the file cannot be written.
+    :raises ApiProblem, ApiUnreachable: the daemon runs, and does not reload.
+    """
+    given = options.arguments["uuid"]
+    if not is_uuid(given):
+        raise IdentityError(f"{printable(given)!r} is no uuid", "give the uuid that Placement has")
+    _check_driver(conf)
+    folder, wanted = Path(conf.store.path), normal_uuid(given)
+    novas = identity.nova_identity(folder, nova_folders(conf))
+    if novas is not None and novas[0] != wanted:
+        raise IdentityError(
+            f"{novas[2]} says that this node is {novas[0]}, for nova-compute too",
+            f"write {wanted} into that file",
+        )
+    identity.save(folder, wanted)
+    status = from_daemon(conf, lambda daemon: daemon.reload())
+    run = None if status is not None else holder(folder)
+    if options.as_document:
+        _write(SET_SCHEMA, {"host": host_name(conf), "uuid": wanted, "status": status}, options)
+    else:
+        then = (
+            f"the daemon reloaded; {printable(status)}"
+            if status is not None
+            else "the next run uses it"
+            if run is None
+            else f"process {run} has the store, and uses it once it is restarted"
+        )
+        write(f"{host_name(conf)} is {wanted}; {then}\n")
+    return 0
+
+
+def _check_driver(conf: cfg.ConfigOpts) -> None:
+    """Check that the node of this host has a uuid of the host.
+
+    :raises IdentityError: the uuids of its nodes are those of the backend.
+    :raises ConfigError: the driver cannot be loaded.
+    """
+    name = conf.compute_driver
+    if name and isinstance(drivers.load(name, conf), NeedsLease):
+        raise IdentityError(
+            f"the nodes of driver {printable(name)} have the uuids of its backend",
+            "see agent status for them",
+        )
+
+
+def _write(schema: str, shown: Mapping[str, Any], options: Options) -> None:
+    write_document({"schema": schema, **shown, "errors": [], "exit_code": 0}, options)

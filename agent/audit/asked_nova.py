@@ -15,12 +15,15 @@ from agent.tracker.observed_share import ObservedShare
 
 # Seconds after which nova is asked again if holders are never read again.
 _REFRESH = 600.0
+# Seconds after which nova is asked again about guests of which nothing is wrong.
+_HOUR = 3600.0
 
 
 @dataclass(slots=True)
 class AskedNova:
     """The answers of nova for one node. Kept for the life of the process: the same drift is asked
-    about again only after ``refresh`` seconds, and after an error nothing is asked before.
+    about again only after ``refresh`` seconds, the same guests without drift only after an hour;
+    after an error nothing is asked before ``refresh`` seconds.
     """
 
     api: NovaApi | None
@@ -29,23 +32,25 @@ class AskedNova:
     refresh: float
     """Seconds."""
     _about: frozenset[tuple[DriftKind, ConsumerUuid]] = frozenset()
+    _guests: frozenset[ConsumerUuid] = frozenset()
     _asked_at: float = 0.0
     _answers: NovaAnswers = field(default_factory=NovaAnswers)
     _error: NovaNotAsked | None = None
 
     def explained(self, drift: Sequence[Drift], share: ObservedShare) -> tuple[Drift, ...]:
-        """Return the drift with what nova tells of it; if nova gives no answer, with a warning that
-        says so.
+        """Return the drift with what nova tells of it, and of the guests; if nova gives no answer,
+        with a warning that says so.
         """
-        about = asked_about(drift)
-        if self.api is None or not about:
+        about, guests = asked_about(drift), frozenset(share.guests)
+        if self.api is None or not (about or guests):
             return tuple(drift)
-        fresh = clock.now() - self._asked_at < (self.refresh or _REFRESH)
-        asks = not fresh or (self._error is None and not about <= self._about)
-        if asks:
-            self._ask(self.api, about, share.guests.keys())
-        explanations = NovaExplanations(self._answers, share, self.host, current=asks)
-        found = tuple(explanations.of(drift))
+        wait = (self.refresh or _REFRESH) if about or self._error else _HOUR
+        new = not about <= self._about or not guests <= self._guests
+        if clock.now() - self._asked_at >= wait or (new and self._error is None):
+            self._about, self._guests = about, guests
+            moving = share.moves().values()
+            self._ask(self.api, {*guests, *moving, *(consumer for _, consumer in about)}, guests)
+        found = tuple(NovaExplanations(self._answers, share).of(drift))
         if self._error is None:
             return found
         what = (
@@ -56,12 +61,11 @@ class AskedNova:
     def _ask(
         self,
         api: NovaApi,
-        about: frozenset[tuple[DriftKind, ConsumerUuid]],
+        consumers: Collection[ConsumerUuid],
         guests: Collection[ConsumerUuid],
     ) -> None:
-        self._about, self._answers, self._error = about, NovaAnswers(), None
+        self._answers, self._error = NovaAnswers(), None
         try:
-            consumers = {consumer for _, consumer in about}
             self._answers = api.answers(self.host, consumers, guests)
         except NovaNotAsked as error:
             self._error = error

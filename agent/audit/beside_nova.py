@@ -128,7 +128,7 @@ class ObservedAllocations:
         )
         sharing = frozenset(root.uuid for root in state.view.tree.roots) - {view.node}
         shares = GuestShares.of(view.state, facts, tree)
-        share = ObservedShare(view, holding, {}, tree, sharing, shares)
+        share = ObservedShare(view, holding, {}, tree, sharing, shares, clock.now())
         # The known amounts may be outdated: giving back an allocation moves no generation.
         state.reread_allocations(
             client,

@@ -65,12 +65,15 @@ class NovaApi:
             if not left:
                 return NovaAnswers(servers)
             migrations, complete = self._migrations(host, left)
+            # The servers of migrations anew: a move that began after the list was read would look
+            # as if its server did nothing.
+            movers = {found.server for found in migrations.values() if not found.over}
             unknown = set()
-            for uuid in sorted(left - migrations.keys())[:_MAX_SINGLE]:
+            for uuid in [*sorted(movers), *sorted(left - migrations.keys() - movers)][:_MAX_SINGLE]:
                 server = self._server(uuid)
                 if server is not None:
                     servers[uuid] = server
-                elif complete:
+                elif complete or uuid in movers:
                     unknown.add(uuid)
             if unknown and guests and here.keys().isdisjoint(guests):
                 self._check_whole(host, min(guests))

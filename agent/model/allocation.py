@@ -25,6 +25,8 @@ class Allocation:
     """The generations of the providers when the allocation was read, for drivers."""
     consumer_type: str | None = None
     """``None`` if there is none or it was not read."""
+    written_at: float | None = field(default=None, compare=False)
+    """Seconds since the epoch; ``None`` if Placement does not say."""
 
     def as_driver_dict(self) -> dict[str, Any]:
         """Return the shape that ``update_provider_tree`` receives and edits in place."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, TypedDict, TypeVar, cast
 
 import msgspec
@@ -244,6 +245,17 @@ def check_tree(rows: Sequence[Row], member: ProviderUuid) -> None:
         raise NotDocumented("the tree has several roots")
 
 
+def age_of(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds before an answer that was written which it shows, by the clock of the
+    server; None if it does not say.
+    """
+    try:
+        written, now = (parsedate_to_datetime(headers[key]) for key in ("Last-Modified", "Date"))
+        return (now - written).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementAnswer:
     """The answer of the service at ``endpoint`` to one request."""
@@ -255,6 +267,10 @@ class PlacementAnswer:
     content: bytes
     """The body, after decompression."""
     request_id: str
+    age: float | None = None
+    """How many seconds before the answer that was written which it shows, by the server's clock;
+    None if the server does not say.
+    """
 
     @property
     def error(self) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from agent.model.inventory import Inventories
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
 from agent.model.provider import SHARING_TRAIT
+from agent.placement import clock
 from agent.placement.answers import (
     AggregatesBody,
     AllocationBody,
@@ -298,7 +299,9 @@ class PlacementClient:
 
         The consumer's type is set only if ``version`` is ``CONSUMER_TYPES`` or later.
         """
-        body = self._read(f"/allocations/{quote(consumer, safe='')}", version, AllocationBody)
+        path = f"/allocations/{quote(consumer, safe='')}"
+        answer = self._call("GET", path, version, (200,))
+        body = self.exchange.decode(answer, AllocationBody)
         if not body.allocations:
             return None
         kind = body.consumer_type
@@ -312,6 +315,7 @@ class PlacementClient:
             body.consumer_generation,
             generations,
             None if kind == UNTYPED else kind,
+            None if answer.age is None else clock.now() - answer.age,
         )
 
     def set_allocation(

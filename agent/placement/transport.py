@@ -20,8 +20,8 @@ from agent.errors import ConfigError, ObservesOnly, PlacementUnreachable
 from agent.http.bounded import close_idle_connections
 from agent.http.last_calls import LastCalls
 from agent.http.session import CertificateFiles, file_problems
-from agent.model.names import masked, printable
-from agent.placement.answers import NotDocumented, PlacementAnswer, brief, decode
+from agent.model.names import masked, number_of, printable
+from agent.placement.answers import NotDocumented, PlacementAnswer, age_of, brief, decode
 from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.retry import read_policy
 from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreachable
@@ -263,7 +263,7 @@ class Exchange:
         if known:
             raise PlacementUnreachable(
                 f"{self.transport.endpoint} answers short requests, but none with an address of "
-                f"{len(path)} bytes, {brief(path)}",
+                f"{number_of(len(path), 'byte')}, {brief(path)}",
                 "raise what limits the length of a request there: buffer-size of uWSGI (4096 by "
                 "default, where an address counts twice), large_client_header_buffers of nginx, "
                 "LimitRequestLine of Apache",
@@ -376,6 +376,7 @@ class Exchange:
             response.status_code,
             response.content or b"",
             request_id,
+            age_of(response.headers),
         )
         LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer

@@ -2,13 +2,20 @@
 them. Pure.
 """
 
+import re
 import shlex
 from collections.abc import Iterable
 
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
 
-_ALLOCATION = "openstack resource provider allocation"
+# Without a version osc-placement takes 1.0. It knows unset from 1.12 on, and guards a write by the
+# consumer's generation from 1.28 on; from 1.38 on it sends a type, which consumers of nova lack.
+PLACEMENT = "openstack --os-placement-api-version 1.28"
+_ALLOCATION = f"{PLACEMENT} resource provider allocation"
+_SHOW = "openstack server show -f value -c OS-EXT-STS:task_state -c status"
+# Without a task, in these nova does nothing to a server.
+_AT_REST = "None (ACTIVE|ERROR|PAUSED|RESCUE|SHELVED|SHELVED_OFFLOADED|SHUTOFF|SUSPENDED)"
 
 
 def show(server: ConsumerUuid) -> str:
@@ -16,6 +23,58 @@ def show(server: ConsumerUuid) -> str:
     return (
         f"openstack server show -c OS-EXT-SRV-ATTR:host -c OS-EXT-STS:task_state -c status {server}"
     )
+
+
+def if_at_rest(server: ConsumerUuid, host: str | None, *commands: str) -> str:
+    """Return ``commands``, carried out only while nova has a server on ``host``, or on no host, and
+    does nothing to it.
+    """
+    return _if(server, f"grep -xE {shlex.quote(f'{_literal(str(host))} {_AT_REST}')}", commands)
+
+
+def if_elsewhere(server: ConsumerUuid, host: str, *commands: str) -> str:
+    """Return ``commands``, carried out only while nova has a server on another host than ``host``
+    and does nothing to it.
+    """
+    here = shlex.quote(f"^(None|{_literal(host)}) ")
+    at_rest = shlex.quote(f"[^ ]+ {_AT_REST}")
+    return _if(server, f"grep -vE {here} | grep -xE {at_rest}", commands)
+
+
+def _if(server: ConsumerUuid, test: str, commands: Iterable[str]) -> str:
+    shown = f"{_SHOW} -c OS-EXT-SRV-ATTR:host {server} | xargs | {test}"
+    return " && ".join((shown, *commands))
+
+
+def _literal(text: str) -> str:
+    """Return the regular expression of grep that matches ``text`` alone."""
+    return re.sub(r"[][.*+?(){}|^$\\]", r"\\\g<0>", text)
+
+
+def if_unknown(consumer: ConsumerUuid, *commands: str) -> str:
+    """Return ``commands``, carried out only if nova itself answers that there is no such server."""
+    shown = f"openstack server show {consumer} 2>&1 | grep -i '^no server'"
+    return " && ".join((shown, *commands))
+
+
+def if_orphaned(consumer: ConsumerUuid, provider: ProviderUuid, *commands: str) -> str:
+    """Return ``commands``, carried out only if a consumer is neither a server nor a move under way
+    of the node of ``provider``, which the consumer holds something of.
+    """
+    listed = f"nova-manage placement audit --verbose --resource_provider {provider}"
+    return if_unknown(consumer, f"{listed} | grep {consumer}", *commands)
+
+
+def if_died(migration: ConsumerUuid, host: str, *commands: str) -> str:
+    """Return ``commands``, carried out only if a consumer is a migration from or to ``host`` and
+    nova does nothing to its server.
+    """
+    listed = (
+        "openstack --os-compute-api-version 2.59 server migration list -f value -c UUID "
+        f"-c 'Server UUID' --host {shlex.quote(host)} | sed -n 's/^{migration} //p'"
+    )
+    test = f"{listed} | xargs -r {_SHOW} | xargs | grep -xE {shlex.quote(_AT_REST)}"
+    return " && ".join((test, *commands))
 
 
 def migrate(server: ConsumerUuid) -> str:
@@ -30,13 +89,6 @@ def heal(server: ConsumerUuid, *, force: bool = False) -> str:
     its node. ``force``: instead of the one that it has, on whatever providers.
     """
     return f"nova-manage placement heal_allocations --instance {server}" + " --force" * force
-
-
-def audit(root: ProviderUuid) -> str:
-    """Return the command that lists the consumers of a root provider that are neither a server of
-    its node nor a move under way.
-    """
-    return f"nova-manage placement audit --verbose --resource_provider {root}"
 
 
 def unset(consumer: ConsumerUuid, providers: Iterable[ProviderUuid]) -> str:

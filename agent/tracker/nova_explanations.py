@@ -9,8 +9,10 @@ from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer
 from agent.model.report import Drift, DriftKind
 from agent.tracker import nova_commands
+from agent.tracker.observed_guests import guest_name
 from agent.tracker.observed_share import ObservedShare
 
+_DESTROYS_EVACUATED = "nova-compute destroys the guest of an evacuated server when it starts"
 KINDS: frozenset[DriftKind] = frozenset(
     {"missing-allocation", "allocation-mismatch", "orphaned-allocation"}
 )
@@ -31,15 +33,19 @@ class NovaExplanations:
 
     answers: NovaAnswers
     share: ObservedShare
-    host: str
-    """The host's name in nova."""
-    current: bool = True
-    """Nova was asked just now. A server may be elsewhere since it was asked earlier."""
 
     def of(self, drift: Iterable[Drift]) -> Iterator[Drift]:
-        """Yield ``drift``, with what nova tells of its consumers."""
+        """Yield ``drift``, with what nova tells of its consumers; and what nova tells otherwise of
+        the guests and consumers of which nothing was found wrong.
+        """
         found = list(drift)
         bare = {entry.consumer for entry in found if entry.kind == "missing-allocation"}
+        moves = self.share.moves()
+        found += [
+            self.share.leftover(uuid)
+            for guest, uuid in moves.items()
+            if not self._moves(guest, uuid)
+        ]
         for entry in found:
             uuid = ConsumerUuid(entry.consumer or "")
             if entry.kind not in KINDS:
@@ -52,67 +58,138 @@ class NovaExplanations:
                 yield self._of_nothing(entry, uuid)
             else:
                 yield entry
+        told = {entry.consumer for entry in found}
+        for uuid in sorted(self.share.guests.keys() - told):
+            yield from self._of_guest(uuid)
+
+    def _moves(self, guest: ConsumerUuid, consumer: ConsumerUuid) -> bool:
+        """Return whether ``consumer`` may be the migration with which ``guest`` moves."""
+        migration = self.answers.migrations.get(consumer)
+        if migration is None:
+            return consumer not in self.answers.unknown
+        return migration.server == guest and not self._is_leftover(migration)
+
+    def _is_leftover(self, migration: NovaMigration) -> bool:
+        """Return whether a migration is over, or died: nova does nothing to its server."""
+        server = self.answers.servers.get(migration.server)
+        idle = migration.server in self.answers.unknown if server is None else not server.moving
+        return migration.over or idle
 
     def _of_server(self, drift: Drift, uuid: ConsumerUuid, server: NovaServer) -> Drift:
-        where = "on this host" if server.host == self.host else f"on host {server.host}"
-        where = "on no host" if server.host is None else where
-        explained = replace(drift, detail=f"{drift.detail}; nova has the server {where}, {server}")
+        explained = replace(drift, detail=f"{drift.detail}; {_where(server, self.share.host)}")
         if server.moving:
             show = nova_commands.show(uuid)
             return replace(
                 explained, severity="info", remedy=f"none while nova works on it; else: {show}"
             )
-        if drift.severity == "info" and server.host == self.host:
-            # It looked like a move, by its allocations alone.
-            remedy = nova_commands.heal(uuid, force=True)
-            return replace(explained, severity="warning", remedy=remedy)
         if drift.kind == "orphaned-allocation":
             return replace(explained, remedy=self._of_stranger(uuid, server))
-        if server.host != self.host:
+        if server.host != self.share.host:
             # Every command that mends an allocation would mend that of the other host.
-            remedy = (
-                f"{nova_commands.show(uuid)}; nova-compute destroys the guest of an evacuated "
-                "server when it starts"
-            )
-            return replace(explained, remedy=remedy)
+            return replace(explained, severity="warning", remedy=self._of_copy(uuid, server))
+        if drift.kind == "missing-allocation":
+            # It may have looked like a move, by its allocations alone.
+            return replace(explained, severity="warning", remedy=self._healed(uuid))
         return explained
+
+    def _of_copy(self, uuid: ConsumerUuid, server: NovaServer) -> str:
+        """Return the remedy of a guest of which nova has the server elsewhere."""
+        removed = nova_commands.if_at_rest(uuid, server.host, self._removal(uuid))
+        return f"{_DESTROYS_EVACUATED}; a guest that a move has left behind: {removed}"
+
+    def _removal(self, uuid: ConsumerUuid) -> str:
+        destroy = f"virsh destroy {uuid} && " * (self.share.guests[uuid].state != "stopped")
+        return f"{destroy}virsh undefine --nvram {uuid}"
+
+    def _healed(self, uuid: ConsumerUuid) -> str:
+        """Return how a guest without an allocation here gets one: after what its migration holds is
+        given back.
+        """
+        for migration, known in self.answers.migrations.items():
+            if known.server == uuid and migration in self.share.strangers():
+                return self._of_dead(migration, known, bare=True)
+        return self.share.healed(uuid)
 
     def _of_stranger(self, uuid: ConsumerUuid, server: NovaServer) -> str:
         """Return the remedy of the allocation of a server that is no guest here."""
-        if server.host == self.host:
+        if server.host == self.share.host:
             return (
                 f"openstack server reboot --hard {uuid} makes the guest anew; if nobody wants it: "
                 f"openstack server delete {uuid}"
             )
-        look = "" if self.current else f"{nova_commands.show(uuid)}; if that is so still: "
         if self.share.is_elsewhere(uuid):
-            return look + nova_commands.unset(uuid, self.share.holding.of(uuid))
-        if server.host is None:
-            return look + nova_commands.delete(uuid)
-        return f"{look}{nova_commands.delete(uuid)}; then: {nova_commands.heal(uuid)}"
+            command = nova_commands.unset(uuid, self.share.holding.of(uuid))
+            return nova_commands.if_at_rest(uuid, server.host, command)
+        commands = [nova_commands.delete(uuid)]
+        if server.host is not None:
+            commands.append(nova_commands.heal(uuid))
+        return nova_commands.if_at_rest(uuid, server.host, *commands)
 
-    @staticmethod
     def _of_migration(
-        drift: Drift, uuid: ConsumerUuid, migration: NovaMigration, *, bare: bool
+        self, drift: Drift, uuid: ConsumerUuid, migration: NovaMigration, *, bare: bool
     ) -> Drift:
         """Return the drift of a migration. ``bare``: its server is here and has no allocation."""
         server = migration.server
         way = f"from {migration.source} to {migration.target}"
         what = f"nova has it as a migration of server {server} {way}, status {migration.status}"
-        explained = replace(drift, detail=f"{drift.detail}; {what}")
+        if not self._is_leftover(migration):
+            remedy = f"none while the move goes on; else: {nova_commands.show(server)}"
+            detail = f"{drift.detail}; {what}"
+            return replace(drift, severity="info", detail=detail, remedy=remedy)
         if not migration.over:
-            show = nova_commands.show(server)
-            remedy = f"none while the move goes on; else: {show}"
-            return replace(explained, severity="info", remedy=remedy)
-        heal = f"; then: {nova_commands.heal(server)}" if bare else ""
-        return replace(explained, remedy=f"{nova_commands.delete(uuid)}{heal}")
+            known = self.answers.servers.get(server)
+            died = "nova knows no such server" if known is None else _where(known, self.share.host)
+            what = f"{what}, but the server does not move: {died}"
+        remedy = self._of_dead(uuid, migration, bare=bare)
+        return replace(drift, severity="warning", detail=f"{drift.detail}; {what}", remedy=remedy)
 
-    @staticmethod
-    def _of_nothing(drift: Drift, uuid: ConsumerUuid) -> Drift:
+    def _of_dead(self, uuid: ConsumerUuid, migration: NovaMigration, *, bare: bool) -> str:
+        """Return how the allocation of a migration that is over, or died, is given back."""
+        server, delete = migration.server, nova_commands.delete(uuid)
+        heal = f"; then: {self.share.healed(server)}" if bare else ""
+        if migration.over:
+            return f"{delete}{heal}"
+        if (known := self.answers.servers.get(server)) is None:
+            return nova_commands.if_unknown(server, delete)
+        return f"{nova_commands.if_at_rest(server, known.host, delete)}{heal}"
+
+    def _of_nothing(self, drift: Drift, uuid: ConsumerUuid) -> Drift:
         if drift.kind == "orphaned-allocation":
             what = "nova knows neither such a server nor such a migration of this host"
-            remedy = nova_commands.delete(uuid)
+            remedy = nova_commands.if_unknown(uuid, nova_commands.delete(uuid))
         else:
-            what = "nova knows no such server"
-            remedy = "see who started the guest: nova cannot mend its allocation"
+            what, remedy = "nova knows no such server", self._of_unknown_guest(uuid)
         return replace(drift, detail=f"{drift.detail}; {what}", remedy=remedy)
+
+    def _of_unknown_guest(self, uuid: ConsumerUuid) -> str:
+        if self.share.guests[uuid].origin is None:
+            return "see who started the guest: nova did not, and cannot mend its allocation"
+        return (
+            "if nova-compute is down, start it: it destroys the guest of a server that was deleted "
+            "within half an hour; if the guest stays, nova has no record of it any more, and if "
+            f"nobody wants it: {nova_commands.if_unknown(uuid, self._removal(uuid))}"
+        )
+
+    def _of_guest(self, uuid: ConsumerUuid) -> Iterator[Drift]:
+        """Yield the drift of a guest of which the allocation is right, but which nova does not know
+        or has elsewhere.
+        """
+        server = self.answers.servers.get(uuid)
+        if uuid in self.answers.unknown:
+            what = "nova knows no such server: it was deleted"
+            delete = nova_commands.if_unknown(uuid, nova_commands.delete(uuid))
+            remedy = f"{self._of_unknown_guest(uuid)}; then: {delete}"
+        elif server is not None and server.host != self.share.host and not server.moving:
+            what, remedy = _where(server, self.share.host), self._of_copy(uuid, server)
+        else:
+            return
+        guest = guest_name(self.share.guests[uuid])
+        detail = f"{guest} is here and has its allocation; {what}"
+        yield Drift("unknown-domain", "warning", detail, remedy, consumer=uuid)
+
+
+def _where(server: NovaServer, here: str) -> str:
+    """Return where nova has a server, and its state, for a message."""
+    where = "on this host" if server.host == here else f"on host {server.host}"
+    where = "on no host" if server.host is None else where
+    return f"nova has the server {where}, {server}"

@@ -3,7 +3,7 @@ otherwise, each with the command that mends it. Pure.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
@@ -24,6 +24,8 @@ from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import guest_name
 
 MAX_NAMED = 3
+DAY = 86_400
+"""Seconds; what was allocated so long ago is no build and no move that is under way."""
 # The types of nova's consumers; nova itself gives them none.
 OF_NOVA = frozenset({None, "INSTANCE", "MIGRATION"})
 
@@ -42,6 +44,13 @@ class ObservedShare:
     sharing: frozenset[ProviderUuid]
     """The providers that share with the tree."""
     shares: GuestShares
+    now: float
+    """Seconds since the epoch."""
+
+    @property
+    def host(self) -> str:
+        """The host's name in nova."""
+        return self.view.state.node.host
 
     @property
     def own(self) -> frozenset[ProviderUuid]:
@@ -93,7 +102,7 @@ class ObservedShare:
         OpenStack that shows or mends it.
         """
         held, guests = self.holding.by_consumer(), self.guests
-        moving = self._moves(held)
+        moving = self.moves()
         for drift in allocation_drift(self.holding, self.records):
             if drift.kind != "missing-allocation" and drift.consumer is not None:
                 yield replace(drift, remedy=self._of_amounts(ConsumerUuid(drift.consumer)))
@@ -107,13 +116,19 @@ class ObservedShare:
             if self.is_foreign(uuid):
                 yield self._foreign(uuid, held)
             elif uuid not in moving.values() and uuid in self.whole:
-                yield self._leftover(uuid, held)
+                yield self.leftover(uuid)
 
-    def _moves(self, held: Mapping[ConsumerUuid, Resources]) -> Mapping[ConsumerUuid, ConsumerUuid]:
-        """Return the guests that move, each with the migration that holds its allocation here: the
-        guest itself holds its allocation on the destination then.
+    def moves(self) -> Mapping[ConsumerUuid, ConsumerUuid]:
+        """Return the guests that may move, each with a consumer that may be the migration and hold
+        its allocation here: the guest itself holds one on the destination then. Equal amounts prove
+        neither.
         """
-        free = [uuid for uuid in self.strangers() if not self.is_foreign(uuid)]
+        held = self.holding.by_consumer()
+        free = [
+            uuid
+            for uuid in self.strangers()
+            if not self.is_foreign(uuid) and self._may_be_under_way(uuid)
+        ]
         found: dict[ConsumerUuid, ConsumerUuid] = {}
         for claim in self.view.state.claims.values():
             if claim.instance in held or not self.is_elsewhere(claim.instance):
@@ -123,6 +138,11 @@ class ObservedShare:
                 found[claim.instance] = uuid
                 free.remove(uuid)
         return found
+
+    def _may_be_under_way(self, consumer: ConsumerUuid) -> bool:
+        whole = self.whole.get(consumer)
+        written_at = whole.written_at if whole is not None else None
+        return written_at is None or self.now - written_at < DAY
 
     def _fits(self, claim: Claim, consumer: ConsumerUuid) -> bool:
         """Return whether ``consumer`` holds what the guest of ``claim`` has."""
@@ -141,22 +161,23 @@ class ObservedShare:
 
     def _missing(self, guest: Domain, migration: ConsumerUuid | None) -> Drift:
         """Return the drift of a guest that has no allocation on this node. ``migration``: the
-        consumer that holds its allocation here while it moves.
+        consumer that may hold it here while the guest moves.
         """
         if migration is not None:
             what = (
-                f"moves: its allocation is on another node, and consumer {migration} holds it here"
+                f"may be moving: its allocation is on another node, and consumer {migration} holds "
+                f"as much here, which may be its migration, or left over{self._twins(migration)}"
             )
             remedy = f"none while the move goes on; else: {nova_commands.show(guest.uuid)}"
         elif self.is_elsewhere(guest.uuid):
             what = "is here, and its allocation is on another node only"
-            remedy = (
-                f"{nova_commands.show(guest.uuid)}; if it belongs here: "
-                f"{nova_commands.heal(guest.uuid, force=True)}"
-            )
+            remedy = f"if it does not move and belongs here: {self.healed(guest.uuid)}"
         else:
             what = "is here, but has no allocation: what it uses may be promised to another"
-            remedy = self._first(guest)
+            remedy = (
+                "if nova-compute is down, start it: it destroys the guest of a server that was "
+                f"deleted; else: {self.healed(guest.uuid)}"
+            )
         return Drift(
             "missing-allocation",
             "warning" if migration is None else "info",
@@ -165,16 +186,21 @@ class ObservedShare:
             consumer=guest.uuid,
         )
 
-    def _first(self, guest: Domain) -> str:
-        """Return how a guest gets an allocation: nova's own command gives it nothing but CPUs,
-        memory and disk, and refuses a guest with a vGPU. Not where a part belongs to a provider
-        that shares with the node, or is sized by the flavor itself.
+    def healed(self, uuid: ConsumerUuid) -> str:
+        """Return how a guest gets an allocation here in place of none, or of one elsewhere: nova's
+        own command gives it nothing but CPUs, memory and disk, and refuses a guest with a vGPU. Not
+        where a part belongs to a provider that shares with the node, or is sized by the flavor.
         """
-        compared = self._compared(guest.uuid)
+        compared = self._compared(uuid)
         known = all(any(name in compared for name in group) for group in GROUPS)
-        if guest.origin is not None and known and self.shares.has_more_than_root(guest.uuid):
-            return self._replacement(guest.uuid)
-        return nova_commands.heal(guest.uuid)
+        if self.guests[uuid].origin is not None and known and self.shares.has_more_than_root(uuid):
+            return self._replacement(uuid, self.own | self.sharing)
+        if self.is_elsewhere(uuid):
+            return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
+        return nova_commands.heal(uuid)
+
+    def _if_at_rest(self, uuid: ConsumerUuid, command: str) -> str:
+        return nova_commands.if_at_rest(uuid, self.host, command)
 
     def _compared(self, uuid: ConsumerUuid) -> frozenset[str]:
         """Return the classes of which it is known how much a guest should hold."""
@@ -199,19 +225,26 @@ class ObservedShare:
         """
         whole = self.whole.get(uuid)
         if whole is None or whole.resources.keys() <= {self.view.node}:
-            return nova_commands.heal(uuid, force=True)
+            return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
         return self._replacement(uuid)
 
-    def _replacement(self, uuid: ConsumerUuid) -> str:
-        """Return the command that gives a guest the allocation of what it has."""
+    def _replacement(self, uuid: ConsumerUuid, kept: Collection[ProviderUuid] | None = None) -> str:
+        """Return the command that gives a guest the allocation of what it has. ``kept``: the
+        providers of which it keeps what it holds; None for all.
+        """
         whole, origin = self.whole.get(uuid), self.guests[uuid].origin
         if whole is None and origin is not None:
             whole = Allocation(uuid, {}, origin.project_id, origin.user_id, None)
         if whole is None:
             return nova_commands.show(uuid)
+        present = {
+            provider: resources
+            for provider, resources in whole.resources.items()
+            if kept is None or provider in kept
+        }
         right = {
             provider: dict(resources)
-            for provider, resources in self.shares.corrected(uuid, whole.resources).items()
+            for provider, resources in self.shares.corrected(uuid, present).items()
         }
         here = [resources for provider, resources in right.items() if provider in self.own]
         has = sum(map(Counter, here), Counter[str]())
@@ -221,7 +254,7 @@ class ObservedShare:
             rest = sum(has[name] - held.get(name, 0) for name in group)
             held.update(self._on_root(group, amount - rest, claims))
         command = nova_commands.replace_allocation(replace(whole, resources=without_zeros(right)))
-        return f"{nova_commands.show(uuid)}; if it does nothing now: {command}"
+        return self._if_at_rest(uuid, command)
 
     def _on_root(
         self, group: tuple[str, ...], amount: int, claims: list[Claim]
@@ -243,8 +276,9 @@ class ObservedShare:
             "allocation-mismatch",
             "warning",
             f"{guest_name(guest)} is here, and its allocation is on this node and on another one",
-            f"{nova_commands.show(guest.uuid)}; if it is not moving, take the allocation from the "
-            f"other node: {nova_commands.unset(guest.uuid, elsewhere)}",
+            "if nova has it on another host and does not move it, start nova-compute here: it "
+            "destroys the guest of an evacuated server and gives its share here back; if nova has "
+            f"it here: {self._if_at_rest(guest.uuid, nova_commands.unset(guest.uuid, elsewhere))}",
             consumer=guest.uuid,
         )
 
@@ -259,27 +293,40 @@ class ObservedShare:
             consumer=consumer,
         )
 
-    def _leftover(self, consumer: ConsumerUuid, held: Mapping[ConsumerUuid, Resources]) -> Drift:
+    def leftover(self, consumer: ConsumerUuid) -> Drift:
         """Return the drift of a consumer that is no guest of this node."""
-        root, amounts = self.view.node, amounts_text(held[consumer])
+        held, delete = self.holding.of(consumer), nova_commands.delete(consumer)
+        amounts = amounts_text(self.holding.by_consumer()[consumer])
         if self.is_elsewhere(consumer):
+            unset = nova_commands.unset(consumer, held)
             return Drift(
                 "orphaned-allocation",
                 "warning",
                 f"consumer {consumer} holds {amounts} here and on another node, and is no guest "
                 "of this node: it was evacuated or has moved, or moves now",
-                f"{nova_commands.show(consumer)}; if it is on the other node and not moving: "
-                f"{nova_commands.unset(consumer, self.holding.of(consumer))}",
+                "if it is on the other node and does not move: "
+                f"{nova_commands.if_elsewhere(consumer, self.host, unset)}",
                 consumer=consumer,
             )
-        twins = sorted(guest for guest in self.guests if held.get(guest) == held[consumer])
-        like = f", as much as guest {name_first(twins, MAX_NAMED)}" if twins else ""
+        under_way = "is under way or " if self._may_be_under_way(consumer) else ""
+        # nova-manage lists consumers of one provider.
+        provider = self.view.node if self.view.node in held else min(held)
         return Drift(
             "orphaned-allocation",
             "warning",
-            f"consumer {consumer} holds {amounts} here{like}, and is no guest of this node: a "
-            "migration that is over, a build that ended early, or a server that was deleted",
-            f"{nova_commands.audit(root)} lists it if it is neither a server nor a move under way; "
-            f"then: {nova_commands.delete(consumer)}",
+            f"consumer {consumer} holds {amounts} here{self._twins(consumer)}, and is no guest of "
+            f"this node: a build or a move that {under_way}ended early, a migration that is over "
+            "or died, or a server that was deleted",
+            "if it is a migration whose server does not move: "
+            f"{nova_commands.if_died(consumer, self.host, delete)}; if nova does not know it: "
+            f"{nova_commands.if_orphaned(consumer, provider, delete)}",
             consumer=consumer,
         )
+
+    def _twins(self, consumer: ConsumerUuid) -> str:
+        """Return which guests hold as much as a consumer that is none, for a message."""
+        held = self.holding.by_consumer()
+        twins = sorted(guest for guest in self.guests if held.get(guest) == held[consumer])
+        if not twins:
+            return ""
+        return f", as much as guest {name_first(twins, MAX_NAMED)} by an allocation of its own"

@@ -77,6 +77,7 @@ def test_what_becomes_a_part_of_a_command_is_a_uuid(nova: Scripted) -> None:
     nova.answers["/os-migrations"] = lambda: said(
         {"migrations": [{**migration, "instance_uuid": B}]}
     )
+    nova.answers[f"/servers/{B}"] = lambda: said({"server": server(B)})
     assert api(nova).answers("node-a", [A]).migrations[A].server == B
 
 
@@ -163,6 +164,10 @@ class Counting:
 
 class NoGuests:
     guests: Mapping[ConsumerUuid, Domain] = {}
+    host = "node-a"
+
+    def moves(self) -> Mapping[ConsumerUuid, ConsumerUuid]:
+        return {}
 
     def is_elsewhere(self, _consumer: ConsumerUuid) -> bool:
         return False
@@ -197,18 +202,28 @@ def test_the_same_drift_is_asked_about_no_more_often_than_holders_are_due(
     assert counting.asked == [{A}, {A, B}, {B}]
 
 
-def test_a_command_that_rests_on_an_earlier_answer_begins_with_a_look(
+def test_guests_of_which_nothing_is_wrong_are_asked_about_once_an_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counting = Counting()
+    now, counting, share = [10_000.0], Counting(), NoGuests()
+    monkeypatch.setattr(clock, "now", lambda: now[0])
     monkeypatch.setattr(
-        counting, "answers", lambda *_asked: NovaAnswers({A: NovaServer(None, "SHELVED_OFFLOADED")})
+        counting, "answers", lambda *told: counting.asked.append(told[1]) or NovaAnswers()
     )
     asked = AskedNova(cast(NovaApi, counting), "node-a", refresh=600)
-    first, later = (asked.explained(drift(A), SHARE)[0].remedy for _ in range(2))
-    assert first == f"openstack resource provider allocation delete {A}"
-    assert later.startswith("openstack server show ")
-    assert later.endswith(f" {A}; if that is so still: {first}")
+    share.guests = {A: cast(Domain, None)}
+    for _ in range(6):
+        assert asked.explained([], cast(ObservedShare, share)) == ()
+        now[0] += 599
+    assert counting.asked == [{A}]
+    now[0] += 6
+    asked.explained([], cast(ObservedShare, share))
+    assert counting.asked == [{A}, {A}]
+    # A new guest is asked about at once; one that is gone changes nothing.
+    for guests in ({A, B}, {B}):
+        share.guests = dict.fromkeys(guests, cast(Domain, None))
+        asked.explained([], cast(ObservedShare, share))
+    assert counting.asked == [{A}, {A}, {A, B}]
 
 
 def test_a_nova_that_fails_is_left_alone_until_holders_are_due(

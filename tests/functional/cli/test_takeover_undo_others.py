@@ -97,7 +97,8 @@ def test_a_consumer_that_no_record_knows_keeps_its_device(site: Site) -> None:
     assert result.json["kept"] == {STRANGER: [name]}
     assert site.content()["consumers"][STRANGER]["allocations"] == {card: {GPU: 1}}
     text = site.agent.run("takeover", "undo").stdout
-    assert f"openstack resource provider allocation unset --provider {card} {STRANGER}" in text
+    unset = f"allocation unset --provider {card} {STRANGER}"
+    assert f"&& openstack --os-placement-api-version 1.28 resource provider {unset}" in text
     # The guests, which the records know, have theirs no more.
     assert result.json["released"].keys() == {WITH_GPU}
     site.other.release(STRANGER)

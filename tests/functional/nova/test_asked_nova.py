@@ -10,14 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest
+from tests.functional.nova.watched_host import (
+    ALLOCATION,
+    HEAL,
+    HELD,
+    ROOT,
+    Watched,
+    a_guest,
+    at_rest,
+    unknown,
+)
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.nova_api import NovaApi
 
 pytestmark = pytest.mark.long
-
-ALLOCATION = "openstack resource provider allocation"
 
 
 @pytest.fixture
@@ -33,12 +40,87 @@ def told(watched: Watched) -> dict[str, Any]:
     return {one.get("consumer"): one for one in node["drift"]}
 
 
-def test_nova_is_not_asked_if_all_is_well(watched: Watched, nova: NovaApi) -> None:
-    good = new_uuid()
+def test_a_guest_that_nova_does_not_know_is_told_though_its_allocation_is_right(
+    watched: Watched, nova: NovaApi
+) -> None:
+    good, ghost, copy, arriving = (new_uuid() for _ in range(4))
+    on_b = {"host": "node-b", "node": "node-b"}
+    nova.has(
+        servers=[
+            good,
+            {"uuid": copy, **on_b},
+            {"uuid": arriving, "task_state": "migrating", **on_b},
+        ]
+    )
     watched.has(a_guest(good, "good"), nova=nova.credentials())
     watched.other.claim({ROOT: HELD}, good)
     assert told(watched) == {}
-    assert nova.requests == []
+    assert nova.requests == ["GET /v2.1/servers/detail"]
+    guests = {good: "good", ghost: "ghost", copy: "copy", arriving: "arriving"}
+    watched.has(*(a_guest(*one) for one in guests.items()), nova=nova.credentials())
+    for uuid in (ghost, copy, arriving):
+        watched.other.claim({ROOT: HELD}, uuid)
+    found = told(watched)
+    assert {uuid: (one["kind"], one["severity"]) for uuid, one in found.items()} == {
+        ghost: ("unknown-domain", "warning"),
+        copy: ("unknown-domain", "warning"),
+    }
+    assert "nova knows no such server: it was deleted" in found[ghost]["detail"]
+    remedy = found[ghost]["remedy"]
+    assert remedy.startswith("if nova-compute is down, start it: it destroys the guest")
+    assert remedy.endswith(f"; then: {unknown(ghost)}{ALLOCATION} delete {ghost}")
+    assert "nova has the server on host node-b, status ACTIVE" in found[copy]["detail"]
+    assert found[copy]["remedy"].endswith(
+        f": {at_rest(copy, 'node-b')}virsh destroy {copy} && virsh undefine --nvram {copy}"
+    )
+
+
+def test_a_migration_whose_server_does_not_move_is_a_leftover(
+    watched: Watched, nova: NovaApi
+) -> None:
+    elsewhere = watched.other.create_provider("node-b")
+    watched.other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    moves, stays, went, doubled = (new_uuid() for _ in range(4))
+    moving, died, finished, leaked = (new_uuid() for _ in range(4))
+    way = {"source_compute": "node-a", "dest_compute": "node-b"}
+    nova.has(
+        servers=[
+            {"uuid": moves, "task_state": "resize_migrating"},
+            stays,
+            {"uuid": went, "host": "node-b", "node": "node-b"},
+            doubled,
+        ],
+        migrations=[
+            {"uuid": moving, "instance_uuid": moves, "status": "migrating", **way},
+            {"uuid": died, "instance_uuid": stays, "status": "migrating", **way},
+            {"uuid": finished, "instance_uuid": went, "status": "post-migrating", **way},
+        ],
+    )
+    guests = {moves: "moves", stays: "stays", doubled: "doubled"}
+    watched.has(*(a_guest(*one) for one in guests.items()), nova=nova.credentials())
+    for uuid in (moves, stays, went):
+        watched.other.claim({elsewhere: HELD}, uuid)
+    for uuid in (moving, died, finished, doubled, leaked):
+        watched.other.claim({ROOT: HELD}, uuid)
+    found = told(watched)
+    severities = {uuid: one["severity"] for uuid, one in found.items()}
+    warned = dict.fromkeys((stays, died, finished, leaked), "warning")
+    assert {uuid: severities[uuid] for uuid in (moves, *warned)} == {moves: "info", **warned}
+    assert severities.keys() <= {moves, moving, *warned}
+    assert severities.get(moving, "info") == "info"
+    assert (
+        "but the server does not move: nova has the server on host node-b"
+        in (found[finished]["detail"])
+    )
+    assert {uuid: found[uuid]["remedy"] for uuid in warned} == {
+        **dict.fromkeys(
+            (stays, died),
+            f"{at_rest(stays)}{ALLOCATION} delete {died}; then: "
+            f"{at_rest(stays)}{HEAL} {stays} --force",
+        ),
+        finished: f"{at_rest(went, 'node-b')}{ALLOCATION} delete {finished}",
+        leaked: f"{unknown(leaked)}{ALLOCATION} delete {leaked}",
+    }
 
 
 def test_what_nova_is_at_work_on_is_told_for_information(watched: Watched, nova: NovaApi) -> None:
@@ -48,7 +130,7 @@ def test_what_nova_is_at_work_on_is_told_for_information(watched: Watched, nova:
             {"uuid": built, "vm_state": "building", "task_state": "spawning"},
             {"uuid": deleted, "task_state": "deleting"},
             {"uuid": resized, "vm_state": "resized"},
-            {"uuid": moved, "host": "node-b", "node": "node-b"},
+            {"uuid": moved, "host": "node-b", "node": "node-b", "vm_state": "resized"},
         ],
         migrations=[
             {
@@ -81,7 +163,7 @@ def test_the_remedy_of_the_rest_is_exact(watched: Watched, nova: NovaApi) -> Non
     other = watched.other
     elsewhere = other.create_provider("node-b")
     other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
-    over, moved, evacuated, astray, shelved, failed, unknown, bare, left, strange = (
+    over, moved, evacuated, astray, shelved, failed, nothing, bare, left, strange = (
         new_uuid() for _ in range(10)
     )
     on_b = {"host": "node-b", "node": "node-b"}
@@ -116,55 +198,37 @@ def test_the_remedy_of_the_rest_is_exact(watched: Watched, nova: NovaApi) -> Non
     guests = [a_guest(bare, "bare"), a_guest(left, "left"), a_guest(strange, "strange")]
     watched.has(*guests, nova=nova.credentials())
     small = {"VCPU": 1, "MEMORY_MB": 512}
-    for uuid in (over, astray, shelved, failed, unknown):
+    for uuid in (over, astray, shelved, failed, nothing):
         other.claim({ROOT: small}, uuid)
     other.claim({ROOT: small, elsewhere: HELD}, evacuated)
     found = told(watched)
-    heal = "nova-manage placement heal_allocations --instance"
     assert {uuid: one["remedy"] for uuid, one in found.items() if uuid not in (left, strange)} == {
         over: f"{ALLOCATION} delete {over}",
-        evacuated: f"{ALLOCATION} unset --provider {ROOT} {evacuated}",
-        astray: f"{ALLOCATION} delete {astray}; then: {heal} {astray}",
-        shelved: f"{ALLOCATION} delete {shelved}",
+        evacuated: f"{at_rest(evacuated, 'node-b')}{ALLOCATION} unset --provider {ROOT} {evacuated}",
+        astray: (f"{at_rest(astray, 'node-b')}{ALLOCATION} delete {astray} && {HEAL} {astray}"),
+        shelved: f"{at_rest(shelved, 'None')}{ALLOCATION} delete {shelved}",
         failed: (
             f"openstack server reboot --hard {failed} makes the guest anew; if nobody wants it: "
             f"openstack server delete {failed}"
         ),
-        unknown: f"{ALLOCATION} delete {unknown}",
-        bare: f"{heal} {bare}",
+        nothing: f"{unknown(nothing)}{ALLOCATION} delete {nothing}",
+        bare: f"{HEAL} {bare}",
     }
     assert {one["severity"] for one in found.values()} == {"warning"}
     assert "nova has the server on host node-b, status ACTIVE" in found[astray]["detail"]
     assert "nova has the server on host node-b, status ACTIVE" in found[left]["detail"]
     assert "heal_allocations" not in found[left]["remedy"]
-    assert "nova knows neither such a server nor such a migration" in found[unknown]["detail"]
+    assert "nova knows neither such a server nor such a migration" in found[nothing]["detail"]
     assert "nova knows no such server" in found[strange]["detail"]
     assert "nova has the server on no host" in found[shelved]["detail"]
     assert nova.requests.count("GET /v2.1/os-migrations") >= 2
 
 
-def test_what_looks_like_a_move_and_is_none_is_a_warning(watched: Watched, nova: NovaApi) -> None:
-    elsewhere = watched.other.create_provider("node-b")
-    watched.other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
-    moves, stays = new_uuid(), new_uuid()
-    nova.has(servers=[{"uuid": moves, "task_state": "migrating"}, stays])
-    watched.has(a_guest(moves, "moves"), a_guest(stays, "stays"), nova=nova.credentials())
-    for uuid in (moves, stays):
-        watched.other.claim({elsewhere: HELD}, uuid)
-        # As a migration holds it on the source.
-        watched.other.claim({ROOT: HELD}, new_uuid())
-    found = told(watched)
-    assert found.keys() == {moves, stays}
-    assert (found[moves]["severity"], found[stays]["severity"]) == ("info", "warning")
-    assert "nova has the server on this host, status ACTIVE" in found[stays]["detail"]
-    assert found[stays]["remedy"].endswith(f"--instance {stays} --force")
-
-
 def test_nova_is_asked_with_the_credentials_of_placement(watched: Watched, nova: NovaApi) -> None:
-    unknown = new_uuid()
+    nothing = new_uuid()
     watched.has(nova={"auth_section": "placement", "endpoint_override": nova.url})
-    watched.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, unknown)
-    assert told(watched)[unknown]["remedy"] == f"{ALLOCATION} delete {unknown}"
+    watched.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, nothing)
+    assert told(watched)[nothing]["remedy"] == (f"{unknown(nothing)}{ALLOCATION} delete {nothing}")
 
 
 def test_an_account_that_may_not_list_servers_is_told_and_the_rest_stays(

@@ -96,6 +96,7 @@ def test_the_command_starts_nova_compute_with_the_engine(
         f"endpoint_override = {http_placement.url}",
     )
     (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / "logs").mkdir()
     (tmp_path / file).write_text("\n".join(options))
     # nova-compute finds the other one by itself.
     given = ["--config-file", file] if file == "nova.conf" else []
@@ -120,6 +121,20 @@ def test_the_command_starts_nova_compute_with_the_engine(
         return ran.stdout.splitlines()[-1]
 
     assert output(COMMAND, "--version") == "34.0.0"
+    script = tmp_path / "agent-nova-compute"
+    script.write_text(START + COMMAND)
+    ran = subprocess.run(
+        [nova, "-W", "ignore", str(script), *given, "--log-dir", str(tmp_path / "logs")],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-5000:]
+    # Where log rotation looks for it.
+    assert [file.name for file in (tmp_path / "logs").iterdir()] == ["nova-compute.log"]
     engine = output(START + COMMAND, *given)
     assert engine == "agent.nova.manager agent.nova.manager"
     assert (tmp_path / "compute-node-agent" / "compute-1" / "store.sqlite").exists()

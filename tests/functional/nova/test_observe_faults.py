@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.nova.watched_host import GPU, HELD, ROOT, Watched, a_guest, host
+from tests.functional.nova.watched_host import ALLOCATION, GPU, HELD, ROOT, Watched, a_guest, host
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.other_client import PROJECT, USER
@@ -144,7 +144,7 @@ def changed_fields(operation: Any) -> dict[tuple[str, str], tuple[float, float]]
 
 def remedies(faults: Faults) -> dict[tuple[str, str | None], str]:
     """The end of the remedy of each fault of guests and allocations."""
-    allocation, heal = "openstack resource provider allocation", "placement heal_allocations"
+    allocation, heal = ALLOCATION, "placement heal_allocations"
     owner = f"--project-id {PROJECT} --user-id {USER}"
     right = "".join(
         f" --allocation rp={uuid},{amounts}"
@@ -155,12 +155,15 @@ def remedies(faults: Faults) -> dict[tuple[str, str | None], str]:
     return {
         ("missing-allocation", LOST): f"nova-manage {heal} --instance {LOST}",
         ("allocation-mismatch", OTHER): f"nova-manage {heal} --instance {OTHER} --force",
-        ("allocation-mismatch", ASTRAY): f": {allocation} set {owner}{right} {ASTRAY}",
-        ("allocation-mismatch", BOTH): f": {allocation} unset --provider {faults.elsewhere} {BOTH}",
-        ("orphaned-allocation", faults.migration): f": {allocation} delete {faults.migration}",
-        ("orphaned-allocation", faults.aborted): f": {allocation} delete {faults.aborted}",
+        ("allocation-mismatch", ASTRAY): f" && {allocation} set {owner}{right} {ASTRAY}",
+        (
+            "allocation-mismatch",
+            BOTH,
+        ): f" && {allocation} unset --provider {faults.elsewhere} {BOTH}",
+        ("orphaned-allocation", faults.migration): f" && {allocation} delete {faults.migration}",
+        ("orphaned-allocation", faults.aborted): f" && {allocation} delete {faults.aborted}",
         ("orphaned-allocation", faults.evacuated): (
-            f": {allocation} unset --provider {ROOT} {faults.evacuated}"
+            f" && {allocation} unset --provider {ROOT} {faults.evacuated}"
         ),
         ("guest-conflict", SECOND_CPUS): f": openstack server migrate {SECOND_CPUS}",
         ("guest-conflict", SECOND_CARD): f": openstack server migrate {SECOND_CARD}",

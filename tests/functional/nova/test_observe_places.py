@@ -39,7 +39,7 @@ def replacement(consumer: str, held: Mapping[str, Mapping[str, int]]) -> str:
         for uuid, amounts in sorted(held.items())
     )
     return (
-        f"openstack resource provider allocation set --project-id {PROJECT} --user-id {USER}"
+        f"openstack --os-placement-api-version 1.28 resource provider allocation set --project-id {PROJECT} --user-id {USER}"
         f"{options} {consumer}"
     )
 
@@ -188,10 +188,12 @@ def test_a_leftover_on_several_providers_is_taken_from_all_of_them(watched: Watc
     watched.other.claim({**here, elsewhere: HELD}, FIRST)
     watched.other.claim({ROOT: HELD}, SECOND)
     found = {drift["consumer"]: drift["remedy"] for drift in watched.observe()["drift"]}
-    unset = "openstack resource provider allocation unset"
+    unset = "openstack --os-placement-api-version 1.28 resource provider allocation unset"
     providers = " ".join(f"--provider {uuid}" for uuid in sorted(here))
     assert found[FIRST].endswith(f"{unset} {providers} {FIRST}")
-    assert found[SECOND].endswith(f"openstack resource provider allocation delete {SECOND}")
+    assert found[SECOND].endswith(
+        f"openstack --os-placement-api-version 1.28 resource provider allocation delete {SECOND}"
+    )
 
 
 def test_huge_pages_that_guests_overdraw_are_told_for_each_cell(watched: Watched) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.nova.watched_host import GPU, HELD, ROOT, Watched, a_guest, host
+from tests.functional.nova.watched_host import ALLOCATION, GPU, HELD, ROOT, Watched, a_guest, host
 from tests.support import backends
 from tests.support.agent import new_uuid
 from tests.support.child import CHECKOUT
@@ -33,7 +33,7 @@ OTHER_GPU = "0000:5e:00.0"
 GPU_CLASS = "CUSTOM_PCI_10DE_1DB4"
 OPTIONS = {"pci": {"device_spec": '{"vendor_id": "10de"}', "report_in_placement": True}}
 BOTH, ASTRAY, BARE, OTHER = (guest(name) for name in ("both", "astray", "bare", "other"))
-COMMAND = "openstack resource provider allocation "
+COMMAND = f"{ALLOCATION} "
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ class Nova:
     def carry_out(self, remedy: str, command: str, *more: str, code: int = 0) -> str:
         """Run the command of a remedy that begins with ``nova-manage`` and ``command``."""
         text = remedy[remedy.index(f"nova-manage {command}") :]
-        first = re.split(r" lists |; ", text)[0]
+        first = re.split(r" \| | && |; ", text)[0]
         return self.manage(*first.split()[1:], *more, code=code)
 
     @staticmethod
@@ -124,6 +124,8 @@ def carry_out(remedy: str, placement: HttpPlacement) -> None:
     """Run the last command of a remedy, which the one before only makes sure of."""
     start = remedy.rindex(COMMAND)
     credentials = {
+        # A version with which the client alone cannot unset a consumer of nova.
+        "OS_PLACEMENT_API_VERSION": "1.39",
         "OS_AUTH_TYPE": "admin_token",
         "OS_ENDPOINT": placement.url,
         "OS_TOKEN": "a-token",

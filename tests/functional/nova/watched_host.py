@@ -12,12 +12,26 @@ ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000b001"
 GPU = "0000:3b:00.0"
 SMALL = {"id": "7", "name": "m1.small", "vcpus": 1, "memory_mb": 2048, "root_gb": 20}
 HELD = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+ALLOCATION = "openstack --os-placement-api-version 1.28 resource provider allocation"
+HEAL = "nova-manage placement heal_allocations --instance"
 MARKS = {"OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_NODE_A"}
 
 
 def a_guest(uuid: str, name: str, **more: Any) -> dict[str, Any]:
     origin = {"flavor": SMALL, "project_id": "project", "user_id": "user"}
     return {"uuid": uuid, "name": name, "memory_mib": 2048, "vcpus": 1, "origin": origin, **more}
+
+
+def at_rest(uuid: str, node: str = "node-a") -> str:
+    """The condition that nova has a server on ``node`` and does nothing to it."""
+    statuses = "ACTIVE|ERROR|PAUSED|RESCUE|SHELVED|SHELVED_OFFLOADED|SHUTOFF|SUSPENDED"
+    shown = "-c OS-EXT-STS:task_state -c status -c OS-EXT-SRV-ATTR:host"
+    return f"openstack server show -f value {shown} {uuid} | xargs | grep -xE '{node} None ({statuses})' && "
+
+
+def unknown(uuid: str) -> str:
+    """The condition that nova knows no such server."""
+    return f"openstack server show {uuid} 2>&1 | grep -i '^no server' && "
 
 
 def host(*guests: Mapping[str, Any]) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def test_guests_with_their_cells_devices_and_origin(host_file):
         "paused",
         cells,
         (device,),
-        Origin(flavor, "p", "u", True),
+        origin=Origin(flavor, "p", "u", True),
     )
     assert [one.owner for one in facts.mdev[0].mdevs] == [
         "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12",

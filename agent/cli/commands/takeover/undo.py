@@ -22,6 +22,7 @@ from agent.render.json_report import report_document
 from agent.render.look import look_of
 from agent.render.text import render_report
 from agent.store.store import Store
+from agent.tracker.nova_commands import PLACEMENT, if_unknown, unset
 from agent.tree.option_warnings import NOVA_PROVIDER_CONFIG
 
 SCHEMA = "compute-node-agent/takeover-undo/1"
@@ -157,8 +158,7 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
         for uuid, card in kept.items():
             yield (
                 f"consumer {consumer} keeps {printable(card)}, because no record knows it; if "
-                f"nothing needs it: openstack resource provider allocation unset --provider {uuid} "
-                f"{consumer}"
+                f"nothing needs it: {if_unknown(consumer, unset(consumer, [uuid]))}"
             )
     for kind, name in given.deleted:
         done = "to be deleted, unless another provider has it" if dry_run else "deleted"
@@ -166,13 +166,13 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
     for uuid, provider in given.providers.items():
         yield (
             f"provider {printable(provider)} stays, because others have something on it or below "
-            f"it; once that is gone: openstack resource provider delete {uuid}"
+            f"it; once that is gone: {PLACEMENT} resource provider delete {uuid}"
         )
     for kind, name in given.left:
         what = "trait" if kind == "trait" else "resource class"
         yield (
             f"{kind} {name} stays, because an operator or nova-compute may have made it; if "
-            f"nothing asks for it: openstack {what} delete {name}"
+            f"nothing asks for it: {PLACEMENT} {what} delete {name}"
         )
     if dry_run:
         yield "this is the plan only: agent takeover undo --yes carries it out"

@@ -38,6 +38,8 @@ set -g __agent_commands \
     'guests list' \
     'help' \
     'identity' \
+    'identity rename' \
+    'identity set' \
     'identity show' \
     'migrate' \
     'migrate abort' \
@@ -236,6 +238,7 @@ complete -c agent -n '__agent_is ""' -l wide -d 'show all traits of each provide
 complete -c agent -n '__agent_is ""' -l detailed-exitcode -d 'exit 2 if there are changes, made or pending, or warnings'
 complete -c agent -n '__agent_is ""' -l adopt -d 'take over a tree that another program made'
 complete -c agent -n '__agent_is ""' -l reread -d 'read everything again, trust no saved mirror'
+complete -c agent -n '__agent_is ""' -l remove-deleted -d 'delete the providers of all nodes that the driver says are deleted, however many'
 complete -c agent -n '__agent_is ""' -l with-usages -d 'show usages as Placement counts them, with one request for each provider'
 complete -c agent -n '__agent_is ""' -l report -r -F -d 'write a page that shows the nodes into this file, for a browser'
 complete -c agent -n '__agent_is ""' -l offline -d 'read the store even if a daemon runs'
@@ -504,7 +507,23 @@ complete -c agent -n '__agent_is "help"' -a takeover -d 'a host of nova-compute'
 complete -c agent -n '__agent_is "help"' -a tree -d 'show the provider trees as last seen in Placement'
 complete -c agent -n '__agent_is "help"' -a usages -d 'show how much a project has allocated'
 complete -c agent -n '__agent_is "help"' -a watch -d 'show the daemon and its nodes, refreshed until q is pressed; lines without a terminal'
-complete -c agent -n '__agent_is "identity"' -a show -d 'show the uuid by which Placement knows this node'
+complete -c agent -n '__agent_is "identity"' -a rename -d 'give the node\'s provider and its children the node\'s present name, in an audit'
+complete -c agent -n '__agent_is "identity"' -a set -d 'take over the provider of this node that Placement has under another uuid'
+complete -c agent -n '__agent_is "identity"' -a show -d 'show the uuid by which Placement knows this node, and where it comes from'
+complete -c agent -n '__agent_is "identity rename"' -l dry-run -d 'show what would be done, write nothing'
+complete -c agent -n '__agent_is "identity rename"' -l node -x -d 'only this node; may be repeated'
+complete -c agent -n '__agent_is "identity rename"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
+complete -c agent -n '__agent_is "identity rename"' -l wide -d 'show all traits of each provider, however many it has'
+complete -c agent -n '__agent_is "identity rename"' -l detailed-exitcode -d 'exit 2 if there are changes, made or pending, or warnings'
+complete -c agent -n '__agent_is "identity rename"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
+complete -c agent -n '__agent_is "identity rename"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'
+complete -c agent -n '__agent_is "identity rename"' -l debug -d 'log every step, and every request to Placement'
+complete -c agent -n '__agent_is "identity rename"' -l help -d 'show this help'
+complete -c agent -n '__agent_is "identity set"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
+complete -c agent -n '__agent_is "identity set"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
+complete -c agent -n '__agent_is "identity set"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'
+complete -c agent -n '__agent_is "identity set"' -l debug -d 'log every step, and every request to Placement'
+complete -c agent -n '__agent_is "identity set"' -l help -d 'show this help'
 complete -c agent -n '__agent_is "identity show"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
 complete -c agent -n '__agent_is "identity show"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
 complete -c agent -n '__agent_is "identity show"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'

@@ -156,8 +156,8 @@ class DeletedNodes:
         names = sorted(printable(row.name) for row in missing.values())
         return DriverError(
             f"the driver {self._driver_name} no longer lists {len(missing)} of the {count} that "
-            "it had, and says that they are deleted: so many at once are not believed, and all of them stay: "
-            f"{', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}",
+            "it had, and says that they are deleted: so many at once are not believed, and all "
+            f"of them stay: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}",
             "check that the driver's account may still list the nodes; if they are deleted, stop "
             "the agent and run agent --once --remove-deleted, before that with --dry-run",
         )

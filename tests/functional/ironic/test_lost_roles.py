@@ -62,7 +62,7 @@ def test_nodes_that_are_gone_all_at_once_stay_until_the_operator_says_so(
         result = agent.run("--once", "--format", "json")
         (error,) = result.json["errors"]
         assert (error["code"], result.code) == ("driver.failed", 1 if lost == NODES else 3)
-        assert f"lists {lost} of {NODES} nodes no longer" in error["message"]
+        assert f"no longer lists {lost} of the {NODES} that it had" in error["message"]
         assert http_placement.dump() == before
     assert "agent --once --remove-deleted" in error["remedy"]
     dry = agent.run("--once", "--remove-deleted", "--dry-run", "--format", "json")

@@ -59,6 +59,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("decommission", "node-a"),
 )
 ELSEWHERE = {
+    ("identity", "rename"): "tests/functional/test_renamed_hosts.py",
     ("drift",): "tests/functional/test_daemon_drift.py",
     ("reload",): "tests/functional/test_daemon_provider_config.py",
     ("guests", "forget"): "tests/functional/cli/test_guests.py",
@@ -72,7 +73,7 @@ ELSEWHERE = {
     ("migrate", "revert"): "tests/functional/cli/test_record_commands.py",
     ("migrate", "abort"): "tests/functional/cli/test_record_commands.py",
 }
-"""Commands that need a daemon, and the tests that read their documents."""
+"""Commands that need a daemon or a scene of their own, and the tests that read their documents."""
 
 
 def words_of(line: tuple[str, ...]) -> tuple[str, ...]:

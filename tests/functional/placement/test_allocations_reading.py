@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.errors import AgentBug, PlacementRefused, PlacementUnreachable
+from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import (
@@ -96,18 +96,6 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
     for ask in asked:
         with pytest.raises((PlacementRefused, PlacementUnreachable)):
             ask(scene.client)
-
-
-def test_two_providers_of_one_name_are_nobodys_answer(scene: Scene) -> None:
-    row = {"uuid": R, "name": "R", "generation": 1}
-    reply = faults.Reply(
-        200,
-        b'{"resource_providers": [%s, %s]}' % ((str(row).replace("'", '"').encode(),) * 2),
-        {"Content-Type": "application/json"},
-    )
-    scene.placement.faults.add(faults.Action("twice", reply=reply))
-    with pytest.raises(AgentBug, match="2 providers called R"):
-        provider_by_name(scene.client, "R")
 
 
 def test_a_name_is_looked_up_in_the_view_first(scene: Scene) -> None:

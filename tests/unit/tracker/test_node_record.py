@@ -172,7 +172,7 @@ def test_a_live_lease_of_another_host_is_respected_and_both_are_named(
 ) -> None:
     with pytest.raises(NodeHeldElsewhere) as caught:
         recorded(known, replace(MINE, host="HB", expires_at=NOW + 12))
-    assert "host HB for 12 s more, and not by HA" in caught.value.message
+    assert "host HB, whose lease has not ended, and not by HA" in caught.value.message
     assert caught.value.data["holder"] == "HB"
     assert caught.value.fatal
 

@@ -185,7 +185,8 @@ class Observer:
         """
         context, state, root = self.context, self.placement_state, self.node.uuid
         view, journal = state.named_view, state.journal
-        known = idle if idle is not None and idle.has_state(view, journal) else None
+        # The view itself, because an idle attempt saw it with the names by role.
+        known = idle if idle is not None and idle.has_state(state.view, journal) else None
         uses = device_uses(records.state)
         places = guest_places(records.state, report.facts.domains or ())
         same = (

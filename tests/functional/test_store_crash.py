@@ -346,9 +346,9 @@ def test_a_store_that_finds_no_room_at_its_birth_is_born_later(tmp_path: Path) -
 def test_an_identity_that_finds_no_room_is_not_there_in_part(tmp_path: Path) -> None:
     with open_store(tmp_path / "database") as store:
         with file_size_limit(10), pytest.raises(StoreError, match="File too large"):
-            establish(tmp_path / "state", tmp_path / "none", "host", store)
+            establish(tmp_path / "state", [], "host", store)
         assert folder_state(tmp_path / "state") == {}
-        establish(tmp_path / "state", tmp_path / "none", "host", store)
+        establish(tmp_path / "state", [], "host", store)
 
 
 def test_a_run_that_cannot_write_its_pid_does_not_keep_the_lock(tmp_path: Path) -> None:

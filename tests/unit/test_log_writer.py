@@ -1,6 +1,7 @@
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,46 +21,50 @@ class Held(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-@pytest.fixture
-def log_to(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Held], LogWriter]]:
-    """Lets all loggers write to one place, by a writer whose queue is short."""
-    monkeypatch.setattr(log_writer, "MOST_WAITING", 10)
-    monkeypatch.setattr(log_writer, "END_SECONDS", 0.2)
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.INFO)
-    places: list[Held] = []
-
-    def begin(place: Held) -> LogWriter:
-        places.append(place)
-        # Here, because pytest adds handlers of its own after the fixtures.
-        monkeypatch.setattr(root, "handlers", [place])
+@contextmanager
+def log_to(
+    place: Held, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[logging.Logger, LogWriter]]:
+    """A logger that writes to one place, by a writer whose queue is short."""
+    log = logging.getLogger("anything")
+    with monkeypatch.context() as patch:
+        patch.setattr(log_writer, "MOST_WAITING", 10)
+        patch.setattr(log_writer, "END_SECONDS", 60)
+        # Neither these lines nor those of other tests' threads go elsewhere.
+        patch.setattr(logging.getLogger(), "handlers", [])
+        for one in (log, log_writer.LOG):
+            patch.setattr(one, "handlers", [place])
+            patch.setattr(one, "propagate", False)
+            patch.setattr(one, "level", logging.INFO)
+            one.manager._clear_cache()
         writer = LogWriter()
         writer.take_over()
-        return writer
-
-    yield begin
-    for place in places:
-        place.open.set()
-    root.setLevel(level)
+        try:
+            yield log, writer
+        finally:
+            place.open.set()
+            writer.finish()
+    log.manager._clear_cache()
 
 
 def test_lines_that_nobody_takes_are_dropped_and_their_number_is_told_once(
-    log_to: Callable[[Held], LogWriter],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    held, log = Held(), logging.getLogger("anything")
-    writer = log_to(held)
-    held.open.set()
-    log.info("the first")
-    assert writer.finish()
-    held.open.clear()
-    for number in range(100):
-        log.info("line %d", number)
-    assert not writer.finish()
-    held.open.set()
-    # What is told of them is queued behind what was waiting.
-    assert writer.finish()
-    assert writer.finish()
+    held = Held()
+    with log_to(held, monkeypatch) as (log, writer):
+        held.open.set()
+        log.info("the first")
+        assert writer.finish()
+        held.open.clear()
+        for number in range(100):
+            log.info("line %d", number)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_writer, "END_SECONDS", 0.1)
+            assert not writer.finish()
+        held.open.set()
+        # What is told of them is queued behind what was waiting.
+        assert writer.finish()
+        assert writer.finish()
     kept = [line for line in held.lines if line.startswith("line ")]
     assert kept == [f"line {number}" for number in range(len(kept))]
     told = [line for line in held.lines if "dropped" in line]
@@ -67,13 +72,13 @@ def test_lines_that_nobody_takes_are_dropped_and_their_number_is_told_once(
     assert len(kept) in (10, 11)
 
 
-def test_a_line_is_as_it_was_when_it_was_logged(log_to: Callable[[Held], LogWriter]) -> None:
+def test_a_line_is_as_it_was_when_it_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     held, values = Held(), ["before"]
-    writer = log_to(held)
-    # As after a reload.
-    writer.take_over()
-    logging.getLogger("anything").info("%s", values)
-    values[0] = "after"
-    held.open.set()
-    assert writer.finish()
+    with log_to(held, monkeypatch) as (log, writer):
+        # As after a reload.
+        writer.take_over()
+        log.info("%s", values)
+        values[0] = "after"
+        held.open.set()
+        assert writer.finish()
     assert held.lines == ["['before']"]

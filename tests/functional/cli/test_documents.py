@@ -57,6 +57,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("pci", "unreport", "--dry-run", "node-a"),
     ("takeover", "undo", "--dry-run"),
     ("decommission", "node-a"),
+    ("identity", "set", B),
 )
 ELSEWHERE = {
     ("identity", "rename"): "tests/functional/test_renamed_hosts.py",

@@ -21,7 +21,7 @@ MARKS = ("OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_")
 FUNCTIONS = ("0000:3b:02.0", "0000:3b:02.1")
 FUNCTION = "CUSTOM_VF"
 OPTIONS = {
-    "compute": {"tree_layout": "flat", "cpu_shared_set": "0,4-5", "cpu_dedicated_set": "1-3,8"},
+    "compute": {"tree_layout": "flat", "cpu_shared_set": "0,4", "cpu_dedicated_set": "1-3,5"},
     "pci": {
         "device_spec": f'{{"address": "0000:3b:02.*", "resource_class": "{FUNCTION}"}}',
         "report_in_placement": True,

@@ -346,7 +346,7 @@ COMMANDS = (
                 "may be repeated",
                 "NAME",
                 many=True,
-                choices=("libvirt", "nova", "nova-compute"),
+                choices=("fleet", "libvirt", "nova", "nova-compute"),
             ),
             Argument(
                 "--command",

@@ -52,7 +52,9 @@ class Domain:
     image_properties: Mapping[str, str] = field(default_factory=dict)
     """The image properties that ask for what else the guest has, such as ``hw_tpm_version``."""
     origin: Origin | None = None
-    """None if it was not written down."""
+    """None if it was not written down, or cannot be read."""
+    unreadable_origin: str | None = None
+    """Why the origin that was written down cannot be read; the guest is counted as it is shown."""
 
     @property
     def pinned(self) -> bool:

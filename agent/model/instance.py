@@ -6,6 +6,14 @@ from typing import Literal, Self, get_args
 
 from agent.model.names import ConsumerUuid, ProviderUuid
 
+# The most that a guest can have: a larger number is no guest's. The local API has the same bounds.
+MOST_VCPUS = 65536
+MOST_MEMORY_MIB = 2**31 - 1
+MOST_DISK_GIB = 2**20
+MOST_SPECS = 500
+LONGEST_NAME = 255
+LONGEST_SPEC = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Amounts:

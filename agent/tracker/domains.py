@@ -11,7 +11,7 @@ from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
 from agent.model.guest import PlacedCell
 from agent.model.instance import BUILT, Amounts, Instance, TaskState
-from agent.model.names import ConsumerUuid, printable
+from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.report import Drift
 from agent.tracker.changed_hardware import recorded_anew
@@ -145,6 +145,25 @@ def unexpected_guests(
                 "warning",
                 f"{what}, but its instance is {place_of(owner)}",
                 remedy,
+                consumer=guest.uuid,
+            )
+
+
+def unreadable_origins(domains: Sequence[Domain]) -> Iterator[Drift]:
+    """Yield a drift for each guest whose flavor and owner were written down and cannot be read."""
+    for guest in domains:
+        if guest.unreadable_origin is not None:
+            has = f"{guest.memory_mib} MiB"
+            if guest.vcpus is not None:
+                has = f"{number_of(guest.vcpus, 'CPU')} and {has}"
+            yield Drift(
+                "unknown-domain",
+                "warning",
+                f"{printable(guest.unreadable_origin)}; the guest is counted as the hypervisor "
+                f"shows it, with {has}",
+                f"openstack server reboot --hard {guest.uuid} writes it anew; where nova does not "
+                "have the guest, correct the description of the domain, and start the guest anew: "
+                f"virsh edit {guest.uuid}",
                 consumer=guest.uuid,
             )
 

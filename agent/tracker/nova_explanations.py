@@ -162,7 +162,8 @@ class NovaExplanations:
         return replace(drift, detail=f"{drift.detail}; {what}", remedy=remedy)
 
     def _of_unknown_guest(self, uuid: ConsumerUuid) -> str:
-        if self.share.guests[uuid].origin is None:
+        guest = self.share.guests[uuid]
+        if guest.origin is None and guest.unreadable_origin is None:
             return "see who started the guest: nova did not, and cannot mend its allocation"
         return (
             "if nova-compute is down, start it: it destroys the guest of a server that was deleted "

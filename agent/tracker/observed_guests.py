@@ -11,7 +11,7 @@ from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.changed_hardware import offline_cpus, overdrawn_pages
 from agent.tracker.claim_usage import overcommitted
-from agent.tracker.domains import import_guests
+from agent.tracker.domains import import_guests, unreadable_origins
 from agent.tracker.node_state import NodeView
 
 
@@ -46,6 +46,7 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
         usage=state.usage,
         drift=(
             *drift,
+            *unreadable_origins(view.state.host.guests),
             *overcommitted(state.node, state.host.reserved, state.used),
             *offline_cpus(state, holders, _migrate),
             *overdrawn_pages(state, holders, _migrate),

@@ -73,7 +73,8 @@ class ObservedShare:
             unknown_specs=frozenset(
                 uuid
                 for uuid, guest in self.guests.items()
-                if guest.origin is not None and not guest.origin.specs_known
+                if guest.unreadable_origin is not None
+                or (guest.origin is not None and not guest.origin.specs_known)
             ),
         )
 

@@ -245,6 +245,7 @@ def reconcile(
         drift += [
             *domains.unexpected_guests(uncounted, shown.owners, shown.taken_at),
             *domains.missing_guests(records, shown.domains, shown.taken_at),
+            *domains.unreadable_origins(shown.domains),
         ]
     return Reconciliation(
         changes

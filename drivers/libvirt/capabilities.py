@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from agent.errors import DriverError
 from agent.model.facts import PartialRead
 from agent.model.topology import Cell, PagePool, Topology
-from drivers.libvirt.xml import Element, NumberLists, fault, integer, natural, parse, text_of
+from drivers.libvirt.xml import (
+    MOST_KIB,
+    Element,
+    NumberLists,
+    fault,
+    integer,
+    natural,
+    parse,
+    text_of,
+)
 
 WHAT = "capabilities"
 
@@ -123,7 +132,7 @@ def _memory_mib(element: Element, what: str) -> int:
         return 0
     if memory.get("unit", "KiB") != "KiB":
         raise fault(what, f"its memory is in {memory.get('unit', '')[:20]!r}, not KiB")
-    return natural(memory.text, f"{what}: memory") // 1024
+    return natural(memory.text, f"{what}: memory", MOST_KIB) // 1024
 
 
 def _distances(element: Element, what: str) -> dict[int, int]:
@@ -139,7 +148,10 @@ def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
     """
     pools = dict(
         sorted(
-            (natural(pages.get("size"), f"{what}: pages"), natural(pages.text, f"{what}: pages"))
+            (
+                natural(pages.get("size"), f"{what}: pages"),
+                natural(pages.text, f"{what}: pages", MOST_KIB),
+            )
             for pages in element.findall("pages")
         )
     )

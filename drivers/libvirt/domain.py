@@ -2,6 +2,7 @@
 host devices that their XML names, directly or behind an interface.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,15 @@ from agent.errors import DriverError
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
 from agent.model.host_units import AssignableUnit
-from agent.model.instance import Flavor
+from agent.model.instance import (
+    LONGEST_NAME,
+    LONGEST_SPEC,
+    MOST_DISK_GIB,
+    MOST_MEMORY_MIB,
+    MOST_SPECS,
+    MOST_VCPUS,
+    Flavor,
+)
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from agent.model.topology import Topology
 from drivers.libvirt.guest_cells import placed_cells, ram_mib
@@ -182,8 +191,8 @@ def origin_of(domain: Element, what: str) -> Origin | None:
     root = instance.find("nova:root", space)
     return Origin(
         flavor=_flavor(flavor, space, f"{what}: flavor in the metadata"),
-        project_id=project.get("uuid", ""),
-        user_id=user.get("uuid", ""),
+        project_id=_name(project.get("uuid"), f"{what}: project in the metadata"),
+        user_id=_name(user.get("uuid"), f"{what}: user in the metadata"),
         volume_backed=root is None
         or root.get("type") != "image"
         or not root.get("uuid")
@@ -210,37 +219,68 @@ def _boots_from_volume(domain: Element) -> bool:
 
 
 def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:
-    """Parse the flavor in nova's metadata.
+    """Parse the flavor in nova's metadata, with the bounds that the local API has: a guest of more
+    would take all memory of the agent.
 
-    :raises DriverError: a part of it is missing or garbled.
+    :raises DriverError: a part of it is missing, garbled, or beyond its bound.
     """
-    name = element.get("name", "")
-    if not name:
-        raise fault(what, "it has no name")
-    specs = (
-        (spec.get("name", ""), (spec.text or "").strip())
-        for spec in element.findall("nova:extraSpecs/nova:extraSpec", space)
-    )
+    name = _name(element.get("name"), what)
+    specs = element.findall("nova:extraSpecs/nova:extraSpec", space)
+    if len(specs) > MOST_SPECS:
+        raise fault(what, f"it has {len(specs)} extra specs, more than {MOST_SPECS}")
 
-    def amount(field: str) -> int:
+    def amount(field: str, most: int) -> int:
         found = element.find(f"nova:{field}", space)
-        return 0 if found is None else natural(found.text, f"{what}: {field}")
+        return 0 if found is None else natural(found.text, f"{what}: {field}", most)
 
     vcpus, memory = (
-        natural(child(element, f"{{{space['nova']}}}{field}", what).text, f"{what}: {field}")
-        for field in ("vcpus", "memory")
+        natural(child(element, f"{{{space['nova']}}}{field}", what).text, f"{what}: {field}", most)
+        for field, most in (("vcpus", MOST_VCPUS), ("memory", MOST_MEMORY_MIB))
     )
+    if not vcpus:
+        raise fault(what, "it has no CPUs")
     return Flavor(
         # Older novas write only the name, which identifies flavors as well.
-        id=element.get("id") or name,
+        id=_name(element.get("id") or name, f"{what}: id"),
         name=name,
         vcpus=vcpus,
         memory_mb=memory,
-        root_gb=amount("disk"),
-        ephemeral_gb=amount("ephemeral"),
-        swap_mb=amount("swap"),
-        extra_specs={key: value for key, value in specs if key},
+        root_gb=amount("disk", MOST_DISK_GIB),
+        ephemeral_gb=amount("ephemeral", MOST_DISK_GIB),
+        swap_mb=amount("swap", MOST_MEMORY_MIB),
+        extra_specs={
+            _name(spec.get("name"), f"{what}: extra spec"): _value(spec.text or "", what)
+            for spec in specs
+            if spec.get("name")
+        },
     )
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _name(text: str | None, what: str) -> str:
+    """Return a name or id of nova.
+
+    :raises DriverError: it is missing, too long, or has control characters.
+    """
+    if not text:
+        raise fault(what, "it has no name")
+    if len(text) > LONGEST_NAME:
+        raise fault(what, f"{text[:40]!r} has {len(text)} characters, more than {LONGEST_NAME}")
+    if _CONTROL.search(text):
+        raise fault(what, f"{text[:40]!r} has control characters")
+    return text
+
+
+def _value(text: str, what: str) -> str:
+    """Return the value of an extra spec.
+
+    :raises DriverError: it is too long.
+    """
+    if len(text) > LONGEST_SPEC:
+        raise fault(what, f"an extra spec has {len(text)} characters, more than {LONGEST_SPEC}")
+    return text.strip()
 
 
 EMULATOR_POLICY = "hw:emulator_threads_policy"
@@ -289,27 +329,33 @@ def _domain(
     topology: Topology | None,
     namespaces: Mapping[str, AssignableUnit],
 ) -> tuple[Domain, tuple[str, ...]]:
-    """Parse one guest, and the uuids of its mediated devices.
+    """Parse one guest, and the uuids of its mediated devices. What another program wrote into its
+    metadata may be garbled, and is no part of what the guest has.
 
-    :raises DriverError: a part of its XML is missing or garbled.
+    :raises DriverError: another part of its XML is missing or garbled.
     """
     what = f"guest {answer.name}"
     if not is_uuid(answer.uuid):
         raise fault(what, f"{answer.uuid[:40]!r} is no uuid")
     root = parse(answer.xml, what, "domain")
     vcpu = root.find("vcpu")
-    origin = origin_of(root, what)
+    origin, unreadable = None, None
+    try:
+        origin = origin_of(root, what)
+    except DriverError as error:
+        unreadable = error.message
     policy = origin.flavor.extra_specs.get(EMULATOR_POLICY) if origin is not None else None
     domain = Domain(
         uuid=ConsumerUuid(normal_uuid(answer.uuid)),
         name=answer.name,
         memory_mib=ram_mib(root, what),
-        vcpus=None if vcpu is None else natural(vcpu.text, f"{what}: vcpu"),
+        vcpus=None if vcpu is None else natural(vcpu.text, f"{what}: vcpu", MOST_VCPUS),
         state=answer.state,
         cells=placed_cells(root, topology, policy, what),
         devices=pci_devices_of(root, aliases, what),
         units=units_of(root, namespaces),
         image_properties=image_properties_of(root),
         origin=origin,
+        unreadable_origin=unreadable,
     )
     return domain, mediated_devices_of(root, what)

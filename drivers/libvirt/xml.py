@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from agent.errors import DriverError
 from agent.model.devices import PciAddress
+from agent.model.instance import MOST_MEMORY_MIB
 from agent.model.names import printable
 from agent.model.topology import parse_cpu_list
 
@@ -15,6 +16,11 @@ from agent.model.topology import parse_cpu_list
 LARGEST = 4 * 1024 * 1024
 # In elements; what libvirt sends is about twelve deep.
 DEEPEST = 64
+
+# The largest amount of memory, in KiB, and so of pages, of which none has less than one KiB.
+MOST_KIB = MOST_MEMORY_MIB * 1024
+# The largest of all other numbers: libvirt's are of 32 bits, and so are Placement's.
+MOST_NUMBER = 2**31 - 1
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,12}|[0-9]{1,15}")
@@ -93,14 +99,16 @@ def integer(text: str | None, what: str) -> int:
     return int(text)
 
 
-def natural(text: str | None, what: str) -> int:
-    """Return a number as :func:`integer` does, that is not negative.
+def natural(text: str | None, what: str, most: int = MOST_NUMBER) -> int:
+    """Return a number as :func:`integer` does, that is not negative and at most ``most``.
 
-    :raises DriverError: it is none, or negative.
+    :raises DriverError: it is none, negative, or more.
     """
     number = integer(text, what)
     if number < 0:
         raise fault(what, f"{number} is negative")
+    if number > most:
+        raise fault(what, f"{number} is more than {most}")
     return number
 
 
@@ -173,12 +181,12 @@ _BYTES: dict[str, int] = {"b": 1, "bytes": 1} | {
 def kib_of(text: str | None, unit: str | None, what: str) -> int:
     """Return the amount in KiB, rounded down; without a unit it is in KiB.
 
-    :raises DriverError: it is no amount.
+    :raises DriverError: it is no amount, or more than a guest can have.
     """
     factor = _BYTES.get(unit or "KiB")
     if factor is None:
         raise fault(what, f"{(unit or '')[:20]!r} is no unit of memory")
-    return natural(text, what) * factor // 1024
+    return natural(text, what, MOST_KIB * 1024 // factor) * factor // 1024
 
 
 def mib_up(kib: int) -> int:

@@ -91,6 +91,17 @@ def test_the_drop_in_for_nova_is_clean_beside_the_unit(unit, drop_in):
         run(*verify)
 
 
+def test_a_large_fleet_gets_more_memory_than_the_unit_allows(unit, drop_in):
+    assert "\nMemoryMax=1G\n" in unit.read_text()
+    path = drop_in("fleet.conf")
+    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
+    run(*verify)
+    assert "\nMemoryMax=4G\n" in path.read_text()
+    path.write_text(path.read_text().replace("4G", "four"))
+    with pytest.raises(AssertionError, match="Invalid memory limit"):
+        run(*verify)
+
+
 def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, drop_in):
     drop_in = drop_in("libvirt.conf")
     verify = (tool("systemd-analyze"), "verify", "--man=no", unit)

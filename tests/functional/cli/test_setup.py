@@ -95,7 +95,7 @@ def test_there_and_back_leaves_no_trace(setup, root, umask):
         written = setup("--yes", "--drop-in", "libvirt", "--drop-in", "nova", "--format", "json")
         assert {file["action"] for file in written.json["files"]} == {"write"}
         for file in SHIPPED_FILES:
-            if file.drop_in == "nova-compute":
+            if file.drop_in in ("fleet", "nova-compute"):
                 assert not (root / file.target).exists()
             else:
                 assert mode(root / file.target) == file.mode
@@ -517,7 +517,7 @@ def test_a_path_that_is_too_long_is_told(setup, root):
 
 def test_arguments_that_cannot_be_used(setup, root, tmp_path):
     assert "there is no such folder" in setup("--root", str(tmp_path / "none"), code=1).stderr
-    assert "'nowhere' is none of libvirt" in setup("--drop-in", "nowhere", code=64).stderr
+    assert "'nowhere' is none of fleet, libvirt" in setup("--drop-in", "nowhere", code=64).stderr
     for command in ("agent", "/opt/a b/agent", "/opt/%h/agent", "/opt/"):
         assert "not the absolute path" in setup("--command", command, code=1).stderr
     # the unit calls agent, and nova-compute's drop-in agent-nova-compute beside it

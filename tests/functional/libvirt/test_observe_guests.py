@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirt_daemon import LibvirtDaemon
-from tests.support.libvirt_host import Operator, guest_uuid
+from tests.support.libvirt_host import Operator, guest_uuid, guest_xml
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 from tests.support.system import AgentHere
@@ -127,6 +127,10 @@ def test_what_guests_of_a_real_libvirtd_have_twice_or_too_much_of_is_told(
         device = {beside.card: {FUNCTION: 1}} if name == "right" else {}
         if name != "bare":
             http_placement.other.claim({beside.root: held, **device}, guest_uuid(name))
+    garbled = guest_xml("garbled", memory=768, vcpus=1, nova=True)
+    operator.connection.defineXML(garbled.replace('name="small"', ""))
+    # By a flavor that nobody can read it may be right.
+    http_placement.other.claim({beside.root: {"MEMORY_MB": 512}}, guest_uuid("garbled"))
     node = beside.observe()
     assert node["operations"] == []
     told = {(one["kind"], one.get("consumer")): one for one in node["drift"]}
@@ -140,7 +144,9 @@ def test_what_guests_of_a_real_libvirtd_have_twice_or_too_much_of_is_told(
         ("overcommitted", None),
         ("missing-allocation", guest_uuid("bare")),
         ("allocation-mismatch", guest_uuid("unallocated")),
+        ("unknown-domain", guest_uuid("garbled")),
     }
+    assert "it has no name" in told["unknown-domain", guest_uuid("garbled")]["detail"]
     assert "768 pages of 2048 KiB are promised, of 512" in told["overcommitted", None]["detail"]
     remedy = told["allocation-mismatch", guest_uuid("unallocated")]["remedy"]
     assert f"--allocation rp={beside.card},{FUNCTION}=1" in remedy

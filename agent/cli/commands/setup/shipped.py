@@ -78,6 +78,11 @@ SHIPPED_FILES = (
         has_command=True,
     ),
     _shared(
+        f"systemd/{DISTRIBUTION}.service.d/fleet.conf",
+        f"{UNIT}.d/fleet.conf",
+        drop_in="fleet",
+    ),
+    _shared(
         f"systemd/{NOVA_DROP_IN}",
         f"{UNITS}/{NOVA_DROP_IN}",
         drop_in="nova-compute",

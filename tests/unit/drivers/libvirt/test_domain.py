@@ -3,9 +3,13 @@ be understood.
 """
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
+import agent.api
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
 from agent.model.guest import GuestCell, PlacedCell
@@ -357,13 +361,11 @@ def test_a_root_volume_beside_the_name_of_an_image_is_a_volume(disks, volume_bac
         ("<page size='2048'", "<page size=''", "hugepages: '' is not a number"),
         ("bus='0x3b'", "bus='0x3bb'", "host device: bus: 0x3bb is above 0xff"),
         ("uuid='c6e54b2d", "uuid='zzz", "of a mediated device is no uuid"),
-        ("<nova:vcpus>4</nova:vcpus>", "", "flavor in the metadata: no <"),
         (
-            "<nova:swap>512<",
-            "<nova:swap>half<",
-            "flavor in the metadata: swap: 'half' is not a number",
+            "<memory unit='KiB'>4194304<",
+            f"<memory unit='TiB'>{1 << 11}<",
+            "memory: 2048 is more than 2047",
         ),
-        ('name="pinned.large"', "", "flavor in the metadata: it has no name"),
     ],
 )
 def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, new, what):
@@ -377,6 +379,64 @@ def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, n
     assert len(read.faults) == 1
     assert read.faults[0].startswith("guest pinned: ")
     assert what in read.faults[0]
+
+
+SPEC = '<nova:extraSpec name="{}">{}</nova:extraSpec>'
+SCHEMA = yaml.safe_load((Path(agent.api.__file__).parent / "openapi.yaml").read_text())[
+    "components"
+]["schemas"]
+AMOUNTS = {
+    "vcpus": "vcpus",
+    "memory": "memory_mb",
+    "disk": "root_gb",
+    "ephemeral": "ephemeral_gb",
+    "swap": "swap_mb",
+}
+
+
+@pytest.mark.parametrize("element", AMOUNTS)
+def test_the_flavor_that_nova_wrote_has_the_bounds_that_the_local_api_has(element):
+    bounds = SCHEMA["Flavor"]["properties"][AMOUNTS[element]]
+
+    def read(amount):
+        xml = re.sub(f"<nova:{element}>[0-9]+<", f"<nova:{element}>{amount}<", PINNED)
+        (one,) = read_domains([domain("g", xml=xml)], FunctionAliases(), HOST).value
+        return one
+
+    for amount in (bounds["minimum"], bounds["maximum"]):
+        assert getattr(read(amount).origin.flavor, AMOUNTS[element]) == amount
+    for amount in (bounds["minimum"] - 1, bounds["maximum"] + 1, "half", "9" * 30):
+        one = read(amount)
+        assert (one.origin, one.vcpus) == (None, 4)
+        assert one.unreadable_origin.startswith("guest g: flavor in the metadata: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("<nova:vcpus>4</nova:vcpus>", "", "flavor in the metadata: no <"),
+        ('name="pinned.large"', "", "flavor in the metadata: it has no name"),
+        ('name="pinned.large"', f'name="{"x" * 256}"', "256 characters, more than 255"),
+        ('name="pinned.large"', 'name="a&#10;b"', "has control characters"),
+        ("<nova:project uuid=", "<nova:project id=", "project in the metadata: it has no name"),
+        ("</nova:extraSpecs>", SPEC.format("a", "x" * 4097), "4097 characters, more than 4096"),
+        (
+            "</nova:extraSpecs>",
+            "".join(SPEC.format(one, 1) for one in range(501)),
+            "extra specs, more than 500",
+        ),
+    ],
+)
+def test_metadata_that_cannot_be_understood_leave_the_guest_as_its_domain_shows_it(old, new, what):
+    assert old in PINNED
+    end = old if old.startswith("</") else ""
+    xml = PINNED.replace(old, new + end)
+    read = read_domains([domain("pinned", xml=xml)], FunctionAliases(), HOST)
+    assert read.faults == ()
+    (one,) = read.value
+    assert what in one.unreadable_origin
+    (right,) = read_domains([domain("pinned", xml=PINNED)], FunctionAliases(), HOST).value
+    assert replace(one, unreadable_origin=None) == replace(right, origin=None)
 
 
 def test_guests_of_one_uuid_or_none_are_faults():

@@ -28,7 +28,7 @@ from agent.errors import (
     ReshapeFailed,
     StoreError,
 )
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_unnamed, printable
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
@@ -312,8 +312,19 @@ class NodeAudit:
         return self.placement_state.view.subtree(self.node.uuid)
 
     def _check_name(self) -> None:
-        """Raise :class:`InvalidTree` if Placement cannot take the node's name."""
-        name = self.node.name
+        """Raise :class:`InvalidTree` if Placement cannot take the node's name, or the driver knows
+        no name of it yet.
+        """
+        name, context = self.node.name, self.context
+        # The host's own name was checked at the start.
+        own = name == context.agent or context.server.backend == "embedded"
+        if is_unnamed(name) and not (own or context.observes or context.gives_back):
+            raise InvalidTree(
+                f"driver {self.node.driver} only calls this node {printable(name)}: such a name is "
+                "not published",
+                "give the machine a name (hostnamectl set-hostname NAME); to publish it all the "
+                f"same, set [DEFAULT] host = {printable(name)}",
+            )
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
             what = (
                 f"node {printable(name[:60])!r}...: its name has {len(name)} characters, "

@@ -13,13 +13,13 @@ from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.socket_file import METRICS_OPTION, metrics_address
-from agent.conf.default import host_name
+from agent.conf.default import host_is_given, host_name, only_observes
 from agent.driver import interface as drivers
 from agent.driver.interface import ChecksConfiguration, Driver, HostContext, WarnsOfOptions
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError, gathering
 from agent.http.nova_api import NovaApi, build_nova_api
-from agent.model.names import MAX_PROVIDER_NAME, printable
+from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
 from agent.placement.connect import connect_http, uses_embedded
@@ -109,6 +109,8 @@ def check_configuration(
         locate(Path(conf.store.path), conf.store.connection)
     with _gather(errors):
         transport = None if uses_embedded(conf, daemon=daemon) else connect_http(conf, cancelled)
+        if transport is not None and not only_observes(conf) and not host_is_given(conf):
+            _check_named(host_name(conf))
     with _gather(errors):
         nova = build_nova_api(conf)
     with _gather(errors):
@@ -154,6 +156,20 @@ def _check_host(name: str) -> None:
         raise ConfigError(
             f"[DEFAULT] host = {printable(name)}: it has control characters",
             "give the host's name, on one line",
+        )
+
+
+def _check_named(name: str) -> None:
+    """Check that the machine has a name, because a first boot may start the agent before DHCP or
+    cloud-init gives it one.
+
+    :raises ConfigError: it has none yet.
+    """
+    if is_unnamed(name):
+        raise ConfigError(
+            f"[DEFAULT] host is not set, and this machine is only called {printable(name)}: such a "
+            "name is not published",
+            "give the machine a name (hostnamectl set-hostname NAME), or set [DEFAULT] host",
         )
 
 

@@ -144,6 +144,12 @@ def host_name(conf: cfg.ConfigOpts) -> str:
     return name
 
 
+def host_is_given(conf: cfg.ConfigOpts) -> bool:
+    """Return whether ``[DEFAULT] host`` was set, and is not what the machine is called now."""
+    found = conf.get_location("host", "DEFAULT")
+    return found is not None and found.location is not cfg.Locations.opt_default
+
+
 def nova_folders(conf: cfg.ConfigOpts) -> list[Path]:
     """Return the folders in which nova looks for its ``compute_id``, in its order."""
     return [*(Path(file).parent for file in conf.config_file or ()), Path(conf.state_path)]

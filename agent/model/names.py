@@ -1,5 +1,6 @@
 """Names and identifiers: types, patterns and normal forms."""
 
+import ipaddress
 import re
 import traceback
 import uuid
@@ -24,6 +25,7 @@ _PASSWORD_IN_URL = re.compile(r"(\bhttps?://(?:[^/\s:'\"]*:)?|://[^/\s:'\"]*:)[^
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NORMAL_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
+_LOCALHOST = re.compile(r"(ip6-)?(localhost|loopback)[46]?(\..*)?|\(none\)", re.IGNORECASE)
 
 
 class ApiVersion(NamedTuple):
@@ -98,6 +100,17 @@ def child_uuid(root: str, role: str) -> ProviderUuid:
     after the node got another name.
     """
     return ProviderUuid(str(uuid.uuid5(uuid.UUID(root), role)))
+
+
+def is_unnamed(host: str) -> bool:
+    """Return whether ``host`` is what a machine is called that has no name yet: ``localhost`` in
+    any form, or an address. Other machines are called so, too.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _LOCALHOST.fullmatch(host) is not None
+    return True
 
 
 def is_custom(token: str) -> bool:

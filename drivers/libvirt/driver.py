@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -13,7 +14,7 @@ from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.facts import HostFacts, Section
 from agent.model.host_units import AssignableUnit
-from agent.model.names import printable
+from agent.model.names import is_unnamed, printable
 from agent.model.topology import Topology
 from drivers.libvirt.binding import binding
 from drivers.libvirt.collector import Collector, ask_models
@@ -41,6 +42,10 @@ class _Started:
     """The node's name: the host's name in libvirt."""
     connection: LibvirtConnection
     events: Events
+
+
+def _host_name(connection: LibvirtConnection) -> str:
+    return connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)
 
 
 class LibvirtDriver:
@@ -83,9 +88,7 @@ class LibvirtDriver:
             self._settings.uri, self._libvirt, events.subscribe, self._verify, self._notify
         )
         try:
-            node = connection.session().ask(
-                "getHostname", lambda handle: str(handle.getHostname()), CHEAP
-            )
+            node = _host_name(connection)
             self._namespaces = self._units()
         except BaseException:
             connection.close()
@@ -108,11 +111,15 @@ class LibvirtDriver:
         """
         self._changed = changed
 
-    def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
         """Return the hypervisor, also while libvirt does not answer: an outage does not remove the
-        node.
+        node. As long as libvirt has no name for it, libvirt is asked again.
         """
         started = self._require_start()
+        if refresh and is_unnamed(started.node):
+            with suppress(DriverError):
+                started = replace(started, node=_host_name(started.connection))
+                self._started = started
         return {started.host.identity: started.node}
 
     def facts(self, name: str) -> HostFacts:

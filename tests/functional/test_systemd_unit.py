@@ -49,6 +49,22 @@ def test_the_unit_is_clean_with_the_path_of_this_environment(unit):
     run(tool("systemd-analyze"), "verify", "--man=no", unit)
 
 
+def test_the_host_has_its_name_first_and_nothing_is_started_or_waited_for_because_of_the_agent(
+    unit, tmp_path
+):
+    verify = (tool("systemd-analyze"), "verify", "--man=no")
+    for earlier in ("cloud-init.service", "network-online.target"):
+        other = tmp_path / earlier
+        kind = "[Service]\nExecStart=/bin/true\n" if earlier.endswith("service") else ""
+        other.write_text(f"[Unit]\nWants={NAME}.service\nAfter={NAME}.service\n{kind}")
+        with pytest.raises(AssertionError, match=f"Found ordering cycle.*{NAME}"):
+            run(*verify, other)
+        other.unlink()
+    text = unit.read_text()
+    assert not any(word in text for word in ("Wants=", "Requires=", "Requisite=", "time-sync"))
+    run(*verify, unit)
+
+
 def test_verification_would_see_a_command_that_is_not_there(unit):
     unit.write_text(unit.read_text().replace("ExecStart=", "ExecStart=/nonexistent"))
     with pytest.raises(AssertionError, match="is not executable"):

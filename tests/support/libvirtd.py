@@ -178,6 +178,7 @@ class Libvirtd:
         unshare = [
             "unshare",
             "--mount",
+            "--uts",
             *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]),
         ]
         if self._sysfs is not None:
@@ -211,6 +212,10 @@ class Libvirtd:
         """End it at once; its guests go on."""
         self._end(signal.SIGKILL)
 
+    def call(self, name: str) -> None:
+        """Give the machine another name, as far as it knows."""
+        subprocess.run([*self._enter("--uts"), "hostname", name], check=True, timeout=30)
+
     def freeze(self) -> None:
         """Let it hang."""
         stopped.stop(self.pid)
@@ -231,20 +236,21 @@ class Libvirtd:
                 **properties,
             }
         )
-        enter = [
-            "nsenter",
-            "--target",
-            str(self.pid),
-            "--net",
-            *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]),
-        ]
         subprocess.run(
-            [*enter, sys.executable, str(Path(__file__).with_name("send_uevent.py"))],
+            [
+                *self._enter("--net"),
+                sys.executable,
+                str(Path(__file__).with_name("send_uevent.py")),
+            ],
             input=text,
             text=True,
             check=True,
             timeout=30,
         )
+
+    def _enter(self, namespace: str) -> list[str]:
+        plain = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        return ["nsenter", "--target", str(self.pid), namespace, *plain]
 
     def recover(self) -> None:
         """Whatever was done to it, it runs."""

@@ -141,3 +141,23 @@ def test_guests_that_ran_before_the_agent_came_are_imported_and_then_missed_when
         )
         assert service.stop()[0] == 0
     assert "Traceback" not in service.log
+
+
+def test_a_libvirtd_that_has_no_name_for_the_host_yet_is_asked_again_in_the_next_pass(
+    host, libvirtd, operator, http_placement
+):
+    known, daemon = operator.connection.getHostname(), host(1)
+    daemon.config["DEFAULT"]["host"] = "compute1"
+    daemon.command.configure(daemon.config)
+    libvirtd.call("localhost")
+    try:
+        with daemon.service.running() as service:
+            told = until(lambda: "set [DEFAULT] host = localhost" in service.log, lambda: service)
+            assert told
+            assert everything(http_placement) == {}
+            libvirtd.call("compute1")
+            until(daemon.ready, lambda: service)
+            assert everything(http_placement)[daemon.node["uuid"]]["name"] == "compute1"
+            assert service.stop()[0] == 0
+    finally:
+        libvirtd.call(known)

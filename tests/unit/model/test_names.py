@@ -12,6 +12,7 @@ from agent.model.names import (
     custom_token,
     is_custom,
     is_token,
+    is_unnamed,
     is_uuid,
     name_first,
     normal_uuid,
@@ -171,3 +172,15 @@ NODES = {ROOT: "compute-1", "other": "compute-2", "third": "bare"}
 def test_nodes_are_chosen_by_uuid_name_or_pattern(wanted, chosen, unmatched):
     found, missing = choose_nodes(NODES.items(), wanted, lambda node: node)
     assert ([name for _, name in found], missing) == (chosen, unmatched)
+
+
+@pytest.mark.parametrize(
+    ("host", "unnamed"),
+    [
+        *((name, True) for name in ("localhost", "LOCALHOST.", "localhost4.localdomain4")),
+        *((name, True) for name in ("ip6-loopback", "(none)", "::1", "192.0.2.7")),
+        *((name, False) for name in ("localhost-17", "node1", "ip-192-0-2-7", "7", "a:b")),
+    ],
+)
+def test_localhost_and_addresses_are_no_names_of_one_host(host: str, *, unnamed: bool) -> None:
+    assert is_unnamed(host) == unnamed

@@ -24,6 +24,7 @@ from agent.placement import clock
 from agent.placement.node_state import NodePlacementState
 from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import with_observed_guests
+from agent.tracker.start_checks import unreservable_pages
 from agent.tree.desired_tree import DriverReport
 
 
@@ -67,7 +68,9 @@ class NodeUsage:
             start=start,
             dry_run=options.dry_run,
         )
-        return with_observed_guests(view, clock.now()) if self._context.observes else view
+        view = with_observed_guests(view, clock.now()) if self._context.observes else view
+        unreservable = tuple(unreservable_pages(facts, self._context.policy.host))
+        return replace(view, drift=(*view.drift, *unreservable)) if unreservable else view
 
     def remove(self, options: AuditOptions) -> bool:
         """Remove the records of a node that was deleted. What was read of Placement stays valid:

@@ -123,27 +123,32 @@ def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
     return pages
 
 
-def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[ConfigError]:
-    """Yield an error for every reservation that the host cannot give."""
+def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield what and the remedy for every reservation that the host cannot give in full. It is no
+    error, as in nova: pages may be made after the boot, and one file may serve several kinds of
+    hosts.
+    """
     cells = {cell.id: cell for cell in topology.cells}
     for (node, size), count in pages.items():
         what = f"{OPTION} = node:{node},size:{size},count:{count}"
         if node not in cells:
-            yield ConfigError(
+            yield (
                 f"{what}: node {node} is not there",
-                f"the host has {', '.join(str(cell) for cell in cells)}",
+                f"take the entry out; the host has the nodes {', '.join(map(str, cells))}",
             )
             continue
         totals = {pool.size_kib: pool.total for pool in page_pools(cells[node])}
         if size not in totals:
-            yield ConfigError(
+            yield (
                 f"{what}: node {node} has no pages of {size} KiB",
-                f"it has {', '.join(map(str, sorted(totals)))}",
+                f"take the entry out; the node has pages of {', '.join(map(str, sorted(totals)))} "
+                "KiB",
             )
         elif count > totals[size]:
-            yield ConfigError(
+            yield (
                 f"{what}: node {node} has only {number_of(totals[size], 'page')} of {size} KiB",
-                "reserve fewer",
+                f"reserve fewer, or make them: echo {count} > /sys/devices/system/node/node{node}/"
+                f"hugepages/hugepages-{size}kB/nr_hugepages",
             )
 
 
@@ -203,7 +208,7 @@ def host_cells(
                 Pages(
                     pool.size_kib,
                     pool.total,
-                    reserved=reserved_pages.get((cell.id, pool.size_kib), 0),
+                    reserved=min(reserved_pages.get((cell.id, pool.size_kib), 0), pool.total),
                 )
                 for pool in page_pools(cell)
             ),

@@ -138,9 +138,11 @@ class HostPolicy:
                     f"{option}: CPUs {format_cpu_list(lost)} are on no NUMA node",
                     f"the nodes have {format_cpu_list(present)}",
                 )
-        here = self.on(topology)
-        yield from unreservable(here.reserved_pages, topology)
-        yield from here.networks.misplaced([cell.id for cell in topology.cells])
+        yield from self.on(topology).networks.misplaced([cell.id for cell in topology.cells])
+
+    def unreservable(self, topology: Topology) -> Iterator[tuple[str, str]]:
+        """Yield what and the remedy for every reservation of pages that the host cannot give."""
+        yield from unreservable(self.on(topology).reserved_pages, topology)
 
     def cells(
         self, topology: Topology, online: frozenset[int], sleeping: frozenset[int] = frozenset()

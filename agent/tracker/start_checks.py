@@ -22,6 +22,20 @@ def option_errors(facts: HostFacts, policy: HostPolicy) -> Iterator[ConfigError]
             yield from policy.contradictions(facts.numa, facts.cpu.online)
 
 
+def unreservable_pages(facts: HostFacts, policy: HostPolicy) -> Iterator[Drift]:
+    """Yield a drift for each reservation of huge pages that the host cannot give in full. What is
+    there is reserved.
+    """
+    if facts.numa is not None and facts.complete("numa"):
+        for what, remedy in policy.unreservable(facts.numa):
+            yield Drift(
+                "overcommitted",
+                "warning",
+                f"{what}; what is there is reserved",
+                remedy,
+            )
+
+
 def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
     """Yield a drift for each unit that is gone and that a claim has, and for guests whose CPUs the
     operator does not offer any more. All of it stays counted.

@@ -107,13 +107,6 @@ def test_all_that_contradicts_the_host_is_told_at_once():
         (error.message, error.remedy) for error in policy.contradictions(HOST, EVERYTHING | {16})
     ] == [
         ("[compute] cpu_dedicated_set: CPUs 16 are on no NUMA node", "the nodes have 0-15"),
-        (
-            (
-                "[DEFAULT] reserved_huge_pages = node:0,size:2048,count:513: node 0 has only 512 "
-                "pages of 2048 KiB"
-            ),
-            "reserve fewer",
-        ),
         ("[neutron_physnet_foo] numa_nodes: NUMA node 7 is not there", "the host has 0, 8"),
         (r"[neutron_physnet_evil\x1b] numa_nodes: NUMA node 9 is not there", "the host has 0, 8"),
         ("[neutron_tunnel] numa_nodes: NUMA node 1 is not there", "the host has 0, 8"),

@@ -64,36 +64,38 @@ def test_everything_wrong_is_told_at_once():
 
 
 def test_what_the_host_cannot_give_is_named_with_what_there_is():
-    errors = list(
+    assert list(
         unreservable(
             {(7, 2048): 1, (0, 4096): 1, (8, 2048): 1, (0, 2048): 513, (0, 1048576): 4}, HOST
         )
-    )
-    assert [(error.message, error.remedy) for error in errors] == [
+    ) == [
         (
             "[DEFAULT] reserved_huge_pages = node:7,size:2048,count:1: node 7 is not there",
-            "the host has 0, 8",
+            "take the entry out; the host has the nodes 0, 8",
         ),
         (
             (
                 "[DEFAULT] reserved_huge_pages = node:0,size:4096,count:1: node 0 has no pages of "
                 "4096 KiB"
             ),
-            "it has 4, 2048, 1048576",
+            "take the entry out; the node has pages of 4, 2048, 1048576 KiB",
         ),
         (
             (
                 "[DEFAULT] reserved_huge_pages = node:8,size:2048,count:1: node 8 has no pages of "
                 "2048 KiB"
             ),
-            "it has 4",
+            "take the entry out; the node has pages of 4 KiB",
         ),
         (
             (
                 "[DEFAULT] reserved_huge_pages = node:0,size:2048,count:513: node 0 has only 512 "
                 "pages of 2048 KiB"
             ),
-            "reserve fewer",
+            (
+                "reserve fewer, or make them: echo 513 > "
+                "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+            ),
         ),
     ]
 

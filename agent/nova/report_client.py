@@ -65,9 +65,6 @@ class ReportClientAdapter:
         """Return the name of this Placement."""
         return self._endpoint
 
-    def invalidate(self) -> None:
-        """Do nothing: nova's session renews its own token."""
-
     def request(
         self,
         path: str,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa
+from keystoneauth1.identity.base import BaseIdentityPlugin
 from retrying import RetryError
 
 from agent.conf.placement import GROUP
@@ -29,6 +30,11 @@ from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreac
 LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
+# The kinds of failures of which an endpoint that moved may be the cause.
+MAY_HAVE_MOVED = frozenset(
+    {"catalog", "discovery", "connect", "timeout", "broken", "tls", "redirect", "too-long"}
+    | {"not-placement"}
+)
 LONGEST_ID = 100
 # The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
 # Placement's process) and by what limits the length of a body (413).
@@ -92,6 +98,7 @@ class Transport:
         self.observe: Callable[[str, int | None, float], None] = _observe_nothing
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
+        self._renewing = threading.Lock()
 
     @property
     def endpoint(self) -> str:
@@ -126,10 +133,8 @@ class Transport:
     def failure(
         self, error: Exception, url: str, timeout: float | None = None
     ) -> PlacementUnreachable:
-        """Return ``error`` as the exception that callers see.
-
-        A catalog without the endpoint is fetched anew, at most once a minute. ``timeout`` is the
-        read timeout of the request, if not the default.
+        """Return ``error`` as the exception that callers see, see also :meth:`renew_catalog`.
+        ``timeout`` is the read timeout of the request, if not the default.
         """
         waited = (
             f"{self.timeouts.connect:g} s for a connection and "
@@ -153,12 +158,34 @@ class Transport:
                 kind="tls",
                 fatal=True,
             )
-        if failure.kind == "catalog":
-            self._endpoint = ""
-            if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
-                self._catalog_renewed = time.monotonic()
-                self.adapter.invalidate()
+        if failure.kind in MAY_HAVE_MOVED:
+            self.renew_catalog()
         return failure
+
+    def renew_catalog(self) -> None:
+        """Ask the identity service for a new token with its catalog, at most once a minute, because
+        the endpoint may have moved. Without an answer the present token stays.
+        """
+        session = self.adapter.session
+        # Inside nova-compute, nova has the session.
+        auth = session and (self.adapter.auth or session.auth)
+        # Without a token, the next request asks for one.
+        if not isinstance(auth, BaseIdentityPlugin) or auth.auth_ref is None:
+            return
+        if self.adapter.endpoint_override:
+            return
+        with self._renewing:
+            now = time.monotonic()
+            if now - self._catalog_renewed < CATALOG_PAUSE:
+                return
+            self._catalog_renewed = now
+        try:
+            with within(self.timeouts.whole):
+                auth.auth_ref = auth.get_auth_ref(session)
+        except (ksa.ClientException, OSError, DeadlinePassed) as error:
+            LOG.debug("the catalog was not read again: %s", type(error).__name__)
+            return
+        self._endpoint = ""
 
     def _own_files_problem(self) -> ConfigError | None:
         """Return the first problem of the session's certificate files, ``None`` without one."""
@@ -235,6 +262,8 @@ class Exchange:
         if answer.status in UNCLEAR and not answer.own:
             self._check_length(path, known=answer.status in TOO_LONG)
         if answer.status in OUTAGE_STATUSES:
+            if not answer.own:
+                self.transport.renew_catalog()
             outages.record_failure(f"status {answer.status}", self._line(answer), self.request_id)
         elif (
             400 <= answer.status < 500
@@ -299,6 +328,7 @@ class Exchange:
             kind="not-placement",
             outcome_unknown=answer.method != "GET",
         )
+        self.transport.renew_catalog()
         self.transport.outages.record_failure(failure.kind, failure.message, self.request_id)
         return failure
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,10 +25,14 @@ class FaultProxy(LogReader):
 
     A single request can be cut, reset, held for ever, answered or disturbed (``faults``); refusing
     a connection is the whole proxy's: ``down()``. It accepts no more than ``most_connections`` at
-    a time; a client that comes later is connected by the kernel, and waits.
+    a time; a client that comes later is connected by the kernel, and waits. With ``tls`` its
+    clients speak TLS.
     """
 
-    def __init__(self, target_url: str, most_connections: int = 10_000) -> None:
+    def __init__(
+        self, target_url: str, most_connections: int = 10_000, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self._target = urlsplit(target_url)
         self._most_connections = most_connections
         self.faults = Faults(*NEVER_CONNECTED)
@@ -41,7 +46,8 @@ class FaultProxy(LogReader):
     @property
     def url(self) -> str:
         """Where clients find the proxy; the path is the target's."""
-        return f"http://127.0.0.1:{self._port}{self._target.path}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self._port}{self._target.path}"
 
     @property
     def requests(self) -> list[Exchange]:
@@ -61,6 +67,8 @@ class FaultProxy(LogReader):
         self.stopping.clear()
         self._server = _Server(("127.0.0.1", self._port), self, self._most_connections)
         self._port = self._server.server_address[1]
+        if self._tls:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         ).start()

@@ -1,11 +1,13 @@
 """What the identity service has to do with it, with a real keystone."""
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +18,13 @@ from keystoneauth1.session import Session
 from agent.placement import transport
 from agent.placement.unreachable import OutageLog
 from tests.functional.placement.conftest import Host
+from tests.support import faults
 from tests.support.agent import NAME, AgentUnderTest, shaped, total
+from tests.support.certificates import Authority
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import AGENT, NO_ROLE, PASSWORD, PROJECT, Keystone
+from tests.support.proxy import FaultProxy
+from tests.support.service_manager import Service, until
 from tests.support.settled import clean, node, settled
 from tests.support.system import AgentCommand
 
@@ -135,6 +141,97 @@ def test_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once_it_i
         "GET /resource_providers"
     ]
     settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+PAGE = faults.Reply(200, b"<html>moved</html>", {"Content-Type": "text/html"})
+ELSEWHERE = faults.Reply(301, b"", {"Location": "https://elsewhere.example/placement"})
+
+
+@pytest.fixture
+def old_place(keystone_placement: HttpPlacement) -> Iterator[FaultProxy]:
+    """Where Placement was."""
+    proxy = FaultProxy(keystone_placement.url)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "action", "told_of_it"),
+    [
+        pytest.param("http", faults.reset(), "Connection reset", id="reset"),
+        pytest.param("http", faults.Action("", reply=PAGE), "not Placement's", id="page"),
+        pytest.param("http", faults.Action("", reply=faults.Reply(503)), "503", id="proxy"),
+        pytest.param("https", None, "certificate of ", id="tls"),
+        pytest.param("http", None, "cannot connect to ", id="gone"),
+    ],
+)
+def test_an_endpoint_that_moved_is_found_in_the_catalog_which_is_asked_for_once_a_minute(
+    scheme: str,
+    action: faults.Action | None,
+    told_of_it: str,
+    agent: AgentUnderTest,
+    auth: Counting,
+    clock: Clock,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    old_place: FaultProxy,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
+    keystone.register_placement(f"{scheme}{old_place.url.removeprefix('http')}")
+    if action is not None:
+        old_place.faults.add(action, times=None)
+    elif scheme == "http":
+        old_place.stop()
+    auth.invalidate()
+    for _ in range(7):
+        report = agent.period()
+        problems = [*report.errors, *(error for one in report.nodes for error in one.errors)]
+        assert told_of_it in problems[0].message
+        clock.now += 10
+    # The token that was due, and the catalog anew: at once, and after a minute.
+    assert auth.tokens == 3
+    assert keystone_placement.requests == []
+    keystone.register_placement(keystone_placement.url)
+    clock.now += 60
+    agent.period()
+    assert agent.cycle().state == "in-sync"
+    assert auth.tokens == 4
+    settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+@pytest.mark.long
+def test_a_daemon_finds_an_endpoint_that_moves_from_http_to_https_without_a_reload(
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    old_place: FaultProxy,
+    agent_command: AgentCommand,
+    tmp_path: Path,
+) -> None:
+    authority, context = Authority(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    pair = authority.pair("placement")
+    context.load_cert_chain(pair.certificate, pair.key)
+    new_place = FaultProxy(keystone_placement.url, tls=context)
+    new_place.start()
+    keystone.register_placement(old_place.url)
+    agent_command.configure(
+        {
+            "DEFAULT": {
+                "compute_driver": "fake.small",
+                "host": "node-a",
+                "update_resources_interval": 1,
+            },
+            "placement": {**keystone.credentials(), "cafile": authority.bundle},
+        }
+    )
+    with Service(agent_command).running() as service:
+        service.wait_for("READY", "1")
+        keystone.register_placement(new_place.url)
+        old_place.faults.add(faults.Action("moved", reply=ELSEWHERE), times=None)
+        until(lambda: len(new_place.requests) > 1, lambda: service)
+        until(lambda: service.status == "ready: 1 in-sync", lambda: service)
+        service.stop()
+    new_place.stop()
 
 
 @pytest.mark.parametrize("way", ["expired", "revoked"])

@@ -122,8 +122,9 @@ class Observer:
                     "set [DEFAULT] host back to its name"
                     if self.context.observes
                     else "if the host got this name, agent identity rename gives it to the "
-                    "provider and its children, while no daemon runs; else set [DEFAULT] host back "
-                    "to the provider's name",
+                    "provider and its children, while no daemon runs; if compute_id was copied "
+                    "from another host, give this one an identity of its own: agent identity set "
+                    "$(uuidgen); else set [DEFAULT] host back to the provider's name",
                 )
             if not (options.adopt or options.rename):
                 self._check_mark(tree.provider(node.uuid))

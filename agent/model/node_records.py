@@ -6,7 +6,7 @@ based on another version than the stored one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.model.claim import Claim, Migration
@@ -161,6 +161,29 @@ class NodeRecords:
     devices: tuple[DeviceRecord, ...] = ()
     units: tuple[UnitRecord, ...] = ()
     damaged: tuple[DamagedRecord, ...] = ()
+
+    def with_uuid(self, uuid: ProviderUuid) -> "NodeRecords":
+        """Return the records as they are once the node has this uuid."""
+        before = self.node.uuid
+
+        def new(given: ProviderUuid | None) -> ProviderUuid | None:
+            return uuid if given == before else given
+
+        return replace(
+            self,
+            node=replace(self.node, uuid=uuid),
+            claims=tuple(replace(one, node=uuid) for one in self.claims),
+            instances=tuple(replace(one, node=new(one.node)) for one in self.instances),
+            migrations=tuple(
+                replace(one, source_node=new(one.source_node), dest_node=new(one.dest_node))
+                for one in self.migrations
+            ),
+            devices=tuple(replace(one, node=uuid) for one in self.devices),
+            units=tuple(
+                replace(one, node=uuid, provider=uuid if one.provider == before else one.provider)
+                for one in self.units
+            ),
+        )
 
     def unreadable(self, table: str) -> frozenset[str]:
         """Return the keys of the damaged records of ``table``."""

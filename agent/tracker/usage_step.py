@@ -14,7 +14,7 @@ from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
 from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid, printable
-from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
@@ -316,9 +316,11 @@ class UsageStep:
             taken = not self._settings.observes and not is_ours(
                 lease, self._settings.agent.host, now
             )
-            if not (dry_run or self._settings.observes):
-                self._follow_identity(cast(RecordTransaction, reading), node, facts)
-            stored, changes, created = self._read_records(reading, node, facts)
+            former = self._former_node(reading, node, facts)
+            if former is not None and not dry_run:
+                cast(RecordTransaction, reading).change_uuid(former.uuid, node)
+                former = None
+            stored, changes, created = self._read_records(reading, node, facts, former)
             records = on_present_cells(stored, facts.numa)
             strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
             moving = [migration.instance for migration in records.migrations]
@@ -366,17 +368,21 @@ class UsageStep:
         return view
 
     def _read_records(
-        self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
+        self,
+        reading: RecordReads,
+        node: ProviderUuid,
+        facts: HostFacts,
+        former: ComputeNode | None,
     ) -> tuple[NodeRecords, RecordChanges, bool]:
         """Return the node's records with its own record brought up to date, the changes for that,
-        and whether the node's record is new.
+        and whether the node's record is new. ``former``: the record of the node whose records this
+        one gets.
         """
         settings = self._settings
         found = FoundNode(None, None, None)
         if not settings.observes:
             found = FoundNode(
-                reading.node(node),
-                # What the host's own node had under another uuid, a real run gives to this one.
+                reading.node(node) if former is None else replace(former, uuid=node),
                 reading.node_named(settings.agent.host, facts.name)
                 if node != settings.agent.identity
                 else None,
@@ -385,21 +391,23 @@ class UsageStep:
         record, changes = node_record(
             found, node, facts, settings.agent, settings.policy, self._clock()
         )
-        records = (reading.load(node) if found.node else None) or NodeRecords(record)
+        loaded = reading.load(former.uuid if former else node) if found.node else None
+        records = loaded or NodeRecords(record)
+        if former is not None:
+            records = records.with_uuid(node)
         return replace(records, node=record), changes, found.node is None
 
-    def _follow_identity(
-        self, transaction: RecordTransaction, node: ProviderUuid, facts: HostFacts
-    ) -> None:
-        """Give the host's own node the records that it had under another uuid: the identity of the
-        host was set, or nova's is read since.
+    def _former_node(
+        self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
+    ) -> ComputeNode | None:
+        """Return the record that the host's own node has under another uuid, because the identity
+        of the host was set, or nova's is read since.
         """
         agent = self._settings.agent
-        if node != agent.identity or transaction.node(node) is not None:
-            return
-        before = transaction.node_named(agent.host, facts.name)
-        if before is not None and not before.deleted:
-            transaction.change_uuid(before.uuid, node)
+        if self._settings.observes or node != agent.identity or reading.node(node) is not None:
+            return None
+        former = reading.node_named(agent.host, facts.name)
+        return None if former is None or former.deleted else former
 
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
         """Return what the facts show, as the reconciliation needs it."""

@@ -4,6 +4,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,51 @@ def test_what_ends_between_the_proposal_and_the_root_leaves_no_conflict_with_one
     assert node_of(agent)["state"] == "in-sync"
 
 
+@pytest.mark.parametrize("applied", [False, True], ids=["not arrived", "applied"])
+def test_a_run_that_is_killed_while_it_writes_the_root_is_finished_by_the_next_one(
+    http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path, *, applied: bool
+) -> None:
+    command = AgentCommand(tmp_path / "agent")
+    command.configure({**on(http_placement, "fake.small"), **towards(http_placement, proxy.url)})
+    with command.started("--once") as process:
+
+        def kill(_exchange: Any) -> None:
+            process.kill()
+            process.wait()
+
+        proxy.faults.add(replace(faults.cut(applied=applied), after=kill), method="POST")
+        process.communicate(timeout=60)
+    assert process.returncode == -9
+    assert not (command.store / "compute_id").exists()
+    proposed = (command.store / "compute_id.proposed").read_text().strip()
+    assert list(http_placement.dump()["providers"]) == [proposed] * applied
+    agent = AgentHere(command.folder, on(http_placement, "fake.small"))
+    node = node_of(agent)
+    assert (node["uuid"], node["errors"], root(http_placement)) == (proposed, [], proposed)
+    assert node_of(agent)["state"] == "in-sync"
+
+
+def test_a_copied_identity_is_given_up_with_the_command_that_the_conflict_names(
+    agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    """A disk image of a host that ran before."""
+    assert agent.run("--once").code == 0
+    before = http_placement.dump()
+    copy = AgentHere(tmp_path / "copy", on(http_placement, "fake.numa"))
+    shutil.copytree(agent.store, copy.store)
+    copy.configure(on(http_placement, "fake.numa", {"DEFAULT": {"host": "node-b"}}))
+    problem = the_only(node_of(copy)["errors"])
+    assert problem["code"] == "placement.identity-conflict"
+    (command,) = re.findall(r"agent (identity set \$\(uuidgen\))", problem["remedy"])
+    own = str(uuid.uuid4())
+    assert copy.run(*command.replace("$(uuidgen)", own).split()).code == 0
+    assert node_of(copy)["state"] == "changed"
+    assert root(http_placement, "node-b") == own
+    after = http_placement.dump()["providers"]
+    assert {uuid: after[uuid] for uuid in before["providers"]} == before["providers"]
+    assert [node_of(one)["state"] for one in (agent, copy)] == ["in-sync"] * 2
+
+
 def test_two_hosts_with_one_name_are_two_once_one_is_renamed(
     agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path
 ) -> None:
@@ -198,6 +244,8 @@ def test_the_records_follow_the_identity(http_placement: HttpPlacement, tmp_path
     assert (planned["uuid"], planned["errors"]) == (holder, [])
     http_placement.clear()
     node = node_of(agent)
+    assert node["usage"] == planned["usage"]
+    assert [one["op"] for one in node["operations"]] == [one["op"] for one in planned["operations"]]
     assert (node["uuid"], node["errors"], node["usage"]["instances"]) == (holder, [], 1)
     (claim,) = agent.run("claims", "--format", "json").json["claims"]
     assert (claim["instance"], claim["node"]) == (GUEST, holder)

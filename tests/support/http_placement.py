@@ -1,4 +1,6 @@
-"""The real Placement as a process of its own, over HTTP on loopback, on a SQLite file."""
+"""The real Placement as a process of its own, over HTTP on loopback, on a SQLite file or a database
+server.
+"""
 
 import contextlib
 import sqlite3
@@ -22,6 +24,8 @@ class HttpPlacement(Placement):
     ``admin_session`` then makes the session for the test's own requests. ``requests`` are those
     Placement answered, in the order of the answers. ``uwsgi``: the kind of socket of a real uWSGI
     that it is to run in, with all its defaults but further options of the command line.
+    ``connection``: the URL of an empty database on a server, in place of the file; then ``reset``,
+    ``dump``, ``save`` and ``restore`` are for others.
     """
 
     def __init__(
@@ -33,6 +37,7 @@ class HttpPlacement(Placement):
         keystone: Config | None = None,
         admin_session: Callable[[], Session] | None = None,
         uwsgi: Sequence[str] = (),
+        connection: str = "",
     ) -> None:
         self.max_version = max_version
         self.port = 0
@@ -44,8 +49,9 @@ class HttpPlacement(Placement):
             folder / "placement.conf",
             {
                 "placement_database": {
-                    "connection": f"sqlite:///{self._database}",
+                    "connection": connection or f"sqlite:///{self._database}",
                     "sqlite_synchronous": False,
+                    "sync_on_startup": bool(connection),
                 },
                 "api": {"auth_strategy": "keystone" if keystone else "noauth2"},
                 **(keystone or {}),

@@ -311,22 +311,3 @@ def test_what_is_no_uuid_is_not_set(agent: AgentHere, given: str) -> None:
         False,
     )
     assert not agent.store.exists()
-
-
-@pytest.mark.parametrize("arguments", [[], ["--dry-run"]], ids=["run", "dry run"])
-def test_a_name_that_differs_in_case_only_is_told_with_its_holder_and_not_tried_again(
-    http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path, arguments: list[str]
-) -> None:
-    """Placement on MySQL refuses a name whose case alone is new, and finds the other one by it."""
-    holder = http_placement.other.create_provider("NODE-A")
-    row = http_placement.other.provider(holder)
-    agent = AgentHere(tmp_path / "agent")
-    agent.configure({**on(http_placement), **towards(http_placement, proxy.url)})
-    duplicate = faults.answer(409, "placement.duplicate_name")
-    proxy.faults.add(duplicate, method="POST", path="^/resource_providers$", times=None)
-    found = faults.rewritten(lambda _none: {"resource_providers": [row]})
-    proxy.faults.add(found, method="GET", path="name=node-a", times=None)
-    node = node_of(agent, *arguments)
-    assert f"provider {holder}, called 'NODE-A', in Placement" in conflict(node)["message"]
-    assert node["attempts"] == 1
-    assert node["requests"]["total"] <= 10

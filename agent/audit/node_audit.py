@@ -149,7 +149,9 @@ class NodeAudit:
             else:
                 plan = self._plan(run, target, move)
                 self._idle = IdleAttempt.of(observed, target, plan)
-            return plan_audit(observed, plan, repair, judged, self._rivals)
+            return plan_audit(
+                observed, plan, repair, judged, self._rivals, self.context.policy.enabled
+            )
 
     def _plan_removal(self, run: AuditRun, rows: Sequence[Row] | None) -> PlannedAudit:
         """Observe the tree of a deleted node, and plan the removal of what is ours of it."""

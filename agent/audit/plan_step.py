@@ -7,7 +7,7 @@ from agent.audit.allocations import JudgedAllocations
 from agent.audit.shape import Observed
 from agent.errors import AgentError
 from agent.model.facts import HostFacts
-from agent.model.names import printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.report import Drift, Outcome
 from agent.placement.merge import Target
 from agent.placement.plan import Plan
@@ -15,6 +15,7 @@ from agent.placement.rival_writers import RivalWriters
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
+from agent.tree.desired_tree import STATUS_DISABLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,10 @@ def plan_audit(
     repair: AllocationRepair,
     judged: JudgedAllocations,
     rivals: RivalWriters,
+    enabled: bool | None,
 ) -> PlannedAudit:
     """Return the plan of an attempt: ``plan`` with the removals of allocations, without what
-    another writer would change back now.
+    another writer would change back now. ``enabled``: whether the operator's switch is on.
     """
     plan, withheld = rivals.withhold(judged.added_to(plan))
     devices, facts = observed.desired.devices, observed.report.facts
@@ -55,7 +57,13 @@ def plan_audit(
         repair,
         judged,
         tuple(withheld),
-        (*observed.records.drift, *devices.drift, *repair.drift, *plan.drift),
+        (
+            *observed.records.drift,
+            *devices.drift,
+            *repair.drift,
+            *plan.drift,
+            *(_disabled(plan.target, observed.records.node) if enabled else ()),
+        ),
         (
             *observed.desired.files.problems,
             *devices.part.errors,
@@ -81,6 +89,22 @@ def plan_removal(plan: Plan, rivals: RivalWriters) -> PlannedAudit:
         tuple(_of_target(plan.target)),
         removes_node=True,
     )
+
+
+def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:
+    """Yield drift if somebody else disabled a node that the operator's switch enables."""
+    if STATUS_DISABLED in target.tree.provider(root).traits:
+        traits = "openstack --os-placement-api-version 1.6 resource provider trait"
+        yield Drift(
+            "disabled",
+            "warning",
+            f"{printable(target.tree.name_of(root))} has {STATUS_DISABLED}, which somebody else "
+            "set, although [DEFAULT] enabled = true: no new guest is scheduled to it",
+            # The client replaces all traits or none.
+            f"{traits} set {root} $({traits} list {root} -f value | grep -vx {STATUS_DISABLED} | "
+            "sed 's/^/--trait /')",
+            root,
+        )
 
 
 def _of_target(target: Target) -> Iterator[AgentError]:

@@ -33,6 +33,7 @@ DriftKind = Literal[
     "adoption-needed",
     "stranded-claim",
     "rival-writer",
+    "disabled",
     "guest-conflict",
     "reported-otherwise",
     "nova-not-asked",

@@ -282,6 +282,15 @@ class Policy:
             for option in RATIOS
             if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
         ]
+        errors += [
+            # With such a ratio Placement would offer nothing of the class, and keep it.
+            ConfigError(
+                f"[DEFAULT] {option} = {conf[option]}: not above 0",
+                "give a ratio above 0, or remove it",
+            )
+            for option in RATIOS
+            if option.startswith("initial_") and conf[option] == 0
+        ]
         ConfigErrors.raise_if_any(errors)
         return cls(
             host=host,

@@ -732,3 +732,21 @@ def test_an_embedded_placement_that_is_none(tmp_path: Path) -> None:
         assert str(file) in problem["message"]
         assert "move the file away" in problem["remedy"]
         assert file.read_bytes() == b"garbage" * 1000
+
+
+@pytest.mark.parametrize("what", ["cpu", "ram", "disk"])
+def test_a_first_ratio_of_zero_is_refused_with_its_line_and_a_ratio_above_ends_it(
+    what: str, tmp_path: Path
+) -> None:
+    agent_here = AgentHere(tmp_path / "agent")
+    option = f"initial_{what}_allocation_ratio"
+    config = {"compute_driver": "fake.small", "host": "node-a"}
+    agent_here.configure({"DEFAULT": {**config, option: "0.0"}})
+    lines = agent_here.config_file.read_text().splitlines()
+    result = agent_here.run("config", "check")
+    assert result.code == 1
+    assert f"[DEFAULT] {option} = 0.0: not above 0" in result.stderr
+    assert "give a ratio above 0" in result.stderr
+    assert f"{agent_here.config_file}:{lines.index(f'{option} = 0.0') + 1}" in result.stderr
+    agent_here.configure({"DEFAULT": {**config, option: "0.5"}})
+    assert agent_here.run("config", "check").code == 0

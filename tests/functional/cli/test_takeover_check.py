@@ -317,3 +317,14 @@ def test_an_agent_that_observes_is_told_to_manage_and_shown_the_plan_all_the_sam
     found = site.checks()
     assert the(found, "configuration")[0] == "warning"
     assert "set-traits 1" in the(found, "changes")[1]
+
+
+def test_a_host_that_somebody_disabled_is_told_if_the_agent_is_to_enable_it(site: Site) -> None:
+    site.has(DEFAULT={"enabled": True})
+    site.as_nova_has_it()
+    other = site.placement.other
+    other.set_traits(ROOT, {*other.traits(ROOT), "COMPUTE_STATUS_DISABLED"})
+    site.placement.clear()
+    verdict, detail, _ = the(site.checks(), "drift")
+    assert verdict == "warning"
+    assert detail.startswith("disabled: node-a has COMPUTE_STATUS_DISABLED, which somebody else")

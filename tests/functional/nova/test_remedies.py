@@ -23,6 +23,7 @@ from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.other_client import PROJECT, USER
+from tests.support.system import AgentCommand
 from tests.support.tracking import guest
 
 pytestmark = pytest.mark.long
@@ -206,3 +207,40 @@ def test_what_nova_manage_does_makes_the_drift_go(
     http_placement.clear()
     node = watched.observe()
     assert (node["operations"], node["drift"]) == ([], [])
+
+
+@pytest.mark.usefixtures("openstack")
+def test_a_host_that_somebody_else_disabled_is_enabled_by_the_command_that_is_told(
+    agent_command: AgentCommand, http_placement: HttpPlacement
+) -> None:
+    agent_command.configure(
+        {
+            "DEFAULT": {"compute_driver": "fake.small", "host": "node-a", "enabled": True},
+            "placement": http_placement.credentials(),
+        }
+    )
+    assert agent_command.run("--once").code == 0
+    other = http_placement.other
+    ((root, _),) = http_placement.dump()["providers"].items()
+    before = other.traits(root)
+    other.set_traits(root, {*before, "COMPUTE_STATUS_DISABLED"})
+    ((drift,),) = (
+        node["drift"] for node in agent_command.run("--once", "--format", "json").json["nodes"]
+    )
+    assert drift["kind"] == "disabled"
+    environment = {
+        "PATH": f"{Path(str(CLIENT)).absolute().parent}:{os.environ['PATH']}",
+        "OS_AUTH_TYPE": "admin_token",
+        "OS_ENDPOINT": http_placement.url,
+        "OS_TOKEN": "a-token",
+    }
+    subprocess.run(
+        ["/bin/sh", "-ec", drift["remedy"]],
+        env={**os.environ, **environment},
+        check=True,
+        timeout=300,
+        stdout=subprocess.DEVNULL,
+    )
+    assert other.traits(root) == before
+    (node,) = agent_command.run("--once", "--format", "json").json["nodes"]
+    assert (node["state"], node["drift"]) == ("in-sync", [])

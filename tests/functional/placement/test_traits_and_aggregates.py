@@ -463,7 +463,9 @@ def test_a_host_that_somebody_else_disabled_stays_disabled(
     agent.cycle(start=True)
     add_traits(placement, DISABLED)
     placement.clear()
-    assert agent.cycle().state == "in-sync"
+    report = agent.cycle()
+    assert report.state == "in-sync"
+    assert [drift.kind for drift in report.drift] == (["disabled"] if enabled else [])
     settled(agent, placement, agent_log, {NAME: node(INVENTORY, DISABLED)})
 
 

@@ -4,15 +4,16 @@ import logging
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
-from agent.errors import ReshapeConflict, ReshapeFailed
+from agent.errors import PlacementError, ReshapeConflict, ReshapeFailed
 from agent.model.allocation import Allocation, Holdings, Resources
-from agent.model.inventory import changed, completed
-from agent.model.mirror import Journal, Ownership
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.mirror import Held, Journal, Ownership, join_held
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.operation import DeleteProvider, Reshape, SetInventory
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
 from agent.placement.client import PlacementClient, ProviderHolding
 from agent.placement.flush import FlushContext, FlushResult, flush
@@ -24,6 +25,12 @@ from agent.placement.reshaping import AllocationMove
 from agent.placement.server import Server
 
 LOG = logging.getLogger(__name__)
+
+STAYS = (
+    "the driver does not list %s of provider %s, which stays because %s; if nobody needs it, "
+    "remove it (Placement refuses while it is used): openstack --os-placement-api-version 1.28 "
+    "resource provider inventory delete %s --resource-class %s"
+)
 
 
 class LazyAllocations(UserDict[str, dict[str, Any]]):
@@ -64,7 +71,8 @@ class MirroredNode:
     thread at a time uses it.
 
     Every provider of the tree is nova's to write, as it is for nova's own report: what it leaves as
-    it was stays.
+    it was stays. A class that the driver has never listed since the mirror began is another
+    writer's.
     """
 
     def __init__(self, server: Server, uuid: ProviderUuid, freshness: Freshness) -> None:
@@ -75,6 +83,13 @@ class MirroredNode:
         # The consumers of each provider, and the whole allocation of each consumer.
         self._held: dict[ProviderUuid, _Held] = {}
         self._known: Mapping[ConsumerUuid, Allocation] = {}
+        self._listed: Journal | None = None
+        # What could not be removed because it was in use: when (seconds since the epoch), and which
+        # classes of each provider.
+        self._refused: dict[ProviderUuid, tuple[float, frozenset[str]]] = {}
+        self._told: frozenset[tuple[ProviderUuid, str]] = frozenset()
+        self.started = False
+        """Whether nova was told of one write of this process that it succeeded."""
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -175,32 +190,130 @@ class MirroredNode:
         :raises ReshapeFailed, ReshapeConflict: the reshape was not done.
         :raises AgentError: Placement cannot be asked.
         """
-        client = self._server.client()
-        present = PresentTree(self._state.view.tree)
+        client, present = self._server.client(), PresentTree(self._state.view.tree)
         move = self._move(client, moved) if moved is not None else None
-        uuids = {*present.get_provider_uuids(), *tree.get_provider_uuids()}
-        owned = {ProviderUuid(uuid): Ownership() for uuid in uuids}
-        target = Target(_as_written(tree, present), Journal(owned, adopted=True), (), ())
-        plan = make_plan(
-            self._state.view, target, self._state.capabilities, self.uuid, move, with_sharing=True
-        )
-        try:
-            flushed = flush(
-                client,
-                plan,
-                self._state.view,
-                self._state.capabilities,
-                self.uuid,
-                clock.now(),
-                FlushContext(),
-            )
-        except ReshapeFailed:
-            self._state.doubt()
-            raise
-        self._state.record(plan, flushed)
+        others = of_others(tree, present, novas_classes(self._journal(), present))
+        stays, errors = join_held(others, self._not_tried_again()), list[PlacementError]()
+        while True:
+            flushed = self._sent(client, as_written(tree, self._state.view.tree, stays), move)
+            errors += flushed.errors
+            if flushed.conflict is not None or flushed.outage is not None:
+                break
+            held = self._note_in_use(client, flushed)
+            if not held:
+                break
+            # The rest of an inventory does not wait for what is in use.
+            stays = join_held(stays, held)
+            if any(isinstance(one.operation, Reshape) for one in flushed.outcomes):
+                # It is done, or would have ended the flush.
+                move = None
+        flushed.errors = errors
+        self._keep_journal(tree)
+        self._tell(others)
         if move is not None and flushed.conflict is not None:
             raise ReshapeConflict(flushed.conflict.message, **flushed.conflict.data)
         return flushed
+
+    def _sent(
+        self, client: PlacementClient, tree: TargetTree, move: AllocationMove | None
+    ) -> FlushResult:
+        """Plan and send the way from the mirror to ``tree``, without the deletions that Placement
+        refused of late.
+        """
+        state = self._state
+        uuids = {*state.view.tree.get_provider_uuids(), *tree.get_provider_uuids()}
+        owned = {ProviderUuid(uuid): Ownership() for uuid in uuids}
+        target = Target(tree, Journal(owned, adopted=True), (), ())
+        plan = make_plan(state.view, target, state.capabilities, self.uuid, move, with_sharing=True)
+        kept = self._not_tried_again()
+        operations = tuple(
+            operation
+            for operation in plan.operations
+            if not (isinstance(operation, DeleteProvider) and operation.provider.uuid in kept)
+        )
+        plan = replace(plan, operations=operations)
+        try:
+            flushed = flush(
+                client, plan, state.view, state.capabilities, self.uuid, clock.now(), FlushContext()
+            )
+        except ReshapeFailed:
+            state.doubt()
+            raise
+        state.record(plan, flushed)
+        return flushed
+
+    # --- what stays -------------------------------------------------------------------------------
+
+    def _journal(self) -> Journal:
+        """Return which classes the driver listed, and which of them are still there."""
+        if self._listed is None:
+            self._listed = self._server.storage.journal(self.uuid)
+        return self._listed
+
+    def _keep_journal(self, tree: ProviderTree) -> None:
+        before = self._journal()
+        after = next_journal(before, tree, self._state.view.tree)
+        if after.providers != before.providers:
+            self._listed = self._server.storage.save_journal(self.uuid, after)
+
+    def _not_tried_again(self) -> Held:
+        """Return the classes, by provider, of which Placement said of late that they are in use."""
+        now, interval = clock.now(), self._freshness.consumers
+        self._refused = {
+            uuid: (at, classes)
+            for uuid, (at, classes) in self._refused.items()
+            if now - at < interval
+        }
+        return {uuid: classes for uuid, (_, classes) in self._refused.items()}
+
+    def _note_in_use(self, client: PlacementClient, flushed: FlushResult) -> Held:
+        """Note what could not be removed because it is in use. Return the classes without which
+        an inventory can be written after all.
+        """
+        found: dict[ProviderUuid, frozenset[str]] = {}
+        for uuid, classes in flushed.held.items():
+            used = client.usages(uuid)
+            found[uuid] = frozenset(name for name in classes if used.get(name))
+            self._refused[uuid] = clock.now(), found[uuid]
+        inventories = {
+            outcome.operation.provider.uuid
+            for outcome in flushed.outcomes
+            if isinstance(outcome.operation, SetInventory)
+        }
+        return {
+            uuid: classes
+            for uuid, classes in found.items()
+            if classes
+            and uuid in inventories
+            and not is_device(self._state.view.tree.provider(uuid))
+        }
+
+    def _tell(self, others: Held) -> None:
+        """Warn once of each class that stays although the driver does not list it."""
+        tree = self._state.view.tree
+        stays = {
+            (uuid, name): why
+            for held, why in (
+                (self._not_tried_again(), "it is in use"),
+                (others, "somebody else put it there"),
+            )
+            for uuid, classes in held.items()
+            if tree.exists(uuid)
+            for name in classes
+        }
+        for (uuid, name), why in stays.items():
+            if (uuid, name) not in self._told:
+                LOG.warning(STAYS, name, printable(tree.name_of(uuid)), why, uuid, name)
+        self._told = frozenset(stays)
+
+    def refuses_start(self) -> bool:
+        """Return whether nova-compute must not start, as with nova's own report: a device is in use
+        as another kind than the driver has now.
+        """
+        tree = self._state.view.tree
+        return not self.started and any(
+            tree.exists(uuid) and is_device(tree.provider(uuid)) for uuid in self._refused
+        )
 
     def _move(self, client: PlacementClient, moved: Mapping[str, Any]) -> AllocationMove:
         """Return the move to what was made of the allocations.
@@ -228,20 +341,3 @@ def _within(allocation: Allocation, tree: PresentTree) -> Holdings:
     return {
         uuid: resources for uuid, resources in allocation.resources.items() if tree.exists(uuid)
     }
-
-
-def _as_written(tree: ProviderTree, present: PresentTree) -> TargetTree:
-    """Return ``tree`` with whole inventory records: where nova changes the inventory of a provider,
-    Placement's defaults stand for what its records lack.
-    """
-    result = tree.copy()
-    for provider in result.providers():
-        old = present.provider(provider.uuid).inventory if present.exists(provider.uuid) else {}
-        if changed(old, provider.inventory):
-            result.update_inventory(
-                provider.uuid,
-                {name: completed(record) for name, record in provider.inventory.items()},
-            )
-        elif provider.inventory != old:
-            result.update_inventory(provider.uuid, dict(old))
-    return cast(TargetTree, result)

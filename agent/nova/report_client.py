@@ -22,7 +22,7 @@ from agent.errors import (
 )
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.operation import CreateProvider, Reshape, SetInventory
+from agent.model.operation import CreateProvider, DeleteProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
 from agent.placement.flush import FlushResult
@@ -181,7 +181,8 @@ class MirroredReportClient:
                     raise exception.ReshapeFailed(error=error.message) from error
                 raise exception.ResourceProviderSyncFailed() from error
         self._undecided.discard(root)
-        _raise_failure(root, flushed, reshaping=allocations is not None)
+        _raise_failure(self._node(root), flushed, reshaping=allocations is not None)
+        self._node(root).started = True
 
     def _root_of(self, tree: ProviderTree) -> str:
         """Return the node whose tree this is."""
@@ -287,10 +288,12 @@ def _said(error: PlacementError) -> str:
     return error.detail if isinstance(error, PlacementRefused) else error.message
 
 
-def _raise_failure(root: str, flushed: FlushResult, *, reshaping: bool) -> None:
-    """Raise nova's exception for what could not be written, if anything could not."""
+def _raise_failure(node: MirroredNode, flushed: FlushResult, *, reshaping: bool) -> None:
+    """Raise nova's exception for what could not be written, if anything could not. What could not
+    be removed is no failure, except a device at the start of nova-compute.
+    """
     if flushed.conflict is not None:
-        raise _update_conflict(root, flushed.conflict)
+        raise _update_conflict(node.uuid, flushed.conflict)
     if flushed.outage is not None:
         LOG.error("%s", flushed.outage.message)
         if reshaping and not any(
@@ -299,18 +302,23 @@ def _raise_failure(root: str, flushed: FlushResult, *, reshaping: bool) -> None:
         ):
             raise exception.ReshapeFailed(error=flushed.outage.message) from flushed.outage
         raise exception.ResourceProviderSyncFailed() from flushed.outage
-    failed = [outcome for outcome in flushed.outcomes if outcome.status != "done"]
+    if node.refuses_start():
+        raise exception.InventoryInUse("; ".join(map(_said, flushed.errors)))
+    failed = [
+        outcome.operation
+        for outcome in flushed.outcomes
+        if outcome.status != "done"
+        and not isinstance(outcome.operation, DeleteProvider)
+        and not (
+            isinstance(outcome.operation, SetInventory)
+            and outcome.operation.provider.uuid in flushed.held
+        )
+    ]
     if not failed:
         return
     for error in flushed.errors:
         LOG.error("%s", error.message)
-    if any(
-        isinstance(outcome.operation, SetInventory)
-        and outcome.operation.provider.uuid in flushed.held
-        for outcome in failed
-    ):
-        raise exception.InventoryInUse("; ".join(map(_said, flushed.errors)))
-    for outcome in failed:
-        if isinstance(outcome.operation, CreateProvider):
-            raise exception.ResourceProviderCreationFailed(name=outcome.operation.provider.name)
+    for operation in failed:
+        if isinstance(operation, CreateProvider):
+            raise exception.ResourceProviderCreationFailed(name=operation.provider.name)
     raise exception.ResourceProviderSyncFailed()

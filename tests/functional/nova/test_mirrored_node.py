@@ -15,6 +15,7 @@ from agent.errors import ReshapeConflict, ReshapeFailed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.nova.node import LazyAllocations, MirroredNode
+from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.placement.server import OptionalStorage, Server
 from agent.placement.transport import Timeouts, Transport
@@ -111,6 +112,80 @@ def test_what_others_write_is_kept_unless_nova_writes_it(node: Node) -> None:
     node.update(flat)
     assert node.other.aggregates(ROOT) == {aggregate}
     assert child in node.placement.dump()["providers"]
+
+
+def with_licences(tree: ProviderTree) -> None:
+    flat(tree)
+    classes = {**tree.data("compute-1").inventory, "CUSTOM_LICENCE": {"total": 4}}
+    tree.update_inventory("compute-1", classes)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_class_that_the_driver_never_had_stays_and_the_rest_is_written(
+    node: Node, used: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.update(flat)
+    other = node.other
+    other.set_inventory(ROOT, {**other.inventory(ROOT), "CUSTOM_LICENCE": 4})
+    if used:
+        other.claim({ROOT: {"CUSTOM_LICENCE": 1}}, new_uuid())
+    before = other.inventory(ROOT)["CUSTOM_LICENCE"]
+    node.update(grown)
+    assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
+    node.start()
+    node.update(flat)
+    inventory = other.inventory(ROOT)
+    assert (inventory["VCPU"]["total"], inventory["CUSTOM_LICENCE"]) == (8, before)
+    # Once by each process.
+    told = [one for one in caplog.messages if "somebody else put it there" in one]
+    assert len(told) == 2
+    # A layout with cells leaves it too.
+    node.update(cell, LazyAllocations(node.mirrored.allocations))
+    assert other.inventory(ROOT)["CUSTOM_LICENCE"] == before
+
+
+def test_a_class_that_the_driver_had_goes_also_after_a_restart_and_stays_while_it_is_used(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.update(with_licences)
+    consumer = new_uuid()
+    node.other.claim({ROOT: {"CUSTOM_LICENCE": 1}}, consumer)
+    node.start()
+    flushed = node.update(grown)
+    assert (flushed.conflict, flushed.outage) == (None, None)
+    inventory = node.other.inventory(ROOT)
+    assert (inventory["VCPU"]["total"], "CUSTOM_LICENCE" in inventory) == (16, True)
+    assert len([one for one in caplog.messages if "because it is in use" in one]) == 1
+    # It is not tried in each period.
+    assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
+    node.other.release(consumer)
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 601)
+    node.update(grown)
+    assert "CUSTOM_LICENCE" not in node.other.inventory(ROOT)
+
+
+def test_a_provider_in_use_that_the_driver_removed_keeps_nothing_else_from_being_written(
+    node: Node,
+) -> None:
+    def carded(tree: ProviderTree) -> None:
+        flat(tree)
+        tree.new_child("card", ROOT)
+        tree.update_inventory("card", {"VGPU": {"total": 1}})
+
+    def without(tree: ProviderTree) -> None:
+        grown(tree)
+        if tree.exists("card"):
+            tree.remove("card")
+
+    node.update(carded)
+    card = node.mirrored.tree("compute-1").data("card").uuid
+    consumer = new_uuid()
+    node.other.claim({card: {"VGPU": 1}}, consumer)
+    node.update(without)
+    assert node.other.inventory(ROOT)["VCPU"]["total"] == 16
+    assert node.requests(lambda: node.update(without)) == ["GET /resource_providers"]
+    assert "VGPU" in node.other.inventory(card)
 
 
 def test_a_reshape_moves_allocations_and_may_change_amounts(node: Node) -> None:

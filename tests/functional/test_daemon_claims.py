@@ -114,6 +114,23 @@ def test_what_a_node_does_not_offer_is_not_granted_whatever_the_layout(host, lay
         assert host.records["usage"]["claims"] == 1
 
 
+def test_what_others_put_on_a_node_and_use_stays_and_no_claim_waits_for_it(host, http_placement):
+    other, consumer = http_placement.other, str(uuid4())
+    with host.service.running():
+        host.answers(host.client.readiness)
+        other.set_inventory(ROOT, {**other.inventory(ROOT), "CUSTOM_LICENCE": 4})
+        other.claim({ROOT: {"CUSTOM_LICENCE": 1}}, consumer)
+        before = other.inventory(ROOT)["CUSTOM_LICENCE"]
+        assert host.claim("i1")["state"] == "held"
+        # What the node has now is written beside it.
+        (host.command.folder / "host.yaml").write_text(HOST.replace("500", "600"))
+        (node,) = host.client.audit_report(host.client.request_audit(), 30)["nodes"]
+    assert node["errors"] == []
+    inventory = other.inventory(ROOT)
+    assert (inventory["DISK_GB"]["total"], inventory["CUSTOM_LICENCE"]) == (600, before)
+    assert other.allocations(consumer)["allocations"][ROOT]["resources"] == {"CUSTOM_LICENCE": 1}
+
+
 @pytest.mark.long
 def test_records_of_cpus_that_are_not_offered_any_more_are_drift_until_its_remedy_is_carried_out(
     host,

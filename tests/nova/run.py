@@ -18,6 +18,9 @@ FAST = {
     f"{FUNCTIONAL}.libvirt.test_reshape": 3,
     f"{FUNCTIONAL}.test_cold_migrate": 4,
     f"{FUNCTIONAL}.regressions.test_bug_1886418": 1,
+    f"{FUNCTIONAL}.libvirt.test_shared_resource_provider": 3,
+    # Ours, on the services of nova's functional tests.
+    "tests.nova.classes_of_others": 2,
 }
 """How many tests each module has in nova 34.0.0."""
 SERVERS, USAGES = f"{FUNCTIONAL}.test_servers", "ProviderUsageBaseTestCase"
@@ -30,7 +33,14 @@ ALL = {
     f"{FUNCTIONAL}.libvirt.test_vgpu": 18,
     f"{FUNCTIONAL}.libvirt.test_pci_sriov_servers": 116,
     f"{FUNCTIONAL}.libvirt.test_numa_servers": 56,
+    f"{FUNCTIONAL}.libvirt.test_evacuate": 8,
+    f"{FUNCTIONAL}.libvirt.test_live_migration": 6,
+    f"{FUNCTIONAL}.libvirt.test_vpmem": 3,
+    f"{FUNCTIONAL}.libvirt.test_power_manage": 18,
+    f"{FUNCTIONAL}.compute.test_live_migration": 3,
     f"{FUNCTIONAL}.test_report_client": 18,
+    # It puts inventories of its own on compute nodes.
+    f"{FUNCTIONAL}.test_nova_manage.TestNovaManageLimits": 9,
     SERVERS: 279,
     REGRESSIONS: 86,
 }

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.functional.nova.test_mirrored_node import ROOT as NODE
+from tests.functional.nova.test_mirrored_node import Node, flat
 from tests.functional.nova.watched_host import ALLOCATION, GPU, HELD, ROOT, Watched, a_guest, host
 from tests.support import backends
 from tests.support.agent import new_uuid
@@ -121,9 +123,9 @@ def two_cards(*guests: Any) -> dict[str, Any]:
     return {**found, "pci": [{**card, "address": address} for address in (GPU, OTHER_GPU)]}
 
 
-def carry_out(remedy: str, placement: HttpPlacement) -> None:
+def carry_out(remedy: str, placement: HttpPlacement, command: str = COMMAND) -> None:
     """Run the last command of a remedy, which the one before only makes sure of."""
-    start = remedy.rindex(COMMAND)
+    start = remedy.rindex(command)
     credentials = {
         # A version with which the client alone cannot unset a consumer of nova.
         "OS_PLACEMENT_API_VERSION": "1.39",
@@ -178,6 +180,21 @@ def test_what_the_openstack_client_does_makes_the_drift_go(
         evacuated: {elsewhere: HELD},
         aborted: {},
     }
+
+
+@pytest.mark.usefixtures("openstack")
+def test_a_class_of_others_inside_nova_compute_goes_by_the_command_that_is_told(
+    tmp_path: Path, http_placement: HttpPlacement, caplog: pytest.LogCaptureFixture
+) -> None:
+    node, other = Node(http_placement, tmp_path / "mirror"), http_placement.other
+    node.update(flat)
+    other.set_inventory(NODE, {**other.inventory(NODE), "CUSTOM_LICENCE": 4})
+    node.update(flat)
+    (told,) = [one for one in caplog.messages if "somebody else put it there" in one]
+    carry_out(told, http_placement, "openstack --os")
+    assert other.inventory(NODE).keys() == {"VCPU", "MEMORY_MB"}
+    node.update(flat)
+    assert caplog.messages == [told]
 
 
 def test_what_nova_manage_does_makes_the_drift_go(

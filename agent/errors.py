@@ -332,6 +332,14 @@ class PlacementRefused(PlacementError):
         self.fatal = status == 401
 
 
+class PlacementNotDone(PlacementError):
+    """The answer to a write confirms it, and shows that it was not done.
+    Remedy: have what stands in front of Placement pass writes on; the next pass writes it again.
+    """
+
+    code = "placement.not-done"
+
+
 class PlacementTooOld(PlacementError):
     """The server's highest microversion is below what the agent needs.
     Remedy: upgrade Placement.

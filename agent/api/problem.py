@@ -247,6 +247,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "placement.refused": (502, "Placement refused it"),
     "allocation.out-of-retries": (503, "Others change it in Placement all the time"),
     "placement.conflict": (502, "Others change it in Placement all the time"),
+    "placement.not-done": (502, "Placement confirmed what it did not do"),
     "placement.too-old": (502, "Placement is too old"),
 }
 OTHER = (500, "The agent could not do it")

@@ -230,7 +230,8 @@ class FlushState:
             result.capabilities, result.forgot = forget_names(result.capabilities), True
             result.conflict = error
         else:
-            result.errors.append(error)
+            # Operations that are sent in one request fail with one error.
+            result.errors += [error] if error not in result.errors else []
             if isinstance(error, ProviderIdentityConflict):
                 result.strangers.update(providers_of(operation))
             if isinstance(error, PlacementRefused) and error.status == 400:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from agent.errors import (
     GenerationConflict,
     PlacementError,
+    PlacementNotDone,
     PlacementRefused,
     PlacementUnreachable,
     ReshapeConflict,
@@ -20,6 +21,7 @@ from agent.model.operation import Reshape, SetInventory
 from agent.placement import codes
 from agent.placement.client import PlacementClient
 from agent.placement.flush_state import Attempt, FlushState
+from agent.placement.sending import not_done
 
 LOG = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class ReshapeRequest:
                 outcome_unknown=True,
             )
             self._record(lost if error.outcome_unknown else error)
-        except GenerationConflict as error:
+        except (GenerationConflict, PlacementNotDone) as error:
             self._record(error)
         else:
             self._record(None)
@@ -116,6 +118,11 @@ class ReshapeRequest:
         # Sharing providers are roots of their own.
         shared = (self.client.provider(uuid) for uuid in guarded.keys() - rows.keys())
         rows |= {row.uuid: row for row in shared if row is not None}
+        if all(
+            uuid in rows and rows[uuid].generation == generation
+            for uuid, (generation, _) in guarded.items()
+        ):
+            raise not_done(self.client, f"the reshape of {self._involved()}")
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")
@@ -188,7 +195,7 @@ class ReshapeRequest:
                 if codes.is_conflict(refusal)
                 else refusal
             )
-        except (PlacementUnreachable, GenerationConflict) as failure:
+        except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:
             error = failure
         self.state.record([Attempt(operation, error=error) for operation in operations])
         return True

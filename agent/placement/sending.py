@@ -6,11 +6,14 @@ plan is then thrown away and made anew.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from agent.errors import (
     GenerationConflict,
     PlacementError,
+    PlacementNotDone,
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
@@ -68,8 +71,20 @@ def create(
             raise found from error
         _put_back(client, found)
         return found
+    if (row.uuid, row.name, row.parent_uuid) != (wanted.uuid, wanted.name, operation.parent):
+        raise not_done(client, f"the creation of {printable(wanted.name)}")
     LOG.info("created provider %s (%s)", printable(row.name), row.uuid)
     return Provider(row.uuid, row.name, row.generation, row.parent_uuid)
+
+
+def not_done(client: PlacementClient, what: str) -> PlacementNotDone:
+    """Return the error for a write that the answer confirms and shows not to be done."""
+    return PlacementNotDone(
+        f"{client.exchange.transport.endpoint} confirmed {what}, and did not do it: its answer "
+        "shows the state before",
+        "have what stands in front of Placement pass writes on instead of answering them: a "
+        "cache, a proxy; and see that Placement's database can be written",
+    )
 
 
 def _check_parent(
@@ -204,6 +219,10 @@ def move(
             )
     except PlacementRefused as error:
         raise _not_moved(client, operation, error) from error
+    wanted = operation.parent if isinstance(operation, ReparentProvider) else row.parent_uuid
+    name = present.name if isinstance(operation, ReparentProvider) else operation.provider.name
+    if (row.name, row.parent_uuid) != (name, wanted):
+        raise not_done(client, f"the change of {printable(name)}")
     return replace(present, name=row.name, parent_uuid=row.parent_uuid, generation=row.generation)
 
 
@@ -213,7 +232,30 @@ def set_contents(
     """Replace inventory, traits or aggregates, guarded by the generation of ``present``.
 
     :raises GenerationConflict: the provider was changed or deleted meanwhile.
+    :raises PlacementNotDone: the answer shows the contents, or the generation, from before.
     """
+    changed = _set_contents(client, operation, present)
+    if isinstance(operation, SetInventory):
+        shown = _whole_numbers(changed.inventory) == _whole_numbers(operation.new)
+    else:
+        shown = not isinstance(operation, SetTraits) or changed.traits == operation.new
+    # Placement raises the generation with each change of contents.
+    if not shown or (changed.generation or 0) <= (present.generation or 0):
+        raise not_done(client, f"the {operation.op} of {printable(present.name)}")
+    return changed
+
+
+def _whole_numbers(inventory: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return an inventory without its ratios, which a database may round."""
+    return {
+        name: {key: value for key, value in record.items() if key != "allocation_ratio"}
+        for name, record in inventory.items()
+    }
+
+
+def _set_contents(
+    client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider
+) -> Provider:
     generation = present.generation or 0
     try:
         if isinstance(operation, SetInventory):

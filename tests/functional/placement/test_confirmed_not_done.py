@@ -1,0 +1,95 @@
+"""Something in front of Placement that confirms writes, does not pass them on, and answers with what
+was there before.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.functional.placement.conftest import Host
+from tests.support.agent import NAME, AgentUnderTest, Shape, shaped, total
+from tests.support.faults import Reply
+from tests.support.http_placement import HttpPlacement
+from tests.support.proxy import FaultProxy
+from tests.support.settled import Want, node, settled
+
+HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
+MORE = {**HAS, "VCPU": total(18)}
+CELL, BETTER = {"PCPU": total(8)}, {"PCPU": total(10)}
+CELLS = ("N0", "N1", "N2")
+
+
+class Cache(FaultProxy):
+    """Answers a write with what a read of the same place shows."""
+
+    passes_on = True
+
+    def _forward(
+        self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        if self.passes_on or method == "GET":
+            return super()._forward(method, raw_path, headers, body)
+        if raw_path.endswith("/reshaper"):
+            return Reply(204)
+        shown = super()._forward("GET", raw_path, headers, b"")
+        return Reply(200, shown.body, shown.headers)
+
+
+@pytest.fixture
+def cache(http_placement: HttpPlacement) -> Iterator[Cache]:
+    proxy = Cache(http_placement.url)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+def cells(inventory: Mapping[str, Any]) -> dict[str, Any]:
+    return dict.fromkeys(CELLS, (NAME, inventory))
+
+
+@pytest.mark.parametrize(
+    ("shape", "tree", "what"),
+    [
+        (shaped(MORE, cells(CELL)), {NAME: node(MORE)}, f"the set-inventory of {NAME}"),
+        (
+            shaped(HAS, cells(CELL), traits={NAME: ["HW_CPU_X86_AVX"]}),
+            {NAME: node(HAS, "HW_CPU_X86_AVX")},
+            f"the set-traits of {NAME}",
+        ),
+        (
+            shaped(HAS, cells(BETTER)),
+            {NAME: node(HAS), **dict.fromkeys(CELLS, Want(BETTER, NAME))},
+            "the reshape of provider ",
+        ),
+    ],
+    ids=["inventory", "traits", "reshape"],
+)
+def test_a_write_that_is_confirmed_and_not_done_is_told_and_done_once_writes_are_passed_on(
+    shape: Shape,
+    tree: Mapping[str, Want],
+    what: str,
+    host: Host,
+    cache: Cache,
+    http_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
+    agent: AgentUnderTest = host(shaped(HAS, cells(CELL)), placement=http_placement, url=cache.url)
+    assert agent.cycle(start=True).state == "changed"
+    agent.driver.script, cache.passes_on = shape, False
+    for _ in range(3):
+        report = agent.cycle()
+        (error,) = report.errors
+        assert error.code == "placement.not-done"
+        assert error.message.startswith(f"{cache.url} confirmed {what}")
+        assert "pass writes on" in error.remedy
+        assert report.drift == ()
+        assert report.state == "degraded"
+    cache.passes_on = True
+    assert agent.cycle().state == "changed"
+    settled(
+        agent,
+        http_placement,
+        agent_log,
+        {NAME: node(HAS), **dict.fromkeys(CELLS, Want(CELL, NAME)), **tree},
+    )

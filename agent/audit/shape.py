@@ -81,7 +81,8 @@ def desired_node(
     inputs = placed.taken_over(
         MergeInputs.of(view, journal, driver_tree.base, driver_tree.desired, root, take_over=adopt)
     )
-    inputs = replace(inputs, keeps_foreign=gives_back)
+    # Whoever adopts was told what goes with it.
+    inputs = replace(inputs, keeps_foreign=gives_back or not adopt, gives_back=gives_back)
     inputs = inputs if report.shape_all else with_novas_children(inputs)
     files = put_operators_files(
         provider_config, inputs, policy.owner_trait, kept=bool(report.facts.incomplete)

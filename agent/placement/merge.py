@@ -183,14 +183,12 @@ class Merge:
                 self.findings.add_adoption_needed(
                     self.present.provider(uuid), "the node no longer has it"
                 )
-            usable, free = (
-                desired and tree.exists(uuid) and self.inputs.is_own(uuid),
-                gone
-                and self.adopted
-                and not self.inventories.held_classes(uuid)
-                and not self.inputs.is_kept_for_others(uuid),
-            )
-            if uuid in keep or usable or free:
+            usable = desired and tree.exists(uuid) and self.inputs.is_own(uuid)
+            goes = gone and self.adopted and not self.inventories.held_classes(uuid)
+            others = self.inputs.kept_for_others(uuid) if goes else ()
+            if others and not self.inputs.gives_back:
+                self.findings.add_kept(self.present.provider(uuid), others)
+            if uuid in keep or usable or (goes and not others):
                 continue
             ancestor: ProviderUuid | None = uuid
             while ancestor is not None:

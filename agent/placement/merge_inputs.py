@@ -2,7 +2,7 @@
 a merge: problems and drift.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -11,7 +11,15 @@ import os_resource_classes as orc
 from agent.errors import ProviderNameConflict
 from agent.model.inventory import Inventories
 from agent.model.mirror import Journal, Ownership, PlacementView
-from agent.model.names import ProviderUuid, child_role, child_uuid, printable
+from agent.model.names import (
+    AGENT_MARK,
+    ProviderUuid,
+    child_role,
+    child_uuid,
+    is_custom,
+    name_first,
+    printable,
+)
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.model.report import Drift
@@ -22,6 +30,8 @@ NODES_OWN = frozenset(
     {orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT}
 )
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
+# How many of others' things on a provider a message names.
+SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,13 @@ class MergeInputs:
     take_over: bool
     """Whether every provider that the driver wrote is the agent's, as with an empty journal."""
     keeps_foreign: bool = False
-    """Whether a provider that the node no longer has stays while others have something on it."""
+    """Whether a provider that the node no longer has stays while others have something on it: a
+    source that was empty once must not lose what only they can write again.
+    """
+    gives_back: bool = False
+    """Whether standard traits of others keep it too: nova writes such traits on its providers, and
+    they go with what they describe as long as the agent manages the tree.
+    """
 
     @classmethod
     def of(
@@ -89,18 +105,23 @@ class MergeInputs:
             return True
         return self.take_over and self.is_written(uuid)
 
-    def is_kept_for_others(self, uuid: ProviderUuid) -> bool:
-        """Return whether a present provider, which the node no longer has, stays for what others
-        have on it.
+    def kept_for_others(self, uuid: ProviderUuid) -> Sequence[str]:
+        """Return what others have on a present provider, which the node no longer has and which
+        stays for that; empty if it goes.
         """
         if not self.keeps_foreign:
-            return False
+            return ()
         present, own = self.present.provider(uuid), self.journal.of(uuid)
-        return bool(
-            foreign_inventory(present, own, adopted=True)
-            or present.traits - own.traits
-            or present.aggregates - own.aggregates
+        traits = (
+            trait
+            for trait in present.traits - own.traits
+            if self.gives_back or (is_custom(trait) and not trait.startswith(AGENT_MARK))
         )
+        return [
+            *sorted(foreign_inventory(present, own, adopted=True)),
+            *sorted(traits),
+            *(f"aggregate {uuid}" for uuid in sorted(present.aggregates - own.aggregates)),
+        ]
 
 
 def foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inventories:
@@ -209,6 +230,22 @@ class MergeFindings:
                 f"{printable(provider.name)}: {gone} {'and' if foreign else 'but'} {use}",
                 "move or delete its consumers"
                 + ("" if foreign else "; until then nothing new can claim it"),
+                provider.uuid,
+            )
+        )
+
+    def add_kept(self, provider: Provider, others: Sequence[str]) -> None:
+        """Add drift for a provider that the node no longer has and that stays, without contents of
+        the agent, for what others have on it.
+        """
+        name = printable(provider.name)
+        self.drift.append(
+            Drift(
+                "held-device",
+                "warning",
+                f"{name}: the node does not have it any more, but somebody else gave it "
+                f"{name_first(others, SHOWN)}; it stays for that, and offers nothing of the agent",
+                f"if it does not come back: openstack resource provider delete {provider.uuid}",
                 provider.uuid,
             )
         )

@@ -19,7 +19,7 @@ from agent.model.instance import (
     MOST_VCPUS,
     Flavor,
 )
-from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
+from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, number_of
 from agent.model.topology import Topology
 from drivers.libvirt.guest_cells import placed_cells, ram_mib
 from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
@@ -227,7 +227,7 @@ def _flavor(element: Element, space: dict[str, str], what: str) -> Flavor:
     name = _name(element.get("name"), what)
     specs = element.findall("nova:extraSpecs/nova:extraSpec", space)
     if len(specs) > MOST_SPECS:
-        raise fault(what, f"it has {len(specs)} extra specs, more than {MOST_SPECS}")
+        raise fault(what, f"it has {number_of(len(specs), 'extra spec')}, more than {MOST_SPECS}")
 
     def amount(field: str, most: int) -> int:
         found = element.find(f"nova:{field}", space)

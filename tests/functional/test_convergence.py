@@ -117,10 +117,17 @@ class Others:
             self.consumers.remove(consumer)
 
 
-def kept_for(dump: Any, children: list[str]) -> set[str]:
-    """The providers that stay because somebody else's hang from them."""
-    kept: set[str] = set()
-    for child in children:
+def kept_for(dump: Any, others: Others) -> set[str]:
+    """The providers that stay because somebody else's hang from them, or somebody else has put
+    something on them. A standard trait goes with what it describes.
+    """
+    custom = (
+        uuid
+        for uuid, traits in others.traits.items()
+        if any(trait.startswith("CUSTOM_") for trait in traits)
+    )
+    kept = {*custom, *others.aggregates}
+    for child in (*others.children, *kept):
         above = dump["providers"][child]["parent"]
         while above is not None:
             kept.add(above)
@@ -132,10 +139,13 @@ def assert_is(placement: Any, tree: Tree, others: Others) -> None:
     """Placement holds the tree, what is somebody else's, what that hangs from, and nothing more."""
     dump = placement.dump()
     wanted = {uuid_of(one.name): one for one in tree}
-    kept = kept_for(dump, others.children)
+    kept = kept_for(dump, others)
     assert set(dump["providers"]) == {*wanted, *others.children, *kept}
     for uuid in kept - wanted.keys():
-        assert dump["providers"][uuid]["inventories"] == {}
+        there = dump["providers"][uuid]
+        assert there["inventories"] == {}
+        assert set(there["traits"]) == others.traits.get(uuid, set())
+        assert set(there["aggregates"]) == others.aggregates.get(uuid, set())
     for uuid, one in wanted.items():
         there = dump["providers"][uuid]
         assert there["name"] == one.name
@@ -148,12 +158,9 @@ def assert_is(placement: Any, tree: Tree, others: Others) -> None:
 
 
 def survives(others: Others, tree: Tree, placement: Any) -> None:
-    """Forget what others had put on a provider of ours that goes away: it goes with it."""
-    stays = {uuid_of(one.name) for one in tree} | kept_for(placement.dump(), others.children)
+    """Forget the standard traits that others had put on a provider of ours that goes away."""
+    stays = {uuid_of(one.name) for one in tree} | kept_for(placement.dump(), others)
     others.traits = {uuid: traits for uuid, traits in others.traits.items() if uuid in stays}
-    others.aggregates = {
-        uuid: aggregates for uuid, aggregates in others.aggregates.items() if uuid in stays
-    }
 
 
 @settings(

@@ -106,8 +106,7 @@ class Merge:
             if self.inputs.is_own(uuid):
                 mine, ownership = self._merge_own(tree.provider(uuid))
                 tree.replace(mine)
-                role = "" if uuid == self.root else child_role(mine.name, tree.name_of(self.root))
-                owned[uuid] = replace(ownership, role=role)
+                owned[uuid] = replace(ownership, role=self._role(tree, mine))
             else:
                 self._restore(tree, self.present.provider(uuid))
                 owned |= self._report_foreign(uuid)
@@ -123,6 +122,14 @@ class Merge:
             tuple(self.findings.invalid),
             tuple(self.findings.conflicts),
         )
+
+    def _role(self, tree: ProviderTree, mine: Provider) -> str:
+        if mine.uuid == self.root:
+            return ""
+        role = child_role(mine.name, tree.name_of(self.root))
+        # What the node no longer has may still be called after a former name of the node.
+        desired = self.inputs.is_desired(mine.uuid)
+        return role if desired else self.journal.of(mine.uuid).role or role
 
     # --- which providers --------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ from agent.placement.flush import FlushResult
 from agent.placement.merge_inputs import Usages, Use
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
-from agent.placement.roles import named_by_role, with_roles
+from agent.placement.roles import doubled, named_by_role, with_roles
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
 
@@ -69,6 +69,8 @@ class NodePlacementState:
         # What ``named_view`` was made of, and the result.
         self._named: tuple[PlacementView, Journal, PlacementView] | None = None
         self._takes_over = False
+        # Those of two children of one role that get its name, because only they are in use.
+        self._first = frozenset[ProviderUuid]()
         self._turns, self._rereads = HolderTurns(), RereadSchedule()
         # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
@@ -103,7 +105,14 @@ class NodePlacementState:
             return view
         if self._named is None or self._named[0] is not view or self._named[1] is not journal:
             taking_over = self._takes_over or not journal.owns(self._root)
-            named = named_by_role(view, journal, self._root, self._name, taking_over=taking_over)
+            named = named_by_role(
+                view,
+                journal,
+                self._root,
+                self._name,
+                taking_over=taking_over,
+                first=self._first,
+            )
             self._named = view, journal, named
         return self._named[2]
 
@@ -169,6 +178,10 @@ class NodePlacementState:
             log_back(back - self._logged_back)
             self._logged_back |= back
         self._suspects = frozenset()
+        twice = doubled(self._view.tree, self.journal, self._root, self._name)
+        first = frozenset(used for used, other in twice if not client.consumers(other))
+        if first != self._first:
+            self._first, self._named = first, None
 
     def adopt(self) -> None:
         """Mark the tree as adopted: from now on the agent may delete and move what is its own."""

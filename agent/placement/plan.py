@@ -238,6 +238,10 @@ def _renames(
     changes: TreeDifference, present: PresentTree, tree: TargetTree, root: ProviderUuid
 ) -> Iterator[Operation]:
     for uuid in changes.renamed:
+        name = tree.name_of(uuid)
+        if present.exists(name) and not tree.exists(present.provider(name).uuid):
+            # The name is free in the next pass: its holder is deleted in this one.
+            continue
         yield RenameProvider(
             provider=_ref(tree.provider(uuid)),
             old_name=present.name_of(uuid),

@@ -67,16 +67,43 @@ def with_roles(journal: Journal, last: ProviderTree, root: ProviderUuid, node: s
     found: dict[ProviderUuid, Ownership] = {
         uuid: replace(own, role=found_role(last.provider(uuid), root, names))
         for uuid, own in journal.providers.items()
-        if uuid != root and last.exists(uuid) and own.role in ("", last.name_of(uuid))
+        if uuid != root and last.exists(uuid) and not own.role
     }
     return replace(journal, providers={**journal.providers, **found}) if found else journal
 
 
+def doubled(
+    tree: ProviderTree, journal: Journal, root: ProviderUuid, node: str
+) -> Iterator[tuple[ProviderUuid, ProviderUuid]]:
+    """Yield the children that have a role twice: the one that is held because consumers use it, and
+    the one that has the name. The first releases made the second one when a node was renamed.
+    """
+    if not journal.adopted or not tree.exists(root):
+        return
+    names = {node, tree.name_of(root)}
+    for uuid in journal.held:
+        if uuid == root or not (journal.owns(uuid) and tree.exists(uuid)):
+            continue
+        role = journal.of(uuid).role or found_role(tree.provider(uuid), root, names)
+        if not tree.exists(name := child_name(role, node)):
+            continue
+        other = tree.provider(name).uuid
+        if other != uuid and journal.owns(other) and all(map(journal.owns, tree.children(other))):
+            yield uuid, other
+
+
 def named_by_role(
-    view: PlacementView, journal: Journal, root: ProviderUuid, node: str, *, taking_over: bool
+    view: PlacementView,
+    journal: Journal,
+    root: ProviderUuid,
+    node: str,
+    *,
+    taking_over: bool,
+    first: Collection[ProviderUuid] = (),
 ) -> PlacementView:
     """Return ``view`` with the root called ``node``, and its children called by their roles,
-    whatever their present names are. A name that another provider of the tree has stays that one's.
+    whatever their present names are. A name that another provider of the tree has stays that one's,
+    except for the providers ``first``, which get the name in exchange for theirs.
 
     ``taking_over``: children that the journal does not have may become the agent's.
     """
@@ -85,7 +112,12 @@ def named_by_role(
     names = dict(_names(view.tree, journal, root, node, taking_over=taking_over))
     tree = view.tree.copy()
     for uuid, name in names.items():
-        if not tree.exists(name):
+        if tree.exists(name) and uuid in first:
+            before, other = tree.name_of(uuid), tree.provider(name).uuid
+            tree.rename(other, other)
+            tree.rename(uuid, name)
+            tree.rename(other, before)
+        elif not tree.exists(name):
             tree.rename(uuid, name)
     return replace(view, tree=PresentTree(tree.freeze())) if names else view
 
@@ -96,11 +128,13 @@ def _names(
     """Yield the providers that are not called by their roles, with the names that they should have:
     the root first.
     """
-    known = {node, tree.name_of(root)}
-    if taking_over:
-        # What the node was called when its children were made.
-        matches = (_KNOWN.fullmatch(provider.name) for provider in tree.providers())
-        known |= {found[0].removesuffix(found[1]) for found in matches if found is not None}
+    # And what the node was called when its children were made.
+    matches = (_KNOWN.fullmatch(provider.name) for provider in tree.providers())
+    known = {
+        node,
+        tree.name_of(root),
+        *(found[0].removesuffix(found[1]) for found in matches if found is not None),
+    }
     for uuid in tree.get_provider_uuids(root):
         provider, name = tree.provider(uuid), node
         if uuid != root:

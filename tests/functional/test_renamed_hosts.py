@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from agent.api.client import ApiProblem
 from tests.functional.test_daemon_claims import Host
 from tests.support import faults
+from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentHere
@@ -69,8 +71,9 @@ class RenamedHost(Host):
             command.configure(self.config)
 
     def once(self, *words: str) -> dict[str, Any]:
-        (node,) = self.here.run(*(words or ("--once",)), "--format", "json").json["nodes"]
-        return dict(node)
+        report = self.here.run(*(words or ("--once",)), "--format", "json").json
+        assert report["nodes"], report["errors"]
+        return dict(report["nodes"][0])
 
 
 @pytest.fixture
@@ -106,18 +109,45 @@ def called(name: str) -> set[str]:
     return {name, *(f"{name}{role}" for role in ROLES)}
 
 
-def as_the_first_release_wrote_it(
-    host: RenamedHost, placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch
+OFFERED = {
+    "VCPU": 2,
+    "PCPU": 6,
+    "MEMORY_MB": 65536 - 512,
+    "DISK_GB": 500,
+    CLASS: 1,
+    "VGPU": 4,
+    "MEM_ENCRYPTION_CONTEXT": 3,
+    "CUSTOM_MINE": 2,
+}
+RECORDED_AT = "http://placement.example.org/placement"
+GUEST = "bbbbbbbb-0000-4000-8000-000000000001"
+
+
+def as_the_first_release_left(
+    host: RenamedHost, placement: HttpPlacement, name: str, endpoint: str
 ) -> None:
-    """Uuids derived from names, and a journal without roles."""
-    with monkeypatch.context() as patch:
-        for module in ("agent.model.provider", "agent.tree.node_trees", "agent.placement.merge"):
-            patch.setattr(f"{module}.child_role", lambda name, _node: name)
-        assert host.once()["state"] == "changed"
-    assert child(placement, "_NUMA0") == str(uuid5(UUID(ROOT), f"{OLD}_NUMA0"))
-    with sqlite3.connect(next(host.here.store.glob("**/store.sqlite"))) as store:
-        store.execute("UPDATE journal_provider SET role = NULL")
-    store.close()
+    """Its store and its tree, recorded. ``endpoint``: where it has seen the tree."""
+    data = CHECKOUT / "tests" / "data"
+    recorded = json.loads((data / f"placement-0014-{name}.json").read_text())
+    other, providers = placement.other, recorded["providers"]
+    for uuid, one in sorted(providers.items(), key=lambda item: item[1]["parent"] or ""):
+        other.create_provider(one["name"], uuid, one["parent"])
+        other.set_inventory(uuid, {name: r["total"] for name, r in one["inventories"].items()})
+        other.set_traits(uuid, one["traits"])
+    for uuid, consumer in recorded["consumers"].items():
+        other.claim(consumer["allocations"], uuid)
+    for uuid, one in providers.items():
+        other.set_inventory(uuid, one["inventories"])
+    with closing(sqlite3.connect(placement._database)) as database, database:
+        for uuid, one in providers.items():
+            database.execute(
+                "UPDATE resource_providers SET generation = ? WHERE uuid = ?",
+                (one["generation"], uuid),
+            )
+    host.here.store.mkdir(exist_ok=True)
+    text = (data / f"store-0014-{name}.sql").read_text().replace(RECORDED_AT, endpoint)
+    with closing(sqlite3.connect(host.here.store / "store.sqlite")) as store:
+        store.executescript(text)
 
 
 def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_place(
@@ -179,20 +209,17 @@ def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_pl
         assert not http_placement.other.can_claim({card: {CLASS: 1}}, guest("i2"))
 
 
-@pytest.mark.parametrize("written", ["now", "by the first release"])
+@pytest.mark.parametrize("written", ["now", "by the first release", "and elsewhere"])
 @pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
 def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pass(
-    host: RenamedHost,
-    http_placement: HttpPlacement,
-    monkeypatch: pytest.MonkeyPatch,
-    written: str,
-    *,
-    lost: bool,
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy, written: str, *, lost: bool
 ) -> None:
     if written == "now":
         assert host.once()["state"] == "changed"
     else:
-        as_the_first_release_wrote_it(host, http_placement, monkeypatch)
+        endpoint = proxy.url if written == "by the first release" else RECORDED_AT
+        as_the_first_release_left(host, http_placement, "nested", endpoint)
+        assert child(http_placement, "_NUMA0") == str(uuid5(UUID(ROOT), f"{OLD}_NUMA0"))
     before, amounts = names(http_placement), offered(http_placement)
     http_placement.other.rename(ROOT, NEW)
     host.call(NEW)
@@ -209,6 +236,69 @@ def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pa
     assert offered(http_placement) == amounts
     http_placement.clear()
     assert host.once()["state"] == "in-sync"
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
+def test_of_two_children_of_one_role_the_one_that_is_used_stays(
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy, *, lost: bool
+) -> None:
+    """The first release made a child anew when its node was renamed, and held the used one."""
+    as_the_first_release_left(host, http_placement, "doubled", proxy.url)
+    before = http_placement.dump()
+    held = before["consumers"][GUEST]["allocations"].keys()
+    host.call(NEW)
+    http_placement.clear()
+    words = ["--once"]
+    if lost:
+        (host.here.store / "store.sqlite").unlink()
+        words.append("--adopt")
+    states = [(node["state"], node["errors"]) for node in (host.once(*words), host.once())]
+    # What is not used goes before what is used is offered again; its name is free one pass later.
+    wrote = [str(one) for one in http_placement.requests if one.method != "GET"]
+    last = {text.split(" -> ")[0]: at for at, text in enumerate(wrote) if text[-3:] < "300"}
+    twice = {one["name"]: uuid for uuid, one in before["providers"].items()}
+    for used in held - {ROOT}:
+        second = twice[before["providers"][used]["name"].replace(OLD, NEW)]
+        path = "/resource_providers"
+        assert last[f"DELETE {path}/{second}"] < last[f"PUT {path}/{used}/inventories"], wrote
+    assert states == [("changed", [])] * 2
+    found = names(http_placement)
+    assert set(found.values()) == called(NEW)
+    assert held <= found.keys()
+    assert http_placement.dump()["consumers"] == before["consumers"]
+    assert offered(http_placement) == OFFERED
+    http_placement.clear()
+    node = host.once()
+    assert (node["state"], node["drift"], len(http_placement.requests)) == ("in-sync", [], 1)
+
+
+def test_two_children_of_one_role_that_are_both_used_stay_until_one_of_them_is_free(
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
+    as_the_first_release_left(host, http_placement, "doubled", proxy.url)
+    second = child(http_placement, f"{NEW}_{GPU}")
+    later = http_placement.other.claim({second: {CLASS: 1}})
+    host.call(NEW)
+    for _ in range(2):
+        host.once()
+    for _ in range(2):
+        http_placement.clear()
+        node = host.once()
+        assert (node["state"], node["errors"]) == ("in-sync", [])
+        (told,) = node["drift"]
+        assert (told["kind"], f"{OLD}_{GPU}: {CLASS} is gone" in told["detail"]) == (
+            "held-device",
+            True,
+        )
+        assert len(http_placement.requests) <= 3
+    assert "move or delete its consumers" in told["remedy"]
+    http_placement.other.release(GUEST)
+    for _ in range(2):
+        host.once()
+    assert host.once()["drift"] == []
+    assert names(http_placement)[second] == f"{NEW}_{GPU}"
+    assert set(names(http_placement).values()) == called(NEW)
+    assert http_placement.dump()["consumers"][later]["allocations"] == {second: {CLASS: 1}}
 
 
 INTERRUPTED: dict[str, faults.Action] = {

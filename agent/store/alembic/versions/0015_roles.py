@@ -7,8 +7,9 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    # A name is a role that a pass makes exact.
     op.execute("ALTER TABLE journal_provider RENAME COLUMN name TO role")
+    # The next pass reads the roles from the tree.
+    op.execute("UPDATE journal_provider SET role = NULL")
 
 
 def downgrade() -> None:

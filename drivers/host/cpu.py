@@ -204,7 +204,8 @@ CELLS_FOLDER = "devices/system/node"
 
 LOCAL_DISTANCE = 10
 
-_MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
+_MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,12}) kB\b")
+_DISTANCE = re.compile(r"[0-9]{1,3}")
 
 
 def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]:
@@ -290,10 +291,8 @@ def _distances(sysfs: Sysfs, folder: str, ids: list[int]) -> dict[int, int]:
     if text is None:
         return {}
     columns = text.split()
-    if len(columns) < len(ids) or not all(
-        column.isascii() and column.isdigit() for column in columns
-    ):
+    if len(columns) < len(ids) or not all(map(_DISTANCE.fullmatch, columns)):
         raise sysfs.fault(
-            f"{folder}/distance", f"{text!r} is not a distance for each of {len(ids)} cells"
+            f"{folder}/distance", f"{text[:40]!r} is not a distance for each of {len(ids)} cells"
         )
     return dict(zip(ids, map(int, columns), strict=False))

@@ -12,7 +12,9 @@ from agent.model.topology import parse_cpu_list
 
 KERNEL_ROOT = Path("/sys")
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_INTEGER = re.compile(r"-?[0-9]{1,10}")
+# No count of the kernel that is read here is larger, and Placement takes none.
+_MOST = 2**31 - 1
 _CPU_MAP = re.compile(r"[0-9a-f]{1,8}(,[0-9a-f]{8})*", re.IGNORECASE)
 _MAX_LINKS = 40
 
@@ -76,8 +78,10 @@ class Sysfs:
         if text is None:
             return None
         if _INTEGER.fullmatch(text) is None:
-            raise self.fault(path, f"{text!r} is not a number")
-        return int(text)
+            raise self.fault(path, f"{text[:40]!r} is not a number")
+        if (number := int(text)) > _MOST:
+            raise self.fault(path, f"{number} is more than {_MOST}")
+        return number
 
     def integer(self, path: str) -> int:
         """Return the number as :meth:`optional_integer` does, of a file that must exist.

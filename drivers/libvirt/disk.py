@@ -98,11 +98,15 @@ def _allocated_bytes(entry: "os.DirEntry[str]") -> int:
         return 0
 
 
+# In digits; an exbibyte has 19.
+LONGEST_SIZE = 19
+
+
 def _volume_group(name: str) -> int:
     size = output_of(
         ["vgs", "--noheadings", "--nosuffix", "--units", "b", "--options", "vg_size", "--", name]
     ).strip()
-    if not (size.isascii() and size.isdecimal()):
+    if not (size.isascii() and size.isdecimal() and len(size) <= LONGEST_SIZE):
         raise DriverError(
             printable(f"vgs says that the volume group {name} has {size[:60]!r} bytes")
         )

@@ -2,6 +2,7 @@
 libvirt does not.
 """
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +47,9 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
     return KernelCpus(cells, siblings, packages, psutil.virtual_memory().total // 1024**2)
 
 
+_PORT = re.compile("[0-9]{1,5}")
+
+
 def ask_ports(sysfs: Path) -> dict[str, Port]:
     """Return the network interfaces below ``sysfs`` that belong to a device, by name."""
     found: dict[str, Port] = {}
@@ -57,7 +61,9 @@ def ask_ports(sysfs: Path) -> dict[str, Port]:
             with suppress(DriverError):
                 texts[name] = (_text(device.with_name(name)) or "").strip()
         name, number = device.parent.name, texts["dev_port"]
-        found[name] = Port(name, texts["phys_port_name"], int(number) if number.isdecimal() else 0)
+        found[name] = Port(
+            name, texts["phys_port_name"], int(number) if _PORT.fullmatch(number) else 0
+        )
     return found
 
 

@@ -106,7 +106,9 @@ def test_distances_may_be_missing_or_have_columns_of_cells_that_are_gone(tree):
         ("cpulist", "4-", "neither a CPU number nor a range"),
         ("distance", "20 10 30", "is not a distance for each of 4 cells"),
         ("distance", "20 1x 30 80", "is not a distance for each of 4 cells"),
+        ("distance", f"{'9' * 5000} 20 30 80", "is not a distance for each of 4 cells"),
         ("hugepages/hugepages-2048kB/nr_hugepages", "many", "is not a number"),
+        ("hugepages/hugepages-2048kB/nr_hugepages", "4000000000", "is more than 2147483647"),
     ],
 )
 def test_malformed_cell_is_set_aside_and_named(tree, file, text, what):

@@ -15,7 +15,7 @@ from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.mirror import Journal, Ownership
-from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, printable
+from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, is_custom, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, WELL, NodeReport, Report
 from agent.placement.allocations.change import remove_from
@@ -24,7 +24,6 @@ from agent.placement.client import PlacementClient
 from agent.tracker.node_state import NodeState
 from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import is_cell_name, page_size
-from agent.tree.desired_tree import agent_trait
 from agent.tree.reported_cards import MARKER, card_of
 
 # Audits until nothing is left to do: the first one moves and deletes, the next one deletes what was
@@ -88,7 +87,7 @@ def give_back(fleet: Fleet, nodes: Mapping[ProviderUuid, str], *, dry_run: bool)
         root = ProviderUuid(node.uuid)
         journal = storage.journal(root)
         gone_names = _names_without_provider(journal, node.tree)
-        made = [name for name in gone_names if _is_made_up(name, context.agent)]
+        made = [name for name in gone_names if _is_made_up(name)]
         left.update(name for name in gone_names if name not in made)
         if any(drift.kind == "adoption-needed" for drift in node.drift):
             # The drift says what stays and what to do.
@@ -276,13 +275,13 @@ def _written_names(journal: Journal) -> Iterator[Name]:
             yield mark.kind, mark.name
 
 
-def _is_made_up(name: Name, agent: str) -> bool:
-    """Whether nobody but an agent chooses the name: its mark, the class of a page size. The classes
-    of devices are nova-compute's too.
+def _is_made_up(name: Name) -> bool:
+    """Whether nobody but an agent chooses the name: its mark under any name of
+    the host, the class of a page size. The classes of devices are nova-compute's too.
     """
     text = name[1]
     if name[0] == "trait":
-        return text == agent_trait(agent)
+        return text.startswith(AGENT_MARK)
     return page_size(text) is not None
 
 

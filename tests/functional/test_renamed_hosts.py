@@ -13,13 +13,16 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import pytest
+from sqlalchemy import text
 
 from agent.api.client import ApiProblem
 from tests.functional.test_daemon_claims import Host
 from tests.support import faults
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
+from tests.support.provider_files import ProviderFiles, by_name, default
 from tests.support.proxy import FaultProxy
+from tests.support.store_place import Place
 from tests.support.system import AgentHere
 from tests.support.tracking import F1, guest
 
@@ -145,9 +148,9 @@ def as_the_first_release_left(
                 (one["generation"], uuid),
             )
     host.here.store.mkdir(exist_ok=True)
-    text = (data / f"store-0014-{name}.sql").read_text().replace(RECORDED_AT, endpoint)
+    script = (data / f"store-0014-{name}.sql").read_text().replace(RECORDED_AT, endpoint)
     with closing(sqlite3.connect(host.here.store / "store.sqlite")) as store:
-        store.executescript(text)
+        store.executescript(script)
 
 
 def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_place(
@@ -238,6 +241,92 @@ def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pa
     assert host.once()["state"] == "in-sync"
 
 
+@pytest.mark.long
+def test_a_host_gets_another_layout_and_another_name_in_one_pass(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    flavor = replace(F1, vcpus=2, root_gb=0, extra_specs=PINNED)
+    with host.service.running():
+        host.answers(host.client.readiness)
+        cell, card = child(http_placement, "_NUMA0"), child(http_placement, f"_{GPU}")
+        held = {ROOT: {"MEMORY_MB": flavor.memory_mb}, cell: {"PCPU": 2}, card: {CLASS: 1}}
+        http_placement.other.claim(held, guest("i1"))
+        assert host.claim("i1", flavor)["state"] == "held"
+        host.service.stop()
+    amounts = offered(http_placement)
+    flat = {ROOT: {"MEMORY_MB": flavor.memory_mb, "PCPU": 2}, card: {CLASS: 1}}
+    for layout, name in (("flat", NEW), ("nested", OLD)):
+        host.config["compute"]["tree_layout"] = layout
+        host.call(name)
+        planned = host.once("identity", "rename", "--dry-run")
+        done = host.once("identity", "rename")
+        assert (done["state"], done["errors"], done["drift"]) == ("changed", [], [])
+        assert [one["op"] for one in planned["operations"]] == [
+            one["op"] for one in done["operations"]
+        ]
+        cells = {f"{name}_NUMA0", f"{name}_NUMA1"} if layout == "flat" else set()
+        assert set(names(http_placement).values()) == called(name) - cells
+        assert offered(http_placement) == amounts
+        found = http_placement.other.allocations(guest("i1"))["allocations"]
+        found = {uuid: one["resources"] for uuid, one in found.items()}
+        assert found == (flat if layout == "flat" else held)
+        assert host.once()["state"] == "in-sync"
+    # A cell that is back is the same one.
+    assert child(http_placement, "_NUMA0") == cell
+
+
+def test_what_the_operators_files_give_stays_at_a_rename_as_the_files_name_it(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    files = ProviderFiles(host.here.folder / "provider_config")
+    host.config["compute"]["provider_config_location"] = files.folder
+
+    def by_cell(name: str) -> dict[str, Any]:
+        return by_name(f"{name}_NUMA0", CUSTOM_OF_CELL={"total": 3})
+
+    host.call(OLD)
+    files.write("root.yaml", default("CUSTOM_T", CUSTOM_OF_ROOT={"total": 5}))
+    files.write("cell.yaml", by_cell(OLD))
+    host.once()
+    cell, amounts = child(http_placement, "_NUMA0"), offered(http_placement)
+    assert {"CUSTOM_OF_ROOT", "CUSTOM_OF_CELL"} <= amounts.keys()
+    http_placement.other.claim({cell: {"CUSTOM_OF_CELL": 1}}, GUEST)
+    host.call(NEW)
+    # The file still names a provider that is not there any more: nothing that is used is lost.
+    node = host.once("identity", "rename")
+    (told,) = node["drift"]
+    assert f"{NEW}_NUMA0: no file gives it CUSTOM_OF_CELL any more" in told["detail"]
+    assert offered(http_placement) == {**amounts, "CUSTOM_OF_CELL": 0}
+    files.write("cell.yaml", by_cell(NEW))
+    node = host.once()
+    assert (node["errors"], node["drift"], offered(http_placement)) == ([], [], amounts)
+    # And with the file edited before the rename, in one pass.
+    files.write("cell.yaml", by_cell(OLD))
+    host.call(OLD)
+    node = host.once("identity", "rename")
+    assert (node["errors"], node["drift"], offered(http_placement)) == ([], [], amounts)
+    assert set(names(http_placement).values()) == called(OLD)
+
+
+def test_roles_are_kept_in_a_store_on_a_server_too(
+    host: RenamedHost, http_placement: HttpPlacement, postgresql_place: Place
+) -> None:
+    host.config["store"] = {"connection": postgresql_place.url}
+    host.call(OLD)
+    host.once()
+    before, amounts = names(http_placement), offered(http_placement)
+    host.call(NEW)
+    for _ in range(2):
+        assert host.once("identity", "rename")["errors"] == []
+        assert offered(http_placement) == amounts
+        assert names(http_placement) == {
+            uuid: NEW + name.removeprefix(OLD) for uuid, name in before.items()
+        }
+    with postgresql_place.outside() as database:
+        kept = database.execute(text("SELECT role FROM journal_provider")).scalars()
+        assert set(kept) - {None} == set(ROLES)
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
 def test_of_two_children_of_one_role_the_one_that_is_used_stays(
     host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy, *, lost: bool
@@ -255,7 +344,7 @@ def test_of_two_children_of_one_role_the_one_that_is_used_stays(
     states = [(node["state"], node["errors"]) for node in (host.once(*words), host.once())]
     # What is not used goes before what is used is offered again; its name is free one pass later.
     wrote = [str(one) for one in http_placement.requests if one.method != "GET"]
-    last = {text.split(" -> ")[0]: at for at, text in enumerate(wrote) if text[-3:] < "300"}
+    last = {one.split(" -> ")[0]: at for at, one in enumerate(wrote) if one[-3:] < "300"}
     twice = {one["name"]: uuid for uuid, one in before["providers"].items()}
     for used in held - {ROOT}:
         second = twice[before["providers"][used]["name"].replace(OLD, NEW)]

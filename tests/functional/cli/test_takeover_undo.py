@@ -195,6 +195,16 @@ def test_tree_and_allocations_are_again_as_nova_had_them(
     assert (again.code, again.json["nodes"], site.placement.requests) == (0, [], [])
 
 
+def test_a_host_that_was_renamed_meanwhile_is_given_back_under_its_new_name(site: Site) -> None:
+    before = json.loads(json.dumps(site.as_nova_has_it(REPORTED)).replace("node-a", "node-b"))
+    site.take_over(REPORTED, NESTED)
+    site.configure(REPORTED, NESTED, {"DEFAULT": {"host": "node-b"}})
+    assert site.agent.run("identity", "rename").code == 0
+    result = site.undo("--yes")
+    assert result.code == 0, result
+    assert site.content() == before
+
+
 def test_without_yes_the_plan_is_shown_and_nothing_is_written(site: Site) -> None:
     site.as_nova_has_it(REPORTED)
     site.take_over(REPORTED, STRICT)

@@ -15,7 +15,12 @@ from agent.cli.command import Source
 from agent.cli.config_files import read_all
 from agent.model.names import printable
 
-_SECRET = re.compile(r"password|secret|token$|passcode|assertion", re.IGNORECASE)
+_SECRET = re.compile(
+    r"password|secret|token(_id)?$|passcode|assertion|^fixed_key$|role_id$", re.IGNORECASE
+)
+# Names with such words whose values are no secrets: which secret, how it is kept, how long it is.
+_NO_SECRET = re.compile(r"_uuid$|_security$|_length$", re.IGNORECASE)
+_SWITCH = re.compile(r"true|false|yes|no|on|off|[0-9]", re.IGNORECASE)
 # In an HTTP URL a user name without a password may be a token; databases and hypervisors are often
 # accessed by a user without a password.
 _URL_WITH_SECRET = re.compile(r"://[^/\s]*:[^/\s]+@|https?://[^/\s]+@")
@@ -72,6 +77,10 @@ def _secrets(file: Path) -> list[str]:
         for file in found
         for section, options in file.sections.items()
         for name, values in options.items()
-        if any(value.text for value in values)
-        and (_SECRET.search(name) or any(_URL_WITH_SECRET.search(value.text) for value in values))
+        if any(_URL_WITH_SECRET.search(value.text) for value in values)
+        or (
+            _SECRET.search(name)
+            and not _NO_SECRET.search(name)
+            and any(value.text and not _SWITCH.fullmatch(value.text) for value in values)
+        )
     ]

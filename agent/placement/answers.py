@@ -19,6 +19,7 @@ from agent.errors import PlacementRefused
 from agent.model.inventory import MAX_INT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.placement.codes import OUTAGE_STATUSES
+from agent.placement.unreachable import through_proxy
 
 LARGEST = 2**63 - 1
 # The number of characters of a path in a message.
@@ -302,9 +303,12 @@ class PlacementAnswer:
         message = f"placement {self.method} {brief(self.path)} -> {said} from {self.endpoint}" + (
             f": {detail}" if detail else ""
         )
+        remedy = remedy or _remedy(self.status)
+        if not self.own:
+            message, remedy = through_proxy(self.endpoint, message, remedy)
         return PlacementRefused(
             message,
-            remedy or _remedy(self.status),
+            remedy,
             status=self.status,
             placement_code=self.code,
             detail=str(self.error.get("detail", "")),

@@ -25,7 +25,13 @@ from agent.model.names import masked, number_of, printable
 from agent.placement.answers import NotDocumented, PlacementAnswer, age_of, brief, decode
 from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.retry import read_policy
-from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreachable
+from agent.placement.unreachable import (
+    NOT_PLACEMENTS_REMEDY,
+    OutageLog,
+    refusal_remedy,
+    through_proxy,
+    unreachable,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -318,13 +324,15 @@ class Exchange:
         Such an answer says nothing about the request, nor about the state of Placement.
         """
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
+        message, remedy = through_proxy(
+            answer.endpoint,
+            f"{answer.endpoint} answered {answer.method} {brief(answer.path)} with {with_what} "
+            "that is not Placement's" + (f": {fault}" if fault else ""),
+            refusal_remedy(answer.endpoint, answer.status, NOT_PLACEMENTS_REMEDY),
+        )
         failure = PlacementUnreachable(
-            (
-                f"{answer.endpoint} answered {answer.method} {brief(answer.path)} with "
-                f"{with_what} that is not Placement's"
-            )
-            + (f": {fault}" if fault else ""),
-            NOT_PLACEMENTS_REMEDY,
+            message,
+            remedy,
             kind="not-placement",
             outcome_unknown=answer.method != "GET",
         )

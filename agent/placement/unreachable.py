@@ -3,6 +3,7 @@ write may have been applied.
 """
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,9 @@ from http.client import (
     UnknownProtocol,
     UnknownTransferEncoding,
 )
+from urllib.parse import urlsplit
 
+import requests
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1.identity.v3 import ApplicationCredentialMethod
@@ -91,6 +94,9 @@ NOT_PLACEMENTS_REMEDY = (
     "check that [placement] endpoint_override or the catalog names Placement itself, and what "
     "stands in front of it: a proxy, a login page"
 )
+_WITH_CERTIFICATE = (
+    "if the server wants a client's certificate, set [placement] certfile and keyfile"
+)
 _LONGEST_FAULT = 300
 # The answer is not valid HTTP. An answer that breaks off is not in this list, because it may have
 # been valid.
@@ -103,6 +109,10 @@ _MALFORMED = (
     urllib3.exceptions.DecodeError,
     urllib3.exceptions.InvalidHeader,
 )
+# A server that wants a certificate of its client ends the connection without another word, also
+# when its alert is lost.
+_ENDED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
+_OF_CONNECTIONS = frozenset({"connect", "timeout", "broken", "not-placement"})
 _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
 
@@ -402,6 +412,11 @@ def unreachable(
     remedy = meaning.remedy.format(
         tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed, account=_account(auth)
     )
+    asked = _url(error, url)
+    if asked.startswith("https:") and any(isinstance(cause, _ENDED) for cause in chain):
+        remedy = f"{remedy}; {_WITH_CERTIFICATE}"
+    if meaning.kind in _OF_CONNECTIONS:
+        message, remedy = through_proxy(asked, message, remedy)
     return PlacementUnreachable(
         message,
         remedy,
@@ -409,6 +424,32 @@ def unreachable(
         outcome_unknown=meaning.sent and not never_sent,
         fatal=meaning.fatal,
     )
+
+
+def through_proxy(url: str, message: str, remedy: str) -> tuple[str, str]:
+    """Return message and remedy for a request to ``url`` that was not answered as it should be;
+    others if the environment has it sent to a proxy.
+    """
+    try:
+        proxy = requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url))
+        host = urlsplit(url).hostname
+    except ValueError:
+        # It is no URL.
+        return message, remedy
+    if not proxy:
+        return message, remedy
+    return (
+        f"{message} (through {printable(masked(proxy))}, the proxy of the environment)",
+        f"see that this proxy runs and serves {printable(str(host))}; or add it to no_proxy in the "
+        "environment of the agent, or take http_proxy, https_proxy and all_proxy out of it",
+    )
+
+
+def refusal_remedy(url: str, status: int, remedy: str) -> str:
+    """Return the remedy for an answer that is not Placement's own."""
+    # nginx's status for a missing certificate, and that of others.
+    wants = url.startswith("https:") and status in (400, 403)
+    return f"{remedy}; {_WITH_CERTIFICATE}" if wants else remedy
 
 
 def _meaning(error: Exception) -> _Meaning:

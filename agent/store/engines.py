@@ -104,6 +104,15 @@ def in_file(file: Path, option: str) -> Location:
 
 
 BUSY_SECONDS = 10
+# What SQLite says of a file system that refuses locks.
+LOCK_FAILURES = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_LOCK,
+        sqlite3.SQLITE_IOERR_RDLOCK,
+        sqlite3.SQLITE_IOERR_CHECKRESERVEDLOCK,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+    }
+)
 IDLE_SECONDS = 60
 
 
@@ -335,6 +344,8 @@ def _sqlite_remedy(error: BaseException, location: Location) -> str:
         return START_EMPTY
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another process has it open for too long; see agent status"
+    if getattr(error, "sqlite_errorcode", 0) in LOCK_FAILURES:
+        return _file_remedy(errno.ENOLCK, location.option)
     return _file_remedy(
         errno.ENOSPC if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else errno.EACCES,
         location.option,
@@ -346,6 +357,11 @@ def _file_remedy(number: int | None, option: str) -> str:
         return (
             f"make room on its file system and check its disk, or point {option} elsewhere; what "
             "was saved before is still there"
+        )
+    if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        return (
+            "its file system has no locks, which the agent needs: start its service for locks "
+            f"(NFS: rpc.statd), or point {option} to a local disk"
         )
     if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         return f"move the file that is in the way, or point {option} to a folder"

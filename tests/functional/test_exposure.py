@@ -41,6 +41,24 @@ def test_a_configuration_with_a_password_that_everybody_may_read_is_told(command
     assert f"chmod o-r {command.config_file}" in line
 
 
+def test_switches_and_names_of_secrets_are_called_no_secrets(command):
+    config = {
+        "service_user": {"send_service_user_token": "true"},
+        "libvirt": {
+            "inject_password": "False",
+            "rbd_secret_uuid": "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c",
+            "supported_tpm_secret_security": "user,host",
+        },
+    }
+    command.configure({**config, "key_manager": {"fixed_key": "a-key"}})
+    command.config_file.chmod(0o644)
+    (told,) = [line for line in warnings(command) if "can be read by everybody" in line]
+    assert "holds [key_manager] fixed_key: chmod o-r" in told
+    command.configure(config)
+    command.config_file.chmod(0o644)
+    assert "can be read by everybody" not in str(warnings(command))
+
+
 @pytest.mark.parametrize(
     "url", ["http://t0ken@127.0.0.1:1/", "http://u@example.org:p4ss@127.0.0.1:1/"]
 )

@@ -1,8 +1,11 @@
 """Bad input: whatever is wrong with Placement, identity, configuration, files or folders."""
 
+import errno
+import fcntl
 import json
 import os
 import re
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +22,7 @@ from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config, Value
 from tests.support.keystone import AGENT, Keystone
 from tests.support.proxy import FaultProxy
-from tests.support.system import AgentHere
+from tests.support.system import AgentCommand, AgentHere
 from tests.unit.store.ordinary_user import as_ordinary_user
 
 # Seconds to wait for an answer that comes, on a machine that is very busy, and for one that does
@@ -750,3 +753,61 @@ def test_a_first_ratio_of_zero_is_refused_with_its_line_and_a_ratio_above_ends_i
     assert f"{agent_here.config_file}:{lines.index(f'{option} = 0.0') + 1}" in result.stderr
     agent_here.configure({"DEFAULT": {**config, option: "0.5"}})
     assert agent_here.run("config", "check").code == 0
+
+
+@pytest.mark.parametrize("what", ["gone", "unknown", "refuses", "fails"])
+def test_the_proxy_of_the_environment_is_named_and_no_proxy_ends_it(
+    what: str, tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        gone = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    refusing = FaultProxy(http_placement.url)
+    refusing.faults.add(faults.html(403 if what == "refuses" else 503), times=None)
+    refusing.start()
+    proxy = {
+        "gone": gone,
+        "unknown": "http://user:word@proxy.invalid:3128",
+        "refuses": refusing.url.removesuffix("/placement"),
+        "fails": refusing.url.removesuffix("/placement"),
+    }[what]
+    command = AgentCommand(tmp_path / "agent")
+    command.configure(
+        {
+            "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
+            "placement": http_placement.credentials(),
+        }
+    )
+    found = command.run("--once", env={"http_proxy": proxy, "NO_PROXY": "", "no_proxy": ""})
+    refusing.stop()
+    assert found.code == 1
+    shown = " ".join(found.stdout.split())
+    assert f"through {proxy.replace('word', '***')}, the proxy of the environment" in shown
+    assert "see that this proxy runs and serves 127.0.0.1; or add it to no_proxy" in shown
+    around = {"http_proxy": proxy, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    assert command.run("--once", env=around).code == 0
+
+
+def test_a_file_system_without_locks_is_told_as_that(
+    tmp_path: Path, http_placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AgentHere(tmp_path / "agent")
+    agent.configure(
+        {
+            "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
+            "placement": http_placement.credentials(),
+        }
+    )
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    # No file system of this machine is without locks.
+    with monkeypatch.context() as without_locks:
+        without_locks.setattr(fcntl, "lockf", refuse)
+        found = agent.run("--once")
+    assert found.code == 1
+    shown = " ".join((found.stdout + found.stderr).split())
+    assert "its file system has no locks" in shown
+    assert "rpc.statd" in shown
+    assert "make it readable" not in shown
+    assert agent.run("--once").code == 0

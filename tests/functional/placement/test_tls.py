@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from oslo_config import cfg
@@ -23,6 +24,7 @@ from agent.placement.connect import connect_http
 from tests.support.certificates import Authority
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"usages": {}}'
+NGINX = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
 UUID = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 
 
@@ -52,7 +54,11 @@ class TlsServer:
                 self._context.wrap_socket(client, server_side=True) if self._context else client
             ) as wrapped:
                 wrapped.recv(65536)
-                wrapped.sendall(ANSWER)
+                wrapped.sendall(self.answer(wrapped))
+
+    @staticmethod
+    def answer(_client: Any) -> bytes:
+        return ANSWER
 
     def close(self) -> None:
         self._stopped.set()
@@ -148,16 +154,26 @@ def test_every_fault_that_strict_checks_find_has_the_same_remedy() -> None:
         assert "RFC 5280" in tls_remedy(iter([error]), "placement")
 
 
+class AsNginx(TlsServer):
+    """Takes a client without a certificate, and refuses its request as nginx does."""
+
+    @staticmethod
+    def answer(client: ssl.SSLSocket) -> bytes:
+        return ANSWER if client.getpeercert() else NGINX
+
+
+@pytest.mark.parametrize("way", ["TLS 1.2", "TLS 1.3", "nginx"])
 def test_a_server_that_wants_a_clients_certificate_is_told_as_such(
-    tmp_path: Path, authority: Authority, servers: list[TlsServer]
+    way: str, tmp_path: Path, authority: Authority, servers: list[TlsServer]
 ) -> None:
     pair, own = authority.pair("server"), authority.pair("agent")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if way == "TLS 1.2":
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(pair.certificate, pair.key)
     context.load_verify_locations(authority.bundle)
-    context.verify_mode = ssl.CERT_REQUIRED
-    servers.append(TlsServer(context))
+    context.verify_mode = ssl.CERT_OPTIONAL if way == "nginx" else ssl.CERT_REQUIRED
+    servers.append((AsNginx if way == "nginx" else TlsServer)(context))
     with pytest.raises(PlacementUnreachable) as failed:
         asked(configured(tmp_path, servers[0].url, cafile=authority.bundle))
     assert "certfile and keyfile" in failed.value.remedy

@@ -10,6 +10,7 @@ from tests.support.libvirt_daemon import SOON, LibvirtDaemon
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import smt_host
 from tests.support.service_manager import until
+from tests.support.tracking import uuid_of
 
 CARD, IDS = "0000:5e:00.0", "8086:1521"
 FUNCTION, ITS_IDS = "0000:3b:02.2", "8086:154c"
@@ -58,12 +59,32 @@ def test_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_loses_it_
     properties = {"SUBSYSTEM": "pci", "PCI_CLASS": "20000", "PCI_ID": IDS, "PCI_SLOT_NAME": CARD}
     folder = sysfs.pci(CARD, IDS, cell=8)
     sysfs.for_libvirt()
+    there = {**before, "0000:5E:00.0": {"CUSTOM_PCI_8086_1521": 1}}
     server.uevent("add", folder, **properties)
-    until(
-        lambda: devices(http_placement) == {**before, "0000:5E:00.0": {"CUSTOM_PCI_8086_1521": 1}},
-        lambda: daemon.service,
-        SOON,
+    until(lambda: devices(http_placement) == there, lambda: daemon.service, SOON)
+
+    # What others have on it outlives its absence.
+    (card,) = (
+        uuid
+        for uuid, one in http_placement.dump()["providers"].items()
+        if one["name"].endswith("5E:00.0")
     )
+    other, traits, zone = http_placement.other, http_placement.other.traits, uuid_of("zone")
+    ours = traits(card)
+    other.set_traits(card, {*ours, "CUSTOM_RACK7"})
+    other.set_aggregates(card, {zone})
+    server.uevent("remove", folder, **properties)
+    absent = {**before, "0000:5E:00.0": {}}
+    until(lambda: devices(http_placement) == absent, lambda: daemon.service, SOON)
+    until(lambda: traits(card) == {"CUSTOM_RACK7"}, lambda: daemon.service, SOON)
+    until(lambda: ("held-device", None) in daemon.drift(), lambda: daemon.service, SOON)
+    server.uevent("add", folder, **properties)
+    until(lambda: devices(http_placement) == there, lambda: daemon.service, SOON)
+    until(lambda: traits(card) == {*ours, "CUSTOM_RACK7"}, lambda: daemon.service, SOON)
+    assert other.aggregates(card) == {zone}
+
+    other.set_traits(card, ours)
+    other.set_aggregates(card, ())
     server.uevent("remove", folder, **properties)
     until(lambda: devices(http_placement) == before, lambda: daemon.service, SOON)
     folder = sysfs.virtual_function("0000:3b:00.0", 2, FUNCTION, ITS_IDS, cell=0)

@@ -77,6 +77,11 @@ def if_died(migration: ConsumerUuid, host: str, *commands: str) -> str:
     return " && ".join((test, *commands))
 
 
+def destroy(server: ConsumerUuid, *, running: bool) -> str:
+    """Return the command that removes a guest from the hypervisor on which it runs."""
+    return f"virsh destroy {server} && " * running + f"virsh undefine --nvram {server}"
+
+
 def migrate(server: ConsumerUuid) -> str:
     """Return the command that moves a server to another host, where nova chooses CPUs, cells and
     devices anew.

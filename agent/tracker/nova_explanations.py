@@ -10,9 +10,8 @@ from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer
 from agent.model.report import Drift, DriftKind
 from agent.tracker import nova_commands
 from agent.tracker.observed_guests import guest_name
-from agent.tracker.observed_share import ObservedShare
+from agent.tracker.observed_share import DESTROYS_EVACUATED, ObservedShare
 
-_DESTROYS_EVACUATED = "nova-compute destroys the guest of an evacuated server when it starts"
 KINDS: frozenset[DriftKind] = frozenset(
     {"missing-allocation", "allocation-mismatch", "orphaned-allocation"}
 )
@@ -94,12 +93,8 @@ class NovaExplanations:
 
     def _of_copy(self, uuid: ConsumerUuid, server: NovaServer) -> str:
         """Return the remedy of a guest of which nova has the server elsewhere."""
-        removed = nova_commands.if_at_rest(uuid, server.host, self._removal(uuid))
-        return f"{_DESTROYS_EVACUATED}; a guest that a move has left behind: {removed}"
-
-    def _removal(self, uuid: ConsumerUuid) -> str:
-        destroy = f"virsh destroy {uuid} && " * (self.share.guests[uuid].state != "stopped")
-        return f"{destroy}virsh undefine --nvram {uuid}"
+        removed = nova_commands.if_at_rest(uuid, server.host, self.share.removal(uuid))
+        return f"{DESTROYS_EVACUATED}; a guest that a move has left behind: {removed}"
 
     def _healed(self, uuid: ConsumerUuid) -> str:
         """Return how a guest without an allocation here gets one: after what its migration holds is
@@ -168,7 +163,7 @@ class NovaExplanations:
         return (
             "if nova-compute is down, start it: it destroys the guest of a server that was deleted "
             "within half an hour; if the guest stays, nova has no record of it any more, and if "
-            f"nobody wants it: {nova_commands.if_unknown(uuid, self._removal(uuid))}"
+            f"nobody wants it: {nova_commands.if_unknown(uuid, self.share.removal(uuid))}"
         )
 
     def _of_guest(self, uuid: ConsumerUuid) -> Iterator[Drift]:

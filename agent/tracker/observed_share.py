@@ -26,6 +26,7 @@ from agent.tracker.observed_guests import guest_name
 MAX_NAMED = 3
 DAY = 86_400
 """Seconds; what was allocated so long ago is no build and no move that is under way."""
+DESTROYS_EVACUATED = "nova-compute destroys the guest of an evacuated server when it starts"
 # The types of nova's consumers; nova itself gives them none.
 OF_NOVA = frozenset({None, "INSTANCE", "MIGRATION"})
 
@@ -172,7 +173,12 @@ class ObservedShare:
             remedy = f"none while the move goes on; else: {nova_commands.show(guest.uuid)}"
         elif self.is_elsewhere(guest.uuid):
             what = "is here, and its allocation is on another node only"
-            remedy = f"if it does not move and belongs here: {self.healed(guest.uuid)}"
+            left = nova_commands.if_elsewhere(guest.uuid, self.host, self.removal(guest.uuid))
+            remedy = (
+                f"if nova has it on another host: {DESTROYS_EVACUATED}; a guest that a move has "
+                f"left behind: {left}; if it does not move and belongs here: "
+                f"{self.healed(guest.uuid)}"
+            )
         else:
             what = "is here, but has no allocation: what it uses may be promised to another"
             remedy = (
@@ -199,6 +205,10 @@ class ObservedShare:
         if self.is_elsewhere(uuid):
             return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
         return nova_commands.heal(uuid)
+
+    def removal(self, uuid: ConsumerUuid) -> str:
+        """Return the command that removes a guest from this host."""
+        return nova_commands.destroy(uuid, running=self.guests[uuid].state != "stopped")
 
     def _if_at_rest(self, uuid: ConsumerUuid, command: str) -> str:
         return nova_commands.if_at_rest(uuid, self.host, command)

@@ -129,6 +129,15 @@ class HttpPlacement(Placement):
         with contextlib.closing(sqlite3.connect(self._database)) as database:
             return dump.dump(database)
 
+    def age(self, consumer: str, seconds: int) -> None:
+        """Make an allocation that much older."""
+        with contextlib.closing(sqlite3.connect(self._database)) as database, database:
+            database.execute(
+                "UPDATE allocations SET created_at = datetime(created_at, :by), "
+                "updated_at = datetime(updated_at, :by) WHERE consumer_id = :consumer",
+                {"by": f"-{seconds} seconds", "consumer": consumer},
+            )
+
     def save(self, copy: Path) -> None:
         """Back up the database."""
         self._copy(self._database, copy)

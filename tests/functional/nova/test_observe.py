@@ -127,6 +127,41 @@ def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_me
     )
 
 
+def test_what_may_be_a_migration_is_told_as_that_for_a_day_and_then_as_a_leftover(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    other, migration = watched.other, new_uuid()
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    guests = {TWICE: "twice", FIRST: "first", SECOND: "second"}
+    watched.has(*(a_guest(*one) for one in guests.items()))
+    for uuid in (TWICE, migration):
+        other.claim({ROOT: HELD}, uuid)
+    for uuid in (FIRST, SECOND):
+        other.claim({elsewhere: HELD}, uuid)
+    young = {one["consumer"]: one for one in watched.observe()["drift"]}
+    # One consumer explains one guest at most.
+    assert young.keys() == {FIRST, SECOND}
+    assert sorted(one["severity"] for one in young.values()) == ["info", "warning"]
+    (may_be,) = (one["detail"] for one in young.values() if one["severity"] == "info")
+    assert (
+        f"may be moving: its allocation is on another node, and consumer {migration} holds as much "
+        f"here, which may be its migration, or left over, as much as guest {TWICE} by an "
+        "allocation of its own" in may_be
+    )
+    watched.placement.age(migration, 25 * 3600)
+    old = {one["consumer"]: one for one in watched.observe()["drift"]}
+    assert {uuid: (one["kind"], one["severity"]) for uuid, one in old.items()} == {
+        **dict.fromkeys((FIRST, SECOND), ("missing-allocation", "warning")),
+        migration: ("orphaned-allocation", "warning"),
+    }
+    assert "a migration that is over or died" in old[migration]["detail"]
+    assert f"as much as guest {TWICE}" in old[migration]["detail"]
+    assert f" && {ALLOCATION} delete {migration}" in old[migration]["remedy"]
+    assert "under way" not in old[migration]["detail"]
+
+
 def test_a_guest_whose_migration_was_not_cleaned_up_is_held_twice(watched: Watched) -> None:
     watched.as_nova_has_it()
     watched.has(a_guest(TWICE, "twice"))

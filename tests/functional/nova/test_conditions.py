@@ -1,0 +1,131 @@
+"""The commands that an observer names without having asked nova, carried out as they stand, by the real
+tools on the real Placement and on nova's own API: each does nothing where it would be wrong.
+
+``OPENSTACK_CLIENT`` names an ``openstack`` command with osc-placement, ``NOVA_PYTHON`` a Python with
+nova 34; without them this is left out.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest
+from tests.support import backends
+from tests.support.agent import new_uuid
+from tests.support.http_placement import HttpPlacement
+from tests.support.nova_api import NovaApi
+
+pytestmark = pytest.mark.long
+
+LARGER = {**HELD, "MEMORY_MB": 4096}
+CLIENT = os.environ.get("OPENSTACK_CLIENT")
+
+
+class Shell:
+    """A shell with the openstack command of an administrator, and with a virsh that writes down what
+    it is told.
+    """
+
+    def __init__(self, folder: Path, placement: HttpPlacement, nova: NovaApi) -> None:
+        self._folder, self._destroyed = folder, folder / "virsh.log"
+        folder.mkdir()
+        self._destroyed.touch()
+        self._script(
+            "openstack",
+            f"case \"$*\" in *'resource provider'*) url={placement.url};; *) url={nova.url};; esac",
+            f'OS_ENDPOINT=$url exec {CLIENT} "$@"',
+        )
+        self._script("virsh", f'echo "$@" >> {self._destroyed}')
+
+    def _script(self, name: str, *lines: str) -> None:
+        file = self._folder / name
+        file.write_text("\n".join(("#!/bin/sh", *lines, "")))
+        file.chmod(0o755)
+
+    def carry_out(self, remedy: str) -> None:
+        """Run each openstack command of a remedy, with the conditions before it."""
+        for command in re.findall(
+            r"(?:^|: )(openstack .*?)(?=; if |; a guest |; then: |$)", remedy
+        ):
+            environment = {
+                "PATH": f"{self._folder}:/usr/bin:/bin",
+                "OS_AUTH_TYPE": "admin_token",
+                "OS_TOKEN": "admin",
+                # A version with which the client alone cannot unset a consumer of nova.
+                "OS_PLACEMENT_API_VERSION": "1.39",
+            }
+            ran = subprocess.run(
+                ["sh", "-c", command],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            # A condition that does not hold ends it without a word of its own.
+            assert "rror" not in ran.stderr, f"{command}\n{ran.stderr}"
+
+    @property
+    def destroyed(self) -> set[str]:
+        """The guests that virsh was told to destroy."""
+        words = (line.split() for line in self._destroyed.read_text().splitlines())
+        return {last for first, *_, last in words if first == "destroy"}
+
+
+def test_a_command_whose_condition_does_not_hold_changes_nothing(
+    tmp_path: Path, http_placement: HttpPlacement, nova: NovaApi
+) -> None:
+    if not CLIENT:
+        pytest.skip(
+            backends.reason(
+                "the OpenStack client",
+                "set OPENSTACK_CLIENT to the openstack command of an environment with "
+                "python-openstackclient and osc-placement",
+            )
+        )
+    watched = Watched(tmp_path, http_placement)
+    watched.as_nova_has_it()
+    other, shell = watched.other, Shell(tmp_path / "bin", http_placement, nova)
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 80, "MEMORY_MB": 163840, "DISK_GB": 1000})
+    on_b = {"host": "node-b", "node": "node-b"}
+    # Both here and there; a guest that was evacuated or left behind; gone from here or arriving.
+    evacuated, stays, left, astray, gone, comes, built = (new_uuid() for _ in range(7))
+    nova.has(
+        servers=[
+            {"uuid": evacuated, **on_b},
+            stays,
+            {"uuid": left, **on_b},
+            {"uuid": astray, "task_state": "migrating", **on_b},
+            {"uuid": gone, **on_b},
+            comes,
+            {"uuid": built, "vm_state": "building", "task_state": "spawning"},
+        ]
+    )
+    watched.has(*(a_guest(uuid, "a guest") for uuid in (evacuated, stays, left, astray)))
+    for uuid in (evacuated, stays):
+        other.claim({ROOT: HELD, elsewhere: HELD}, uuid)
+    for uuid in (gone, comes):
+        other.claim({ROOT: LARGER, elsewhere: LARGER}, uuid)
+    for uuid in (left, astray):
+        other.claim({elsewhere: HELD}, uuid)
+    other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, built)
+    found = {one["consumer"]: one["remedy"] for one in watched.observe()["drift"]}
+    assert found.keys() == {evacuated, stays, left, astray, gone, comes, built}
+    assert "nova-compute destroys the guest of an evacuated server when it starts" in found[left]
+    before = http_placement.dump()
+    for uuid in (evacuated, astray, comes, built):
+        shell.carry_out(found[uuid])
+    assert http_placement.dump() == before
+    assert shell.destroyed == set()
+    # Where they hold, the same commands end what was told.
+    for uuid in (stays, gone):
+        shell.carry_out(found[uuid])
+    assert other.allocations(stays)["allocations"].keys() == {ROOT}
+    assert other.allocations(gone)["allocations"].keys() == {elsewhere}
+    shell.carry_out(found[left].partition("; if it does not move")[0])
+    assert shell.destroyed == {left}
+    assert other.allocations(left)["allocations"].keys() == {elsewhere}

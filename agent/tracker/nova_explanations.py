@@ -125,7 +125,8 @@ class NovaExplanations:
     ) -> Drift:
         """Return the drift of a migration. ``bare``: its server is here and has no allocation."""
         server = migration.server
-        way = f"from {migration.source} to {migration.target}"
+        # Before nova-compute on the target has begun there is none.
+        way = f"from {migration.source} to {migration.target or 'a host not yet known'}"
         what = f"nova has it as a migration of server {server} {way}, status {migration.status}"
         if not self._is_leftover(migration):
             remedy = f"none while the move goes on; else: {nova_commands.show(server)}"

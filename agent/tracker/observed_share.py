@@ -123,13 +123,14 @@ class ObservedShare:
     def moves(self) -> Mapping[ConsumerUuid, ConsumerUuid]:
         """Return the guests that may move, each with a consumer that may be the migration and hold
         its allocation here: the guest itself holds one on the destination then. Equal amounts prove
-        neither.
+        neither. A migration holds nothing but the source's share.
         """
         held = self.holding.by_consumer()
         free = [
             uuid
             for uuid in self.strangers()
-            if not self.is_foreign(uuid) and self._may_be_under_way(uuid)
+            if not (self.is_foreign(uuid) or self.is_elsewhere(uuid))
+            and self._may_be_under_way(uuid)
         ]
         found: dict[ConsumerUuid, ConsumerUuid] = {}
         for claim in self.view.state.claims.values():

@@ -162,6 +162,20 @@ def test_what_may_be_a_migration_is_told_as_that_for_a_day_and_then_as_a_leftove
     assert "under way" not in old[migration]["detail"]
 
 
+def test_a_server_that_was_evacuated_is_not_taken_for_the_migration_of_another(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    other, evacuated = watched.other, new_uuid()
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
+    watched.has(a_guest(MOVING, "moving"))
+    other.claim({elsewhere: HELD}, MOVING)
+    other.claim({ROOT: HELD, elsewhere: HELD}, evacuated)
+    found = {one["consumer"]: one["severity"] for one in watched.observe()["drift"]}
+    assert found == {MOVING: "warning", evacuated: "warning"}
+
+
 def test_a_guest_whose_migration_was_not_cleaned_up_is_held_twice(watched: Watched) -> None:
     watched.as_nova_has_it()
     watched.has(a_guest(TWICE, "twice"))

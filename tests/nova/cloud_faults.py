@@ -153,6 +153,13 @@ class Site:
             for name in shell(f"vm {host[-1]} list --all --name").split():
                 shell(f"vm {host[-1]} destroy {name}; vm {host[-1]} undefine {name}")
 
+    def age(self, consumer: str) -> None:
+        """Let an allocation be of the day before yesterday, which a move under way is not."""
+        self.database(
+            "update placement.allocations set created_at = created_at - interval 2 day, "
+            f"updated_at = updated_at - interval 2 day where consumer_id = '{consumer}'"
+        )
+
     def held(self, consumer: str) -> dict[str, dict[str, int]]:
         """What a consumer holds, by the name of the host."""
         names = {root: name for name, root in self.roots.items()}
@@ -234,20 +241,13 @@ class _Died(Fault):
                 f"select uuid, status from nova_cell1.migrations where instance_uuid='{server}'"
             )
             if found[1:] == [self.status]:
-                self.age(found[0])
+                self.site.age(found[0])
                 where = self.site.cloud.show(server)["host"]
                 self.consumers = [found[0]]
                 self.right = {server: {where: SMALL}, found[0]: {}}
                 return
             self.site.clean()
         raise AssertionError("nova went on each time")
-
-    def age(self, consumer: str) -> None:
-        """Let an allocation be of the day before yesterday, which a move under way is not."""
-        self.site.database(
-            "update placement.allocations set created_at = created_at - interval 2 day, "
-            f"updated_at = updated_at - interval 2 day where consumer_id = '{consumer}'"
-        )
 
     def move(self, server: str) -> None:
         self.site.cloud.act(server, "migrate", {"host": THERE})
@@ -301,6 +301,7 @@ class LeakedBesideAnother(Fault):
             f"/allocations/{leaked}",
             json={**whole, "consumer_generation": None, "consumer_type": "MIGRATION"},
         )
+        site.age(leaked)
         body = site.cloud.placement("GET", f"/allocations/{astray}")
         body["allocations"] = {site.roots[THERE]: {"resources": SMALL}}
         body["consumer_type"] = "INSTANCE"

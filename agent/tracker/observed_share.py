@@ -184,7 +184,7 @@ class ObservedShare:
             what = "is here, but has no allocation: what it uses may be promised to another"
             remedy = (
                 "if nova-compute is down, start it: it destroys the guest of a server that was "
-                f"deleted; else: {self.healed(guest.uuid)}"
+                f"deleted within half an hour; else: {self.healed(guest.uuid)}"
             )
         return Drift(
             "missing-allocation",

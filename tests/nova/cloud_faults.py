@@ -431,7 +431,15 @@ def show(name: str, site: Site, *, asks: bool) -> bool:
     wrong = {one: site.held(one) for one, held in fault.right.items() if site.held(one) != held}
     print(f"- allocations afterwards: {f'WRONG {wrong}, not {fault.right}' if wrong else 'right'}")
     fault.end()
-    left = [one for one in site.told(HERE, asks=asks) if one["severity"] == "warning"]
+    left: list[dict[str, Any]] = []
+
+    def is_well() -> bool:
+        left[:] = [one for one in site.told(HERE, asks=asks) if one["severity"] == "warning"]
+        return not left
+
+    # nova-compute takes its time to destroy a guest.
+    with contextlib.suppress(TimeoutError):
+        wait_for(is_well, 60, 5)
     print(f"- still told: {[line(one)[:200] for one in left] or 'nothing'}", flush=True)
     return told and not wrong and not left
 

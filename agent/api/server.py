@@ -166,16 +166,23 @@ TIMEOUT = 10
 GRACE = 1
 
 
-# Seconds without new connections after none could be accepted for want of descriptors or memory.
+# Seconds without new connections after none could be accepted for want of descriptors or memory,
+# and there was no idle one to close; and seconds until that is logged again.
 ACCEPT_PAUSE = 0.1
+TOLD_AGAIN = 60.0
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Listening:
-    """A listening socket on which a process without descriptors waits instead of spinning."""
+    """A listening socket of a process that may have no descriptors left: then the eldest idle
+    connection gives way, and without one the socket waits instead of spinning.
 
-    def __init__(self, listening: socket.socket) -> None:
-        self._socket, self._exhausted = listening, False
+    ``give_way`` ends the eldest idle connection, and returns whether there was one.
+    """
+
+    def __init__(self, listening: socket.socket, give_way: Callable[[], bool]) -> None:
+        self._socket, self._give_way = listening, give_way
+        self._told_at = -math.inf
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -186,23 +193,20 @@ class _Listening:
         :raises BlockingIOError: none can be accepted now, which the server's loop ignores.
         """
         try:
-            accepted = self._socket.accept()
+            return self._socket.accept()
         except OSError as error:
             if error.errno not in EXHAUSTED:
                 raise
-            if not self._exhausted:
+            if time.monotonic() - self._told_at >= TOLD_AGAIN:
+                self._told_at = time.monotonic()
                 LOG.warning(
                     "no connection can be accepted (%s); raise LimitNOFILE of the service, or see "
                     "who holds so many connections",
                     error.strerror,
                 )
-            self._exhausted = True
-            time.sleep(ACCEPT_PAUSE)
+            if not self._give_way():
+                time.sleep(ACCEPT_PAUSE)
             raise BlockingIOError(errno.EAGAIN, "no connection can be accepted") from error
-        if self._exhausted:
-            LOG.info("connections are accepted again")
-        self._exhausted = False
-        return accepted
 
 
 class LocalServer(Server):
@@ -241,7 +245,7 @@ class LocalServer(Server):
 
     def bind_unix_socket(self, _address: str) -> None:
         """Use the listening socket, whose file has its address and its rights already."""
-        self.socket = _Listening(self._listening)
+        self.socket = _Listening(self._listening, lambda: self._end_eldest(0))
 
     def process_conn(self, conn: LocalConnection) -> None:
         """Receive from a connection that is new or on which bytes have arrived."""
@@ -304,19 +308,12 @@ class LocalServer(Server):
         if conn.wfile.left:
             self.send_to(conn, lambda: self.put_conn(conn))
             return
-        surplus, conn.pipelines = None, conn.rfile.has_data()
+        conn.pipelines = conn.rfile.has_data()
         with self._changes:
             fits = self._fits(conn)
             if fits:
                 self._waiting.setdefault(conn)
-            if len(self._waiting) > MAX_WAITING:
-                surplus = next(iter(self._waiting))
-                del self._waiting[surplus]
-        if surplus is not None:
-            # The server sees the end of the client's data, and closes the connection like any
-            # other.
-            with suppress(OSError):
-                surplus.socket.shutdown(socket.SHUT_RDWR)
+        self._end_eldest(MAX_WAITING)
         if not fits:
             self._refuse(conn)
             return
@@ -325,6 +322,20 @@ class LocalServer(Server):
         except ValueError:
             # The server has stopped meanwhile, and waits for no connection.
             conn.close()
+
+    def _end_eldest(self, most: int) -> bool:
+        """End the eldest of the connections without a whole request, if there are more than
+        ``most``. Return whether there were.
+        """
+        with self._changes:
+            if len(self._waiting) <= most:
+                return False
+            eldest = next(iter(self._waiting))
+            del self._waiting[eldest]
+        # The server sees the end of the client's data, and closes the connection like any other.
+        with suppress(OSError):
+            eldest.socket.shutdown(socket.SHUT_RDWR)
+        return True
 
     def send_to(self, conn: LocalConnection, then: Callable[[], None]) -> None:
         """Send what the client has not taken yet, then call ``then``; no worker thread waits for

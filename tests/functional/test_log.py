@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import socket
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,54 @@ def command(folder: Path, placement: HttpPlacement, **default: Any) -> AgentComm
     )
 
 
+def claim(client: ApiClient, number: int) -> None:
+    body = {
+        "id": uuid_of(f"claim-{number}"),
+        "node": ROOT,
+        "instance": instance_body(f"guest-{number}"),
+        "flavor": flavor_body(F1),
+    }
+    assert client.create_claim(body)
+
+
+SYSLOG = """
+[loggers]
+keys = root
+[handlers]
+keys = syslog
+[formatters]
+keys =
+[logger_root]
+level = DEBUG
+handlers = syslog
+[handler_syslog]
+class = handlers.SysLogHandler
+args = ({socket!r},)
+"""
+
+
+@pytest.mark.long
+def test_a_syslog_that_nobody_reads_holds_neither_a_claim_a_reload_nor_the_end(
+    tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    path, config = tmp_path / "syslog", tmp_path / "logging.conf"
+    config.write_text(SYSLOG.format(socket=str(path)))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as unread:
+        unread.bind(str(path))
+        with Service(
+            command(tmp_path, http_placement, log_config_append=config)
+        ).running() as service:
+            service.wait_for("READY", "1")
+            client = ApiClient(service.command.socket, timeout=PATIENCE)
+            claim(client, 0)
+            asked_at = time.monotonic()
+            service.reload()
+            service.wait_for("READY", "1", since=asked_at)
+            claim(client, 1)
+            code, seconds = service.stop()
+            assert (code, seconds < STOP) == (0, True), f"{code} after {seconds} s"
+
+
 @pytest.mark.parametrize("where", ["a pipe", "a file"])
 def test_a_log_that_nobody_reads_holds_neither_a_claim_nor_the_end(
     tmp_path: Path, http_placement: HttpPlacement, where: str
@@ -57,13 +107,7 @@ def test_a_log_that_nobody_reads_holds_neither_a_claim_nor_the_end(
         service.wait_for("READY", "1")
         client = ApiClient(service.command.socket, timeout=PATIENCE)
         for number in range(CLAIMS):
-            body = {
-                "id": uuid_of(f"claim-{number}"),
-                "node": ROOT,
-                "instance": instance_body(f"guest-{number}"),
-                "flavor": flavor_body(F1),
-            }
-            assert client.create_claim(body)
+            claim(client, number)
         code, seconds = service.stop()
         assert (code, seconds < STOP) == (0, True), f"{code} after {seconds} s"
     os.close(reader)

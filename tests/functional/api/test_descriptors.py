@@ -13,7 +13,7 @@ from tests.support.system import AgentCommand
 CONNECTIONS = 300
 
 
-def test_without_descriptors_the_daemon_says_so_once_and_goes_on_when_there_are_some(
+def test_without_descriptors_the_daemon_says_so_once_and_the_eldest_idle_connections_give_way(
     tmp_path: Path, http_placement: HttpPlacement
 ) -> None:
     command = AgentCommand(
@@ -36,7 +36,7 @@ def test_without_descriptors_the_daemon_says_so_once_and_goes_on_when_there_are_
             for _ in range(CONNECTIONS):
                 held.enter_context(_connected(command.socket))
             until(lambda: "no connection can be accepted" in service.log, lambda: f"{service}")
-        assert client.readiness()
+            assert client.readiness()
         assert len(service.log.splitlines()) - before < 20
         assert service.log.count("no connection can be accepted") <= 2
         assert service.stop()[0] == 0

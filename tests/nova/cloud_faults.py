@@ -437,9 +437,9 @@ def show(name: str, site: Site, *, asks: bool) -> bool:
         left[:] = [one for one in site.told(HERE, asks=asks) if one["severity"] == "warning"]
         return not left
 
-    # nova-compute takes its time to destroy a guest.
+    # nova-compute begins to look for guests to destroy up to a minute after its start.
     with contextlib.suppress(TimeoutError):
-        wait_for(is_well, 60, 5)
+        wait_for(is_well, 120, 5)
     print(f"- still told: {[line(one)[:200] for one in left] or 'nothing'}", flush=True)
     return told and not wrong and not left
 

@@ -629,7 +629,7 @@ complete -c agent -n '__agent_is "setup"' -l config-dir -x -a '(__fish_complete_
 complete -c agent -n '__agent_is "setup"' -l debug -d 'log every step, and every request to Placement'
 complete -c agent -n '__agent_is "setup"' -l help -d 'show this help'
 complete -c agent -n '__agent_is "setup"' -l root -x -a '(__fish_complete_directories)' -d 'the folder that stands for / of the host; default: /'
-complete -c agent -n '__agent_is "setup"' -l drop-in -x -a 'libvirt nova nova-compute' -d 'also this drop-in: libvirt (the service is in the group libvirt), nova (it reads /etc/nova/nova.conf) or nova-compute (nova-compute reports as the agent does); may be repeated'
+complete -c agent -n '__agent_is "setup"' -l drop-in -x -a 'fleet libvirt nova nova-compute' -d 'also this drop-in: libvirt (the service is in the group libvirt), nova (it reads /etc/nova/nova.conf) or nova-compute (nova-compute reports as the agent does); may be repeated'
 complete -c agent -n '__agent_is "setup"' -l command -r -F -d 'the path of agent on the host; default: the one given before, or that of this one'
 complete -c agent -n '__agent_is "setup"' -l remove -d 'take away what it wrote and nobody changed; told is what stays'
 complete -c agent -n '__agent_is "setup"' -l yes -d 'do it; without it the files are shown'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,18 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_the_log() -> Iterator[None]:
+    """Leaves the root's handlers as they were: a daemon in this process puts its queue before
+    pytest's own, which would see each line of the following tests twice.
+    """
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    if root.handlers != before:
+        root.handlers = before
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

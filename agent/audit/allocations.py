@@ -10,12 +10,12 @@ import os_traits
 from agent.errors import AgentError
 from agent.model.allocation import Allocation
 from agent.model.facts import HostFacts
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import AllocationOperation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement import clock
-from agent.placement.client import PlacementClient
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
@@ -30,6 +30,9 @@ from agent.tracker.allocations import (
 )
 from agent.tracker.consumer_records import ConsumerRecords, TreeConsumers
 from agent.tracker.node_state import NodeView
+
+NOVAS_TYPES = ("INSTANCE", "MIGRATION")
+"""The types of nova's consumers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,25 @@ class _CheckedRemovals:
     """Leftovers of evacuations that are removed."""
     refuted: Mapping[ConsumerUuid, Leftover]
     """What looked like a leftover and is none, or is gone."""
+    of_others: Mapping[ConsumerUuid, Allocation]
+    """Unknown consumers that stay, because they are of another service."""
 
     def drift(self, own: Collection[ProviderUuid]) -> Iterator[Drift]:
         """Yield the drift of consumers that stay on the providers ``own``."""
         for uuid, leftover in self.refuted.items():
             if uuid in self.found and not self.found[uuid].resources.keys().isdisjoint(own):
                 yield leftover.otherwise
+        for uuid, allocation in self.of_others.items():
+            yield Drift(
+                "orphaned-allocation",
+                "info",
+                f"consumer {uuid} of type {printable(str(allocation.consumer_type))} is of another "
+                "service, and stays: it is no guest",
+                "none if that service has it; else: "
+                "openstack --os-placement-api-version 1.28 resource provider allocation delete "
+                f"{uuid}",
+                consumer=uuid,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +199,25 @@ class NodeAllocations:
         made a removal unnecessary.
         """
         removals = [removal for removal in removals if removal.consumer not in tried]
-        found = self.placement_state.allocations(client, [removal.consumer for removal in removals])
+        state = self.placement_state
+        typed = state.capabilities.offers(CONSUMER_TYPES)
+        found = state.allocations(
+            client,
+            [removal.consumer for removal in removals],
+            CONSUMER_TYPES if typed else ALLOCATIONS,
+        )
         doubtful = {
             evacuation.uuid: evacuation.clearing
             for evacuation in records.evacuations
             if evacuation.clearing is not None
         }
         confirmed, refuted = dict[ConsumerUuid, Leftover](), dict[ConsumerUuid, Leftover]()
+        typed_otherwise = dict[ConsumerUuid, Allocation]()
         for removal in removals:
             uuid, leftover = removal.consumer, removal.leftover
             if leftover is None:
+                if uuid in found and removal.unknown and _is_of_another_service(found[uuid]):
+                    typed_otherwise[uuid] = found[uuid]
                 continue
             stays = (
                 uuid not in found
@@ -200,8 +225,12 @@ class NodeAllocations:
                 or not self._is_leftover(client, found[uuid], own, leftover)
             )
             (refuted if stays else confirmed)[uuid] = leftover
-        kept = [removal for removal in removals if removal.consumer not in refuted]
-        return _CheckedRemovals(kept, found, confirmed, refuted)
+        kept = [
+            removal
+            for removal in removals
+            if removal.consumer not in refuted and removal.consumer not in typed_otherwise
+        ]
+        return _CheckedRemovals(kept, found, confirmed, refuted, typed_otherwise)
 
     @staticmethod
     def _is_leftover(
@@ -218,6 +247,10 @@ class NodeAllocations:
         ):
             return True
         return is_beside(allocation, own, [row.uuid for row in client.tree(leftover.node)])
+
+
+def _is_of_another_service(allocation: Allocation) -> bool:
+    return allocation.consumer_type not in (None, *NOVAS_TYPES)
 
 
 def _may_be_removed(

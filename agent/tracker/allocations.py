@@ -88,6 +88,8 @@ class Removal:
     reach: Reach = "tree"
     leftover: Leftover | None = None
     """If set, remove only if the allocation proves to be such a leftover."""
+    unknown: bool = False
+    """Whether it is removed because no record knows the consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +240,12 @@ class _Judgement:
             return Removal(
                 consumer,
                 f"no record has known it for {number_of(round((self.now - since) / HOUR), 'hour')}",
+                unknown=True,
             )
         remedy = (
-            "none while the guest is being built; an allocation that stays is removed by [compute] "
-            "purge_unknown_allocations, or by hand"
+            "none while the guest is being built; if it stays and there is no such guest: agent "
+            f"allocation remove-tree {consumer} {self.node} (or [compute] "
+            "purge_unknown_allocations, for all)"
         )
         return Drift(
             "orphaned-allocation",

@@ -41,7 +41,7 @@ BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "the first row": (agent.store.records.INSTANCES, "write"),
     "the claim's row": (agent.store.records.CLAIMS, "write"),
     "the devices' rows": (agent.store.records.DEVICES, "write"),
-    "the last row": (agent.store.records.LEASES, "write"),
+    "the last row": (agent.store.records.UNITS, "write"),
     "the next state": (NodeState, "after"),
 }
 AFTER_THE_COMMIT: dict[str, tuple[Any, str]] = {

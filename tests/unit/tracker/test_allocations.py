@@ -451,7 +451,7 @@ def test_a_leftover_of_a_guest_whose_node_has_another_store_says_so() -> None:
         (
             GRACE + 3600,
             (),
-            Removal(GUEST, "no record has known it for 25 hours", "tree"),
+            Removal(GUEST, "no record has known it for 25 hours", "tree", unknown=True),
         ),
         (
             GRACE,
@@ -460,8 +460,9 @@ def test_a_leftover_of_a_guest_whose_node_has_another_store_says_so() -> None:
                 GUEST,
                 "info",
                 f"no record knows consumer {GUEST}, which {HOLDS}",
-                "none while the guest is being built; an allocation that stays is removed by "
-                "[compute] purge_unknown_allocations, or by hand",
+                "none while the guest is being built; if it stays and there is no such guest: "
+                f"agent allocation remove-tree {GUEST} {NODE} (or [compute] "
+                "purge_unknown_allocations, for all)",
             ),
         ),
     ],

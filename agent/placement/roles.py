@@ -128,32 +128,39 @@ def _names(
     """Yield the providers that are not called by their roles, with the names that they should have:
     the root first.
     """
-    # And what the node was called when its children were made.
-    matches = (_KNOWN.fullmatch(provider.name) for provider in tree.providers())
-    known = {
-        node,
-        tree.name_of(root),
-        *(found[0].removesuffix(found[1]) for found in matches if found is not None),
-    }
+    known = frozenset[str]()
     for uuid in tree.get_provider_uuids(root):
         provider, name = tree.provider(uuid), node
         if uuid != root:
-            if not (taking_over or journal.owns(uuid)):
+            own = journal.providers.get(uuid)
+            role = own.role if own is not None else ""
+            # As nearly all are.
+            if role and provider.name == node + role:
                 continue
-            role = journal.of(uuid).role or found_role(provider, root, known)
-            name = child_name(role, node)
+            if own is None and not taking_over:
+                continue
+            known = known or _names_of_node(tree, root, node)
+            name = child_name(role or found_role(provider, root, known), node)
         if name != provider.name:
             yield uuid, name
+
+
+def _names_of_node(tree: ProviderTree, root: ProviderUuid, node: str) -> frozenset[str]:
+    """Return what the node is called, and was called when its children were made."""
+    matches = (_KNOWN.fullmatch(provider.name) for provider in tree.providers())
+    earlier = (found[0].removesuffix(found[1]) for found in matches if found is not None)
+    return frozenset((node, tree.name_of(root), *earlier))
 
 
 def with_names_of_others(target: Target, present: PresentTree) -> Target:
     """Return ``target`` in which the providers that are not the agent's are called as in
     ``present``.
     """
+    owned = target.journal.providers
     names = {
         provider.uuid: name
         for provider in target.tree.providers()
-        if not target.journal.owns(provider.uuid)
+        if provider.uuid not in owned
         and present.exists(provider.uuid)
         and (name := present.name_of(provider.uuid)) != provider.name
     }

@@ -333,7 +333,8 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
             "the new configuration is refused"
             in service.wait_for("READY", "1", since=asked).says["STATUS"]
         )
-        assert re.search("ERROR agent.service.status .*the old one stays: .*workers", service.log)
+        pattern = "ERROR agent.service.status .*the old one stays: .*workers"
+        until(lambda: re.search(pattern, service.log), lambda: service)
         host.set("compute", workers=2)
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
@@ -341,9 +342,8 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
         for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
-            assert re.search(
-                f"ERROR agent.service.status .*refused, the old one stays: .*{option}", service.log
-            ), service.log
+            pattern = f"ERROR agent.service.status .*refused, the old one stays: .*{option}"
+            until(lambda wanted=pattern: re.search(wanted, service.log), lambda: service)
         http_placement.clear()
         host.has(10)
         until(lambda: vcpus(http_placement) == 10, lambda: service)

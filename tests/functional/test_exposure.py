@@ -96,6 +96,7 @@ def test_the_daemon_tells_it_when_it_starts(http_placement, tmp_path):
     host.command.store.chmod(0o777)
     with host.service.running() as service:
         host.answers(host.client.health)
+        service.logged("can be written by others")
         told = [line for line in service.log.splitlines() if " WARNING " in line]
     assert any("[placement] token" in line for line in told)
     assert any("can be written by others" in line for line in told)

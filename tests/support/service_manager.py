@@ -99,6 +99,12 @@ class Service:
         """All that it has logged."""
         return self.log_file.read_text() if self.log_file.exists() else ""
 
+    def logged(self, text: str) -> str:
+        """All that it has logged, once ``text`` is among it: a line is written after the message or
+        the answer that it belongs to.
+        """
+        return until(lambda: log if text in (log := self.log) else "", lambda: self)
+
     def wait_for(self, name: str, value: str = "", since: float = 0.0) -> Message:
         """The first message since then that assigns ``name``, with ``value`` in it."""
 

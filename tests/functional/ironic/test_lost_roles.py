@@ -97,7 +97,8 @@ def test_a_daemon_is_degraded_while_the_role_is_lost_and_ready_once_it_is_back(
         # The list is read in each pass; nobody is asked about each node in each of them.
         until(lambda: len(ironic.asked) > asked + 3)
         assert not [one for one in ironic.asked[asked:] if not one.startswith("/v1/nodes?")]
-        assert service.log.count("so many at once are not believed") == 1
+        told = "so many at once are not believed"
+        assert service.logged(told).count(told) == 1
         ironic.nodes.update(kept)  # type: ignore[arg-type]
         until(lambda: service.status.startswith(f"ready: {NODES}"), lambda: f"{service}")
         assert http_placement.dump() == before

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Table,
     and_,
     bindparam,
     delete,
@@ -187,15 +188,27 @@ class Transaction(RecordReader):
             LEASES.write(to, [later(lease, -ahead) for lease in changes.leases])
 
     def change_uuid(self, before: ProviderUuid, after: ProviderUuid) -> None:
-        """Give a node, with all its records, another uuid. Journal and mirror are forgotten,
-        because nothing of the old tree is in the new one.
+        """Give a node, with all its records, another uuid, which may have records from before.
+        Journal and mirror are forgotten, because nothing of the old tree is in the new one.
         """
         to = self._connection
         node = dict(
             to.execute(select(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == before)).one()._mapping
         )
         # Marked as deleted for as long as the other one has the name.
-        to.execute(insert(COMPUTE_NODE), {**node, "uuid": after, "deleted": True, "dirty": True})
+        marked = {**node, "uuid": after, "deleted": True, "dirty": True}
+        there = to.execute(
+            update(COMPUTE_NODE)
+            .where(COMPUTE_NODE.c.uuid == after)
+            .values({**marked, "version": COMPUTE_NODE.c.version + 1})
+        )
+        if not there.rowcount:
+            to.execute(insert(COMPUTE_NODE), marked)
+        self._move(UNIT.c.provider, before, after)
+        self._merge(DEVICE, [DEVICE.c.address], before, after)
+        self._merge(
+            UNIT, [UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier], before, after
+        )
         for column in (
             INSTANCE.c.node,
             MIGRATION.c.source_node,
@@ -203,12 +216,28 @@ class Transaction(RecordReader):
             CLAIM.c.node,
             DEVICE.c.node,
             UNIT.c.node,
-            UNIT.c.provider,
         ):
-            to.execute(update(column.table).where(column == before).values({column: after}))
+            self._move(column, before, after)
         for column in (MIRROR.c.root, JOURNAL.c.root, LEASE.c.node, COMPUTE_NODE.c.uuid):
             to.execute(delete(column.table).where(column == before))
         to.execute(update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == after).values(deleted=False))
+
+    def _move(self, column: Column[str], before: ProviderUuid, after: ProviderUuid) -> None:
+        self._connection.execute(
+            update(column.table).where(column == before).values({column: after})
+        )
+
+    def _merge(
+        self, table: Table, key: list[Column[str]], before: ProviderUuid, after: ProviderUuid
+    ) -> None:
+        """Of what both nodes have, keep the row that a claim holds, else that of ``after``."""
+        for node, other in ((before, after), (after, before)):
+            twin = table.alias()
+            same = [column == twin.c[column.name] for column in key]
+            found = exists(select(twin.c.node).where(twin.c.node == other, *same))
+            self._connection.execute(
+                delete(table).where(table.c.node == node, table.c.holder.is_(None), found)
+            )
 
 
 class Records:

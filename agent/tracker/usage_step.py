@@ -319,6 +319,7 @@ class UsageStep:
             former = self._former_node(reading, node, facts)
             if former is not None and not dry_run:
                 cast(RecordTransaction, reading).change_uuid(former.uuid, node)
+            if not dry_run or reading.node(node) is not None:
                 former = None
             stored, changes, created = self._read_records(reading, node, facts, former)
             records = on_present_cells(stored, facts.numa)
@@ -404,10 +405,10 @@ class UsageStep:
         of the host was set, or nova's is read since.
         """
         agent = self._settings.agent
-        if self._settings.observes or node != agent.identity or reading.node(node) is not None:
+        if self._settings.observes or node != agent.identity:
             return None
         former = reading.node_named(agent.host, facts.name)
-        return None if former is None or former.deleted else former
+        return None if former is None or former.deleted or former.uuid == node else former
 
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
         """Return what the facts show, as the reconciliation needs it."""

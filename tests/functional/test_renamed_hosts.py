@@ -212,6 +212,37 @@ def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_pl
         assert not http_placement.other.can_claim({card: {CLASS: 1}}, guest("i2"))
 
 
+def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_all_its_claims(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    described = {key: value for key, value in HOST.items() if key != "uuid"}
+    (host.command.folder / "host.yaml").write_text(json.dumps(described))
+    flavor = replace(F1, vcpus=1, root_gb=0, extra_specs=PINNED)
+    plain = replace(F1, vcpus=1, root_gb=0)
+
+    def claimed(name: str, flavor: Any) -> None:
+        with host.service.running():
+            host.answers(host.client.readiness)
+            (node,) = host.client.nodes()
+            assert host.claim(name, flavor, node=node["uuid"])["state"] == "held"
+            host.service.stop()
+
+    claimed("i1", flavor)
+    root = host.once()["uuid"]
+    other = "11111111-1111-4111-8111-111111111111"
+    host.call(NEW)
+    host.here.run("identity", "set", other)
+    assert host.once()["state"] == "changed"
+    claimed("i2", plain)
+    assert host.here.run("identity", "set", root).code == 0
+    shown = host.once("--once", "--dry-run")
+    (error,) = host.once()["errors"]
+    assert error["code"] == shown["errors"][0]["code"] == "placement.identity-conflict"
+    claims = host.here.run("claims", "--format", "json").json["claims"]
+    assert [one["node"] for one in claims] == [root, root]
+    assert sum(len(one["devices"]) for one in claims) == 1
+
+
 @pytest.mark.parametrize("written", ["now", "by the first release", "and elsewhere"])
 @pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
 def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pass(

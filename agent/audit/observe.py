@@ -27,7 +27,7 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import REPARENT, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import ProviderRef
 from agent.model.provider import Provider
@@ -113,7 +113,19 @@ class Observer:
         """
         tree, node = self.placement_state.view.tree, self.node
         if tree.exists(node.uuid):
-            if not options.rename and (name := tree.name_of(node.uuid)) != node.name:
+            name = tree.name_of(node.uuid)
+            if name != node.name and (above := self.placement_state.view.above) is not None:
+                # A child that became the host would be offered beside the host that it is part of.
+                raise ProviderIdentityConflict(
+                    (
+                        f"provider {node.uuid}, {printable(name)!r} in Placement, is no host: it "
+                        f"hangs under provider {above}"
+                    ),
+                    f"if this host is the one above it: agent identity set {above}; if somebody "
+                    f"put it there: make it a root again: PUT /resource_providers/{node.uuid} "
+                    f"with its name and parent_provider_uuid null, at microversion {REPARENT}",
+                )
+            if name != node.name and not options.rename:
                 raise ProviderIdentityConflict(
                     (
                         f"provider {node.uuid} is called {printable(name)!r} in Placement, the "

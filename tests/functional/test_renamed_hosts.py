@@ -212,6 +212,30 @@ def test_the_command_that_the_refusal_names_renames_a_host_with_its_claims_in_pl
         assert not http_placement.other.can_claim({card: {CLASS: 1}}, guest("i2"))
 
 
+@pytest.mark.parametrize("role", ["_NUMA0", f"_{GPU}"])
+def test_a_child_does_not_become_the_host(
+    host: RenamedHost, http_placement: HttpPlacement, role: str
+) -> None:
+    described = {key: value for key, value in HOST.items() if key != "uuid"}
+    (host.command.folder / "host.yaml").write_text(json.dumps(described))
+    root = host.once()["uuid"]
+    host.here.run("identity", "set", child(http_placement, role))
+    host.call(NEW)
+    before = http_placement.dump()
+    for words in (["identity", "rename", "--dry-run"], ["identity", "rename"]):
+        (error,) = host.once(*words)["errors"]
+        assert error["code"] == "placement.identity-conflict"
+        assert http_placement.dump() == before
+    # A card hangs under its cell, so that it takes two steps.
+    while "hangs under provider" in error["message"]:
+        (command,) = re.findall(r"agent (identity set \S+);", error["remedy"])
+        assert host.here.run(*command.split()).code == 0
+        node = host.once("identity", "rename")
+        error = (node["errors"] or [{"message": ""}])[0]
+    assert (node["uuid"], node["state"], node["errors"]) == (root, "changed", [])
+    assert set(names(http_placement).values()) == called(NEW)
+
+
 def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_all_its_claims(
     host: RenamedHost, http_placement: HttpPlacement
 ) -> None:

@@ -30,9 +30,7 @@ from agent.tracker.allocations import (
 )
 from agent.tracker.consumer_records import ConsumerRecords, TreeConsumers
 from agent.tracker.node_state import NodeView
-
-NOVAS_TYPES = ("INSTANCE", "MIGRATION")
-"""The types of nova's consumers."""
+from agent.tracker.observed_share import OF_NOVA
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +77,8 @@ class _CheckedRemovals:
     of_others: Mapping[ConsumerUuid, Allocation]
     """Unknown consumers that stay, because they are of another service."""
 
-    def drift(self, own: Collection[ProviderUuid]) -> Iterator[Drift]:
-        """Yield the drift of consumers that stay on the providers ``own``."""
+    def drift(self, node: ProviderUuid, own: Collection[ProviderUuid]) -> Iterator[Drift]:
+        """Yield the drift of consumers that stay on the providers ``own`` of ``node``."""
         for uuid, leftover in self.refuted.items():
             if uuid in self.found and not self.found[uuid].resources.keys().isdisjoint(own):
                 yield leftover.otherwise
@@ -90,9 +88,7 @@ class _CheckedRemovals:
                 "info",
                 f"consumer {uuid} of type {printable(str(allocation.consumer_type))} is of another "
                 "service, and stays: it is no guest",
-                "none if that service has it; else: "
-                "openstack --os-placement-api-version 1.28 resource provider allocation delete "
-                f"{uuid}",
+                f"none if that service has it; else: agent allocation remove-tree {uuid} {node}",
                 consumer=uuid,
             )
 
@@ -178,7 +174,7 @@ class NodeAllocations:
             tuple(removal_operations(checked.removals, checked.found, own, roots)),
             (
                 *verdicts.drift,
-                *checked.drift(own),
+                *checked.drift(self.view.node, own),
                 *allocation_drift(present, records),
             ),
             cleared=verdicts.cleared.union(
@@ -212,12 +208,9 @@ class NodeAllocations:
             if evacuation.clearing is not None
         }
         confirmed, refuted = dict[ConsumerUuid, Leftover](), dict[ConsumerUuid, Leftover]()
-        typed_otherwise = dict[ConsumerUuid, Allocation]()
         for removal in removals:
             uuid, leftover = removal.consumer, removal.leftover
             if leftover is None:
-                if uuid in found and removal.unknown and _is_of_another_service(found[uuid]):
-                    typed_otherwise[uuid] = found[uuid]
                 continue
             stays = (
                 uuid not in found
@@ -225,12 +218,16 @@ class NodeAllocations:
                 or not self._is_leftover(client, found[uuid], own, leftover)
             )
             (refuted if stays else confirmed)[uuid] = leftover
-        kept = [
-            removal
+        of_others = {
+            removal.consumer: found[removal.consumer]
             for removal in removals
-            if removal.consumer not in refuted and removal.consumer not in typed_otherwise
-        ]
-        return _CheckedRemovals(kept, found, confirmed, refuted, typed_otherwise)
+            if removal.unknown
+            and removal.consumer in found
+            and found[removal.consumer].consumer_type not in OF_NOVA
+        }
+        stay = refuted.keys() | of_others.keys()
+        kept = [removal for removal in removals if removal.consumer not in stay]
+        return _CheckedRemovals(kept, found, confirmed, refuted, of_others)
 
     @staticmethod
     def _is_leftover(
@@ -247,10 +244,6 @@ class NodeAllocations:
         ):
             return True
         return is_beside(allocation, own, [row.uuid for row in client.tree(leftover.node)])
-
-
-def _is_of_another_service(allocation: Allocation) -> bool:
-    return allocation.consumer_type not in (None, *NOVAS_TYPES)
 
 
 def _may_be_removed(

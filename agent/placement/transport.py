@@ -38,8 +38,17 @@ LOG = logging.getLogger(__name__)
 CATALOG_PAUSE = 60.0
 # The kinds of failures of which an endpoint that moved may be the cause.
 MAY_HAVE_MOVED = frozenset(
-    {"catalog", "discovery", "connect", "timeout", "broken", "tls", "redirect", "too-long"}
-    | {"not-placement"}
+    (
+        "catalog",
+        "discovery",
+        "connect",
+        "timeout",
+        "broken",
+        "tls",
+        "redirect",
+        "too-long",
+        "not-placement",
+    )
 )
 LONGEST_ID = 100
 # The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside

@@ -236,9 +236,14 @@ def test_a_child_does_not_become_the_host(
     assert set(names(http_placement).values()) == called(NEW)
 
 
+@pytest.mark.parametrize("on_server", [False, True], ids=["in a file", "on a server"])
 def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_all_its_claims(
-    host: RenamedHost, http_placement: HttpPlacement
+    host: RenamedHost, request: pytest.FixtureRequest, *, on_server: bool
 ) -> None:
+    if on_server:
+        place: Place = request.getfixturevalue("postgresql_place")
+        host.config["store"] = {"connection": place.url}
+        host.call(OLD)
     described = {key: value for key, value in HOST.items() if key != "uuid"}
     (host.command.folder / "host.yaml").write_text(json.dumps(described))
     flavor = replace(F1, vcpus=1, root_gb=0, extra_specs=PINNED)

@@ -28,10 +28,15 @@ class OtherClient:
         )
 
     def call(
-        self, method: str, path: str, body: Any = None, expect: Iterable[int] = (200, 201, 204)
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        expect: Iterable[int] = (200, 201, 204),
+        version: str | None = None,
     ) -> requests.Response:
         """One request; any other status than those expected fails the test."""
-        extra = {} if body is None else {"json": body}
+        extra = {"microversion": version or self.version} | ({} if body is None else {"json": body})
         response: requests.Response = self.adapter.request(path, method, **extra)
         assert response.status_code in expect, (
             f"{method} {path} -> {response.status_code} {response.text}"
@@ -135,11 +140,16 @@ class OtherClient:
     # --- consumers --------------------------------------------------------------------------------
 
     def claim(
-        self, allocations: Mapping[str, Mapping[str, int]], consumer: str | None = None
+        self,
+        allocations: Mapping[str, Mapping[str, int]],
+        consumer: str | None = None,
+        kind: str | None = None,
     ) -> str:
-        """Give a consumer exactly these allocations, ``{provider: {class: amount}}``; its uuid."""
+        """Give a consumer, of a type or of none, exactly these allocations, ``{provider: {class:
+        amount}}``; its uuid.
+        """
         consumer = consumer or str(uuid.uuid4())
-        self._claim(allocations, consumer, (204,))
+        self._claim(allocations, consumer, (204,), kind)
         return consumer
 
     def can_claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str) -> bool:
@@ -147,7 +157,11 @@ class OtherClient:
         return self._claim(allocations, consumer, (204, 409)) == 204
 
     def _claim(
-        self, allocations: Mapping[str, Mapping[str, int]], consumer: str, expect: Iterable[int]
+        self,
+        allocations: Mapping[str, Mapping[str, int]],
+        consumer: str,
+        expect: Iterable[int],
+        kind: str | None = None,
     ) -> int:
         body = {
             "allocations": {
@@ -157,7 +171,12 @@ class OtherClient:
             "user_id": USER,
             "consumer_generation": self.allocations(consumer).get("consumer_generation"),
         }
-        return self.call("PUT", f"/allocations/{consumer}", body, expect).status_code
+        path = f"/allocations/{consumer}"
+        if kind is not None:
+            return self.call(
+                "PUT", path, {**body, "consumer_type": kind}, expect, version="1.38"
+            ).status_code
+        return self.call("PUT", path, body, expect).status_code
 
     def move(self, source: str, target: str, expect: Iterable[int] = (204,)) -> int:
         """Give ``target`` all that ``source`` holds, and nothing else, at once; the status of the

@@ -31,7 +31,6 @@ from tests.support.agent import (
     total,
 )
 from tests.support.consumer_book import FLAVOR, Book
-from tests.support.other_client import PROJECT, USER
 from tests.support.placement import PlacementServer
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(65536), "DISK_GB": total(1000)}
@@ -413,22 +412,17 @@ def test_what_another_service_has_here_is_never_purged(
     node: AgentUnderTest,
     placement: PlacementServer,
     claims: Claims,
+    hb: str,
     at: Callable[[float], None],
 ) -> None:
     node.policy = Policy(purge_after=0.0)
     node.stop()
-    typed = {kind: new_uuid() for kind in ("INSTANCE", "MIGRATION", "VOLUME")}
+    # On another host too, of which nothing is removed.
+    held = {root: {"VCPU": 1} for root in (ROOT, hb)}
+    typed = {
+        kind: placement.other.claim(held, kind=kind) for kind in ("INSTANCE", "MIGRATION", "VOLUME")
+    }
     untyped = claims()
-    placement.other.adapter.default_microversion = "1.38"
-    for kind, consumer in typed.items():
-        held = {
-            "allocations": {ROOT: {"resources": {"VCPU": 1}}},
-            "project_id": PROJECT,
-            "user_id": USER,
-            "consumer_generation": None,
-            "consumer_type": kind,
-        }
-        placement.other.call("PUT", f"/allocations/{consumer}", held)
     at(1)
     node.cycle()
     for hours in (2, 3):
@@ -436,10 +430,12 @@ def test_what_another_service_has_here_is_never_purged(
         report = node.cycle()
         (told,) = [one for one in report.drift if one.consumer == typed["VOLUME"]]
         assert "of type VOLUME" in told.detail
-    assert gone(placement, typed["INSTANCE"])
-    assert gone(placement, typed["MIGRATION"])
+        assert f"agent allocation remove-tree {typed['VOLUME']} {ROOT}" in told.remedy
     assert gone(placement, untyped)
-    assert not gone(placement, typed["VOLUME"])
+    for kind, left in ("INSTANCE", {hb}), ("MIGRATION", {hb}), ("VOLUME", {ROOT, hb}):
+        path = f"/allocations/{typed[kind]}"
+        found = placement.other.call("GET", path, version="1.38").json()
+        assert (found["allocations"].keys(), found["consumer_type"]) == (left, kind)
 
 
 def test_row_a3_a_consumer_that_a_record_knows_meanwhile_begins_anew(

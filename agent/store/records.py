@@ -205,6 +205,16 @@ class Transaction(RecordReader):
         if not there.rowcount:
             to.execute(insert(COMPUTE_NODE), marked)
         self._move(UNIT.c.provider, before, after)
+        twin = DEVICE.alias()
+        used = select(twin.c.node).where(
+            twin.c.address == DEVICE.c.address, twin.c.node.in_((before, after)), twin.c.used
+        )
+        # A device that was used once under either uuid is not given again before it was cleaned.
+        to.execute(
+            update(DEVICE)
+            .where(DEVICE.c.node.in_((before, after)), exists(used))
+            .values(used=True, reservation_due=True)
+        )
         self._merge(DEVICE, [DEVICE.c.address], before, after)
         self._merge(
             UNIT, [UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier], before, after

@@ -22,6 +22,7 @@ from tests.unit.store.record_samples import (
     grown,
     instance,
     migration,
+    new_uuid,
     node,
     unit,
     write,
@@ -289,3 +290,42 @@ def _listed(page: Any, nodes: Any) -> list[Any]:
         found += part.records
         marker = part.last
     return found
+
+
+def test_a_node_that_gets_its_uuid_back_has_the_records_of_both(records: Records) -> None:
+    """Of a device of both, the one that a claim holds stays; one that either used once is used."""
+    mine, other = node("n1"), node("n2")
+    guest = instance(node=other.uuid)
+    held = claim(guest, other)
+    write(
+        records,
+        RecordChanges(
+            nodes=(mine, other),
+            instances=(guest,),
+            claims=(held,),
+            devices=(
+                device(mine, "0000:00:01.0"),
+                device(other, "0000:00:01.0", state="claimed", holder=held.id, request=new_uuid()),
+                device(mine, "0000:00:02.0"),
+                device(other, "0000:00:02.0", used=True),
+                device(mine, "0000:00:03.0"),
+                device(other, "0000:00:04.0"),
+            ),
+        ),
+    )
+    with records.transaction([mine.uuid, other.uuid]) as transaction:
+        transaction.change_uuid(other.uuid, mine.uuid)
+    with records.reading() as reading:
+        assert reading.node(other.uuid) is None
+        found = reading.load(mine.uuid)
+        assert found is not None
+        assert found.node.name == "n2"
+        assert [one.id for one in found.claims] == [held.id]
+        assert {
+            one.address: (one.holder, one.used, one.reservation_due) for one in found.devices
+        } == {
+            "0000:00:01.0": (held.id, False, False),
+            "0000:00:02.0": (None, True, True),
+            "0000:00:03.0": (None, False, False),
+            "0000:00:04.0": (None, False, False),
+        }

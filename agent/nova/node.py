@@ -16,8 +16,9 @@ from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
 from agent.placement.client import PlacementClient, ProviderHolding
+from agent.placement.consumers import read_uses
 from agent.placement.flush import FlushContext, FlushResult, flush
-from agent.placement.merge import Target
+from agent.placement.merge import Target, Usages, Use
 from agent.placement.mirror import Freshness
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import make_plan
@@ -84,9 +85,9 @@ class MirroredNode:
         self._held: dict[ProviderUuid, _Held] = {}
         self._known: Mapping[ConsumerUuid, Allocation] = {}
         self._listed: Journal | None = None
-        # What could not be removed because it was in use: when (seconds since the epoch), and which
-        # classes of each provider.
-        self._refused: dict[ProviderUuid, tuple[float, frozenset[str]]] = {}
+        # What could not be removed because it was in use: when (seconds since the epoch), and who
+        # used which classes of each provider.
+        self._refused: dict[ProviderUuid, tuple[float, Mapping[str, Use]]] = {}
         self._told: frozenset[tuple[ProviderUuid, str]] = frozenset()
         self.started = False
         """Whether nova was told of one write of this process that it succeeded."""
@@ -193,7 +194,8 @@ class MirroredNode:
         client, present = self._server.client(), PresentTree(self._state.view.tree)
         move = self._move(client, moved) if moved is not None else None
         others = of_others(tree, present, novas_classes(self._journal(), present))
-        stays, errors = join_held(others, self._not_tried_again()), list[PlacementError]()
+        in_use = {uuid: frozenset(uses) for uuid, uses in self._not_tried_again().items()}
+        stays, errors = join_held(others, in_use), list[PlacementError]()
         while True:
             flushed = self._sent(client, as_written(tree, self._state.view.tree, stays), move)
             errors += flushed.errors
@@ -256,15 +258,13 @@ class MirroredNode:
         if after.providers != before.providers:
             self._listed = self._server.storage.save_journal(self.uuid, after)
 
-    def _not_tried_again(self) -> Held:
+    def _not_tried_again(self) -> Usages:
         """Return the classes, by provider, of which Placement said of late that they are in use."""
         now, interval = clock.now(), self._freshness.consumers
         self._refused = {
-            uuid: (at, classes)
-            for uuid, (at, classes) in self._refused.items()
-            if now - at < interval
+            uuid: (at, uses) for uuid, (at, uses) in self._refused.items() if now - at < interval
         }
-        return {uuid: classes for uuid, (_, classes) in self._refused.items()}
+        return {uuid: uses for uuid, (_, uses) in self._refused.items()}
 
     def _note_in_use(self, client: PlacementClient, flushed: FlushResult) -> Held:
         """Note what could not be removed because it is in use. Return the classes without which
@@ -272,9 +272,9 @@ class MirroredNode:
         """
         found: dict[ProviderUuid, frozenset[str]] = {}
         for uuid, classes in flushed.held.items():
-            used = client.usages(uuid)
-            found[uuid] = frozenset(name for name in classes if used.get(name))
-            self._refused[uuid] = clock.now(), found[uuid]
+            uses = {name: use for name, use in read_uses(client, uuid).items() if name in classes}
+            found[uuid] = frozenset(uses)
+            self._refused[uuid] = clock.now(), uses
         inventories = {
             outcome.operation.provider.uuid
             for outcome in flushed.outcomes
@@ -291,15 +291,17 @@ class MirroredNode:
     def _tell(self, others: Held) -> None:
         """Warn once of each class that stays although the driver does not list it."""
         tree = self._state.view.tree
+        used = self._not_tried_again()
+        foreign = {
+            uuid: dict.fromkeys(classes, "somebody else put it there")
+            for uuid, classes in others.items()
+        }
         stays = {
             (uuid, name): why
-            for held, why in (
-                (self._not_tried_again(), "it is in use"),
-                (others, "somebody else put it there"),
-            )
-            for uuid, classes in held.items()
+            for kept in (used, foreign)
+            for uuid, reasons in kept.items()
             if tree.exists(uuid)
-            for name in classes
+            for name, why in reasons.items()
         }
         for (uuid, name), why in stays.items():
             if (uuid, name) not in self._told:

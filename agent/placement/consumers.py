@@ -27,19 +27,13 @@ REREAD = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 
-def read_uses(
-    client: PlacementClient, uuid: ProviderUuid, held: frozenset[str], configured: frozenset[str]
-) -> Mapping[str, Use]:
-    """Read the usage of a provider with classes ``held`` until they are free. If some of these are
-    ``configured`` by the operator's files, the number of consumers is included.
-    """
-    if not held & configured:
-        return {name: Use(amount) for name, amount in client.usages(uuid).items()}
-    amounts: dict[str, list[int]] = {}
-    for resources in client.consumers(uuid).values():
+def read_uses(client: PlacementClient, uuid: ProviderUuid) -> Mapping[str, Use]:
+    """Read how much of each class of a provider is used, and by whom."""
+    shares: dict[str, dict[ConsumerUuid, int]] = {}
+    for consumer, resources in sorted(client.consumers(uuid).items()):
         for name, amount in resources.items():
-            amounts.setdefault(name, []).append(amount)
-    return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
+            shares.setdefault(name, {})[consumer] = amount
+    return {name: Use(sum(held.values()), tuple(held)) for name, held in shares.items()}
 
 
 def with_allocation(

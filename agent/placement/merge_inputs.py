@@ -13,6 +13,7 @@ from agent.model.inventory import Inventories
 from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import (
     AGENT_MARK,
+    ConsumerUuid,
     ProviderUuid,
     child_role,
     child_uuid,
@@ -169,21 +170,29 @@ ADOPT = "agent --once --adopt takes the tree over"
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The usage of one class: the allocated amount, and the number of consumers if it was read."""
+    """The usage of one class: the allocated amount, and to whom."""
 
     amount: int
-    consumers: int | None = None
+    consumers: Sequence[ConsumerUuid] = ()
 
     def __str__(self) -> str:
-        to = (
-            f" to {self.consumers} consumer{'' if self.consumers == 1 else 's'}"
-            if self.consumers
-            else ""
-        )
+        to = f" to {name_first(self.consumers, SHOWN)}" if self.consumers else ""
         return f"{self.amount} of it are allocated{to}"
 
 
 Usages = Mapping[ProviderUuid, Mapping[str, Use]]
+
+
+def _ending(use: Use, root: ProviderUuid) -> str:
+    """Return how what is used on the node ``root`` becomes free."""
+    if not use.consumers:
+        return "move or delete its consumers"
+    one = use.consumers[0]
+    more = ", and so with the others" if len(use.consumers) > 1 else ""
+    return (
+        f"move or delete its consumers: openstack server delete {one}; if that is neither a server "
+        f"nor a migration of nova: agent allocation remove-tree {one} {root}{more}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +218,16 @@ class MergeFindings:
         )
 
     def add_held(
-        self, provider: Provider, name: str, use: Use, *, foreign: bool, configured: bool
+        self,
+        provider: Provider,
+        name: str,
+        use: Use,
+        root: ProviderUuid,
+        *,
+        foreign: bool,
+        configured: bool,
     ) -> None:
-        """Add drift for a class that is gone from the node and still used.
+        """Add drift for a class that is gone from the node ``root`` and still used.
 
         :param foreign: whether the class is somebody else's.
         :param configured: whether the class came from a provider config file.
@@ -228,9 +244,9 @@ class MergeFindings:
                 "held-device",
                 "warning",
                 f"{printable(provider.name)}: {gone} {'and' if foreign else 'but'} {use}",
-                "move or delete its consumers"
-                + ("" if foreign else "; until then nothing new can claim it"),
+                _ending(use, root) + ("" if foreign else "; until then nothing new can claim it"),
                 provider.uuid,
+                use.consumers[0] if len(use.consumers) == 1 else None,
             )
         )
 

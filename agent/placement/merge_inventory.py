@@ -156,7 +156,12 @@ class InventoryMerge:
         configured = self.journal.of(present.uuid).configured.classes
         for name in sorted(waiting):
             self.findings.add_held(
-                present, name, used[name], foreign=name in foreign, configured=name in configured
+                present,
+                name,
+                used[name],
+                self.inputs.root,
+                foreign=name in foreign,
+                configured=name in configured,
             )
         return {
             name: held_record(present.inventory[name], used[name].amount)

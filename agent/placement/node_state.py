@@ -32,7 +32,7 @@ from agent.placement.consumers import (
     with_allocation,
 )
 from agent.placement.flush import FlushResult
-from agent.placement.merge_inputs import Usages, Use
+from agent.placement.merge_inputs import Usages
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.roles import doubled, named_by_role, with_roles
@@ -193,17 +193,10 @@ class NodePlacementState:
         self._journal = replace(self.journal, held=join_held(self.journal.held, what))
 
     def held_usages(self, client: PlacementClient) -> Usages:
-        """Return the usage of the classes and providers that are held until they are free.
-
-        For classes from provider config files the number of consumers is included.
-        """
-        held, journal = self.journal.held, self.journal
-
-        def read(uuid: ProviderUuid) -> Mapping[str, Use]:
-            return read_uses(client, uuid, held[uuid], journal.of(uuid).configured.classes)
-
-        waiting = [uuid for uuid in held if self.view.tree.exists(uuid)]
-        return dict(zip(waiting, client.exchange.each(read, waiting), strict=True))
+        """Return the usage of the classes and providers that are held until they are free."""
+        waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
+        read = client.exchange.each(lambda uuid: read_uses(client, uuid), waiting)
+        return dict(zip(waiting, read, strict=True))
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
         """Return the consumers of each of the providers ``ours``.

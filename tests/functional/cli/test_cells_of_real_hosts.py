@@ -225,7 +225,7 @@ def test_what_one_cell_has_no_room_for_is_held_and_told(
     assert totals(http_placement, "PCPU", "reserved") == {"NUMA0": 0, "NUMA1": 16}
     assert (
         "held-device",
-        "node-a_NUMA1: PCPU is gone from the node but 6 of it are allocated",
+        f"node-a_NUMA1: PCPU is gone from the node but 6 of it are allocated to {guest('g1')}",
     ) in {(one["kind"], one["detail"]) for one in node["drift"]}
 
 

@@ -97,7 +97,10 @@ def test_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on
             "the hardware changed under guests on record: the host has no cell 1; guests: "
             f"{guest('g2')}",
         ),
-        ("held-device", f"{CELL}: PCPU is gone from the node but 2 of it are allocated"),
+        (
+            "held-device",
+            f"{CELL}: PCPU is gone from the node but 2 of it are allocated to {guest('g2')}",
+        ),
     ]
     # Nothing of it is given out any more; the other cell, and what the whole host has, are told as
     # they are.

@@ -155,7 +155,8 @@ def test_a_class_that_the_driver_had_goes_also_after_a_restart_and_stays_while_i
     assert (flushed.conflict, flushed.outage) == (None, None)
     inventory = node.other.inventory(ROOT)
     assert (inventory["VCPU"]["total"], "CUSTOM_LICENCE" in inventory) == (16, True)
-    assert len([one for one in caplog.messages if "because it is in use" in one]) == 1
+    because = f"stays because 1 of it are allocated to {consumer}; "
+    assert len([one for one in caplog.messages if because in one]) == 1
     # It is not tried in each period.
     assert node.requests(lambda: node.update(grown)) == ["GET /resource_providers"]
     node.other.release(consumer)

@@ -106,7 +106,7 @@ def test_a_provider_in_use_is_held_and_everything_else_goes_on(
         "DELETE RP PF0 -> 409",
         f"PUT inv R g{g['R']} -> 200",
         "GET in_tree=R -> 200",
-        "GET us PF0 -> 200",
+        "GET al PF0 -> 200",
         f"PUT inv PF0 g{g['PF0']} -> 200",
     ]
     assert placement.requests[-1].body["inventories"] == {"SRIOV_NET_VF": total(4, reserved=4)}
@@ -123,7 +123,7 @@ def test_a_provider_in_use_is_held_and_everything_else_goes_on(
     report = nested.cycle()
     assert report.state == "in-sync"
     assert [one.kind for one in report.drift] == ["held-device"]
-    assert seen(placement) == ["GET in_tree=R -> 200", "GET us PF0 -> 200"]
+    assert seen(placement) == ["GET in_tree=R -> 200", "GET al PF0 -> 200"]
 
     placement.other.release(consumer)
     before = placement.dump()
@@ -131,7 +131,7 @@ def test_a_provider_in_use_is_held_and_everything_else_goes_on(
     assert nested.cycle().state == "changed"
     assert seen(placement) == [
         "GET in_tree=R -> 200",
-        "GET us PF0 -> 200",
+        "GET al PF0 -> 200",
         "DELETE RP PF0 -> 204",
         "DELETE RP N0 -> 204",
     ]
@@ -154,7 +154,7 @@ def test_what_is_held_is_held_over_a_restart(
     nested.once()
     placement.clear()
     assert nested.once().state == "in-sync"
-    assert seen(placement) == ["GET in_tree=R -> 200", "GET us PF0 -> 200"]
+    assert seen(placement) == ["GET in_tree=R -> 200", "GET al PF0 -> 200"]
     placement.other.release(consumer)
     before = placement.dump()
     assert nested.once().state == "changed"

@@ -221,7 +221,7 @@ def test_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
         "PUT inv PF0 g2 -> 409",
         "PUT inv R g2 -> 200",
         ASK,
-        "GET us PF0 -> 200",
+        "GET al PF0 -> 200",
         "PUT inv PF0 g2 -> 200",
     ]
     assert report.attempts == 2
@@ -231,11 +231,11 @@ def test_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
         placement.clear()
         held = following()
         assert (held.state, [one.kind for one in held.drift]) == ("in-sync", ["held-device"])
-        assert seen(placement) == [ASK, "GET us PF0 -> 200"]
+        assert seen(placement) == [ASK, "GET al PF0 -> 200"]
     placement.other.release(consumer)
     placement.clear()
     assert node_a.cycle().drift == ()
-    assert seen(placement) == [ASK, "GET us PF0 -> 200", "PUT inv PF0 g3 -> 200"]
+    assert seen(placement) == [ASK, "GET al PF0 -> 200", "PUT inv PF0 g3 -> 200"]
     settled(node_a, placement, agent_log, {NAME: node(grown), "PF0": Want({}, NAME)})
 
 

@@ -122,7 +122,7 @@ def test_what_is_used_is_held_and_goes_when_it_is_free(
         (drift,) = run().drift
         assert (
             drift.detail
-            == f"{CHILD}: no file gives it CUSTOM_X any more but 4 of it are allocated to 1 consumer"
+            == f"{CHILD}: no file gives it CUSTOM_X any more but 4 of it are allocated to {consumer}"
         )
         assert placement.other.inventory(child) == {
             **CHILD_HAS,

@@ -1,0 +1,52 @@
+"""A node of ironic that is enrolled anew under its uuid, with another class, while somebody has it.
+The ironic is a recorded one, Placement a real one over HTTP.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.functional.ironic.test_lost_roles import config
+from tests.support.http_placement import HttpPlacement
+from tests.support.recorded_ironic import RecordedIronic, node_uuid
+from tests.support.system import AgentHere
+from tests.support.tracking import guest
+
+GOLD, SILVER = "CUSTOM_BAREMETAL_GOLD", "CUSTOM_BAREMETAL_SILVER"
+
+
+@pytest.fixture
+def ironic() -> Iterator[RecordedIronic]:
+    made = RecordedIronic(1)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_who_keeps_the_former_class_of_a_node_is_named_with_the_command_that_ends_it(
+    ironic: RecordedIronic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent, node = AgentHere(tmp_path, config(ironic, http_placement)), node_uuid(0)
+
+    def told() -> list[Any]:
+        (audited,) = agent.run("--once", "--format", "json").json["nodes"]
+        return list(audited["drift"])
+
+    assert told() == []
+    http_placement.other.claim({node: {GOLD: 1}}, guest("server"))
+    ironic.nodes[node]["resource_class"] = "baremetal-silver"
+    for _ in range(2):
+        (drift,) = told()
+        assert (drift["kind"], drift["consumer"]) == ("held-device", guest("server"))
+        assert drift["detail"].endswith(
+            f"{GOLD} is gone from the node but 1 of it are allocated to {guest('server')}"
+        )
+    assert f"openstack server delete {guest('server')}; if that is neither" in drift["remedy"]
+    (command,) = re.findall(r"agent (allocation remove-tree \S+ \S+);", drift["remedy"])
+    assert agent.run(*command.split()).code == 0
+    assert told() == []
+    assert http_placement.other.inventory(node)[SILVER]["reserved"] == 0
+    assert GOLD not in http_placement.other.inventory(node)

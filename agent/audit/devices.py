@@ -35,7 +35,6 @@ from agent.tree.allocation_repair import (
     wrong_owners,
 )
 from agent.tree.device_providers import (
-    MANY,
     DeviceProviders,
     Reported,
     all_kept,
@@ -55,6 +54,9 @@ LOG = logging.getLogger(__name__)
 # passes may follow each other at once.
 LEAST_APART = 30.0
 LATER = "it is corrected in a later pass"
+
+MANY = 3
+"""How many devices a message names."""
 
 
 @dataclass(frozen=True, slots=True)

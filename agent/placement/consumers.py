@@ -17,7 +17,7 @@ from agent.model.operation import (
     SetInventory,
 )
 from agent.placement.client import PlacementClient
-from agent.placement.merge_inputs import Use
+from agent.placement.merge_inputs import Use, uses_of
 
 Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
@@ -29,11 +29,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 def read_uses(client: PlacementClient, uuid: ProviderUuid) -> Mapping[str, Use]:
     """Read how much of each class of a provider is used, and by whom."""
-    shares: dict[str, dict[ConsumerUuid, int]] = {}
-    for consumer, resources in sorted(client.consumers(uuid).items()):
-        for name, amount in resources.items():
-            shares.setdefault(name, {})[consumer] = amount
-    return {name: Use(sum(held.values()), tuple(held)) for name, held in shares.items()}
+    return uses_of(client.consumers(uuid))
 
 
 def with_allocation(

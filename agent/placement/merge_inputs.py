@@ -2,6 +2,7 @@
 a merge: problems and drift.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 import os_resource_classes as orc
 
 from agent.errors import ProviderNameConflict
+from agent.model.allocation import Resources
 from agent.model.inventory import Inventories
 from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import (
@@ -179,20 +181,29 @@ class Use:
         to = f" to {name_first(self.consumers, SHOWN)}" if self.consumers else ""
         return f"{self.amount} of it are allocated{to}"
 
+    def ending(self, node: str) -> str:
+        """Return how what is used on ``node``, a uuid or a name, becomes free."""
+        if not self.consumers:
+            return "move or delete its consumers"
+        one = self.consumers[0]
+        more = ", and so with the others" if len(self.consumers) > 1 else ""
+        return (
+            f"move or delete its consumers: openstack server delete {one}; if that is neither a "
+            "server nor a migration of nova: agent allocation remove-tree "
+            f"{one} {shlex.quote(printable(node))}{more}"
+        )
+
 
 Usages = Mapping[ProviderUuid, Mapping[str, Use]]
 
 
-def _ending(use: Use, root: ProviderUuid) -> str:
-    """Return how what is used on the node ``root`` becomes free."""
-    if not use.consumers:
-        return "move or delete its consumers"
-    one = use.consumers[0]
-    more = ", and so with the others" if len(use.consumers) > 1 else ""
-    return (
-        f"move or delete its consumers: openstack server delete {one}; if that is neither a server "
-        f"nor a migration of nova: agent allocation remove-tree {one} {root}{more}"
-    )
+def uses_of(holders: Mapping[ConsumerUuid, Resources]) -> dict[str, Use]:
+    """Return how much of each class the consumers of one provider use."""
+    shares: dict[str, dict[ConsumerUuid, int]] = {}
+    for consumer, resources in sorted(holders.items()):
+        for name, amount in resources.items():
+            shares.setdefault(name, {})[consumer] = amount
+    return {name: Use(sum(held.values()), tuple(held)) for name, held in shares.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +255,7 @@ class MergeFindings:
                 "held-device",
                 "warning",
                 f"{printable(provider.name)}: {gone} {'and' if foreign else 'but'} {use}",
-                _ending(use, root) + ("" if foreign else "; until then nothing new can claim it"),
+                use.ending(root) + ("" if foreign else "; until then nothing new can claim it"),
                 provider.uuid,
                 use.consumers[0] if len(use.consumers) == 1 else None,
             )

@@ -4,7 +4,6 @@ A card (a PF with its VFs, or one device) with contradicting specs keeps the pro
 one wrong card must not prevent reporting the others.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
+from agent.placement.merge_inputs import SHOWN, Use, uses_of
 from agent.tree.node_trees import shares_provider
 from agent.tree.reported_cards import (
     DeviceUse,
@@ -32,9 +32,6 @@ from agent.tree.reported_cards import (
     is_own_card,
     problems,
 )
-
-MANY = 3
-"""How many consumers a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +49,13 @@ class CardProvider:
     """The objects of device_spec that match it; none if it is only there because guests have
     devices of it.
     """
-    allocated: bool = False
-    """Placement was asked for its consumers, and has some."""
+    consumers: tuple[ConsumerUuid, ...] = ()
+    """Those that Placement has, if it was asked."""
+
+    @property
+    def users(self) -> list[ConsumerUuid]:
+        """Who is known to use something of it."""
+        return sorted({*self.consumers, *(use.owner for use in self.uses)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,12 @@ class DeviceProviders:
     errors: tuple[ConfigError, ...] = ()
     drift: tuple[Drift, ...] = ()
 
-    def without(self, name: str, error: ConfigError) -> "DeviceProviders":
-        """Return a copy in which that provider stays as Placement has it."""
-        others = {other: provider for other, provider in self.providers.items() if other != name}
+    def with_provider(self, provider: CardProvider, *drift: Drift) -> "DeviceProviders":
+        """Return a copy with that provider, and with more drift."""
         return replace(
-            self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error)
+            self,
+            providers={**self.providers, provider.name: provider},
+            drift=(*self.drift, *drift),
         )
 
 
@@ -204,46 +207,61 @@ def bounded(
         if provider.uuid not in consumers or provider.name not in part.providers:
             continue
         wanted = part.providers[provider.name]
-        used, users = Counter[str](), dict[str, set[ConsumerUuid]]()
-        for consumer, resources in consumers[provider.uuid].items():
-            used.update(resources)
-            for name in resources:
-                users.setdefault(name, set()).add(consumer)
-        if users:
-            wanted = replace(wanted, allocated=True)
-            part = replace(part, providers={**part.providers, provider.name: wanted})
-        others = [
-            name
-            for name in sorted(provider.inventory)
-            if name != wanted.resource_class and used[name]
-        ]
-        if len(others) == 1 and users[others[0]] <= settled:
-            part = _hold_former(part, wanted, others[0], used[others[0]], provider.uuid)
+        uses = uses_of(consumers[provider.uuid])
+        if uses:
+            wanted = replace(wanted, consumers=tuple(consumers[provider.uuid]))
+            part = part.with_provider(wanted)
+        others = sorted(uses.keys() & provider.inventory.keys() - {wanted.resource_class})
+        mine = uses.get(wanted.resource_class, Use(0))
+        if len(others) > 1:
+            part = _keep(part, wanted, {name: uses[name] for name in others}, provider.uuid)
         elif others:
-            part = part.without(provider.name, _class_in_use(wanted, others[0], users[others[0]]))
-        elif used[wanted.resource_class] > wanted.total:
-            part = _raise_total(part, wanted, used[wanted.resource_class], provider.uuid)
+            part = _hold_former(part, wanted, others[0], uses[others[0]], provider.uuid, settled)
+        elif mine.amount > wanted.total:
+            part = _raise_total(part, wanted, mine, provider.uuid)
     return part
 
 
 def _hold_former(
-    part: DeviceProviders, wanted: CardProvider, former: str, used: int, uuid: ProviderUuid
+    part: DeviceProviders,
+    wanted: CardProvider,
+    former: str,
+    use: Use,
+    uuid: ProviderUuid,
+    settled: AbstractSet[ConsumerUuid],
 ) -> DeviceProviders:
-    """Hold what is used of the card that had the address before, and report drift: the repair
-    of the allocations lowers it.
-    """
-    held = replace(wanted, resource_class=former, total=used, uses=())
+    """Hold the class that the card has as long as it is used, and nothing more of it."""
+    owners = {one.owner for one in wanted.uses}
+    if not settled >= frozenset(use.consumers) or not owners.isdisjoint(use.consumers):
+        total = max(use.amount, len(wanted.uses))
+        held = replace(wanted, resource_class=former, total=total)
+        return part.with_provider(held, _class_in_use(wanted, former, use, uuid))
+    # Of the card that had the address before: the repair of the allocations lowers it.
     drift = Drift(
         "held-device",
         "warning",
-        f"{printable(wanted.name)}: {used} of {former} are allocated to guests that have no such "
-        "device by their records, and the host has another one there, which waits until these are "
-        "free",
+        f"{printable(wanted.name)}: {use.amount} of {former} are allocated to guests that have no "
+        f"such device by their records: {name_first(use.consumers, SHOWN)}; the host has another "
+        "one there, which waits until these are free",
         "none: the allocations are lowered by themselves once two audits agree",
         uuid,
     )
+    return part.with_provider(
+        replace(wanted, resource_class=former, total=use.amount, uses=()), drift
+    )
+
+
+def _keep(
+    part: DeviceProviders, wanted: CardProvider, used: Mapping[str, Use], uuid: ProviderUuid
+) -> DeviceProviders:
+    """Keep the card as Placement has it, because it has several other classes that are used."""
+    drift = [_class_in_use(wanted, name, use, uuid) for name, use in used.items()]
+    others = {name: one for name, one in part.providers.items() if name != wanted.name}
     return replace(
-        part, providers={**part.providers, wanted.name: held}, drift=(*part.drift, drift)
+        part,
+        providers=others,
+        kept=part.kept | {wanted.name},
+        drift=(*part.drift, *drift),
     )
 
 
@@ -270,23 +288,24 @@ def _add_offered(
         (*uses_of_offered, *counted),
         tuple(dict.fromkeys(offer.spec.place for offer in card.devices)),
     )
-    if lost and not counted and any(use.address in offered for use in lost):
-        # Another card has the address by now. It is offered once the guests of the former are gone,
-        # or on record with the address where that is.
-        return _add_held(part, name, tuple(lost), reported)
-    if lost and not counted and reported.classes(name):
-        return part.without(
-            name, _class_in_use(provider, min(reported.classes(name)), {use.owner for use in lost})
-        )
-    drift = [_held_drift(name, use, reported) for use in counted]
-    return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
+    former = reported.classes(name) or any(use.address in offered for use in lost)
+    if lost and not counted and former:
+        # The card has another class, or another card has the address by now. It is offered once the
+        # guests of the former are gone, or on record with the address where that is.
+        waits = f"; {card.resource_class} waits until it is free"
+        return _add_held(part, name, tuple(lost), reported, waits)
+    return part.with_provider(provider, *(_held_drift(name, use, reported) for use in counted))
 
 
 def _add_held(
-    part: DeviceProviders, name: str, uses: tuple[DeviceUse, ...], reported: Reported
+    part: DeviceProviders,
+    name: str,
+    uses: tuple[DeviceUse, ...],
+    reported: Reported,
+    waits: str = "",
 ) -> DeviceProviders:
     """Add the provider of a card that is not offered any more and that guests have. Its class and
-    traits are only known from Placement.
+    traits are only known from Placement. ``waits``: what is offered instead once it is free.
     """
     classes = reported.classes(name)
     if not uses:
@@ -301,8 +320,8 @@ def _add_held(
         uses[0].numa_node,
         uses,
     )
-    drift = [_held_drift(name, use, reported) for use in uses]
-    return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
+    drift = (_held_drift(name, use, reported, waits) for use in uses)
+    return part.with_provider(provider, *drift)
 
 
 def _uses_by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...]]:
@@ -328,12 +347,13 @@ def _without_additions(provider: Provider, journal: Journal) -> Provider:
 
 
 def _raise_total(
-    part: DeviceProviders, wanted: CardProvider, used: int, uuid: ProviderUuid
+    part: DeviceProviders, wanted: CardProvider, use: Use, uuid: ProviderUuid
 ) -> DeviceProviders:
     """Raise the total to what is used, and report drift."""
     detail = (
-        f"{printable(wanted.name)}: {used} of {wanted.resource_class} are allocated, but there "
-        f"are only {wanted.total}; the total stays at {used}"
+        f"{printable(wanted.name)}: {use.amount} of {wanted.resource_class} are allocated to "
+        f"{name_first(use.consumers, SHOWN)}, but there are only {wanted.total}; the total stays "
+        f"at {use.amount}"
     )
     drift = Drift(
         "held-device",
@@ -342,18 +362,14 @@ def _raise_total(
         "move or delete a consumer, or offer the devices again",
         uuid,
     )
-    return replace(
-        part,
-        providers={**part.providers, wanted.name: replace(wanted, total=used)},
-        drift=(*part.drift, drift),
-    )
+    return part.with_provider(replace(wanted, total=use.amount), drift)
 
 
-def _held_drift(name: str, use: DeviceUse, reported: Reported) -> Drift:
+def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") -> Drift:
     """Return the drift of a device that is not offered any more and that an instance still has."""
     detail = (
         f"{printable(name)}: device {use.address} is not offered any more, but instance "
-        f"{use.owner} has it; it stays counted"
+        f"{use.owner} has it; it stays counted{waits}"
     )
     return Drift(
         "held-device",
@@ -365,20 +381,17 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported) -> Drift:
     )
 
 
-def _class_in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
-    """Return the error that a class in use would change; the provider is kept meanwhile."""
-    what = (
-        f"provider {printable(wanted.name)} would change from {old} to {wanted.resource_class}, "
-        f"but {old} is used by {name_first(sorted(users), MANY)}"
-    )
-    remedy = "offer the device as before until its servers are moved or deleted"
-    place = wanted.places[0]
-    return ConfigError(
-        f"{OPTION} {', '.join(wanted.places)}: {what}",
-        remedy,
-        option=OPTION,
-        place=place,
-        provider=wanted.name,
+def _class_in_use(wanted: CardProvider, former: str, use: Use, uuid: ProviderUuid) -> Drift:
+    """Return the drift of a card that keeps its class because it is used."""
+    place = f"{OPTION} {', '.join(wanted.places)}" if wanted.places else OPTION
+    return Drift(
+        "held-device",
+        "warning",
+        f"{printable(wanted.name)} stays {former}: {use}; {place} makes it "
+        f"{wanted.resource_class}, which waits until that is free",
+        f"give it {former} in {place} again, or {use.ending(uuid)}",
+        uuid,
+        use.consumers[0] if len(use.consumers) == 1 else None,
     )
 
 

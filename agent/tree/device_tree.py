@@ -1,14 +1,15 @@
 """Puts the PCI providers into a desired tree. Pure but for the tree, which is edited."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.model.inventory import Record
 from agent.model.mirror import REPARENT, Journal, Ownership
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
+from agent.placement.merge_inputs import SHOWN
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.node_trees import ensure_child, last_parent, shares_provider
@@ -62,13 +63,13 @@ def put_devices(
             place.present.exists(wanted.name)
             and (last := place.present.provider(wanted.name)).uuid in stuck
         ):
-            if not wanted.uses and not wanted.allocated:
+            if not wanted.users:
                 anew.add(last.uuid)
                 if tree.exists(last.uuid):
                     tree.remove(last.uuid)
                 continue
             belongs, parent = tree.name_of(parent), _last_parent(tree, last, place)
-            drift.append(_stuck_drift(last, tree.name_of(parent), belongs))
+            drift.append(_stuck_drift(last, tree.name_of(parent), belongs, wanted.users))
         _put_card(tree, wanted, parent, place)
     return PlacedProviders(frozenset(anew), tuple(drift))
 
@@ -138,10 +139,10 @@ def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> Pro
     return parent.uuid
 
 
-def _stuck_drift(last: Provider, parent: str, belongs: str) -> Drift:
+def _stuck_drift(last: Provider, parent: str, belongs: str, users: Sequence[ConsumerUuid]) -> Drift:
     detail = (
-        f"{printable(last.name)} is in use below {printable(parent)} and belongs below "
-        f"{printable(belongs)}; this Placement cannot move it"
+        f"{printable(last.name)} is used by {name_first(users, SHOWN)} below {printable(parent)} "
+        f"and belongs below {printable(belongs)}; this Placement cannot move it"
     )
     return Drift(
         "identity",

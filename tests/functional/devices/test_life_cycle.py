@@ -59,30 +59,24 @@ def test_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(
     assert (host.tree, host.allocated("S1")) == ([], {})
 
 
-def test_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHost) -> None:
-    host.start(P2)
-    host.claim("S1", "F2")
-    host.allocate("S1", F2=1)
-    before = host.placement.dump()
-    report = host.start(V2)
-    assert report.state == "failed"
-    assert errors(report) == (
-        f"[pci] device_spec #1: provider c1_{F2} would change from {PF} to {VF}, but {PF} is used "
-        f"by {guest('S1')}"
-    )
-    assert host.placement.dump() == before
-
-
-def test_a_device_of_which_only_placement_knows_that_it_is_in_use_cannot_be_offered_as_something_else(
-    host: DeviceHost,
+@pytest.mark.parametrize("on_record", [True, False], ids=["on record", "only in Placement"])
+def test_a_device_in_use_is_offered_as_something_else_once_it_is_free(
+    host: DeviceHost, on_record: bool
 ) -> None:
     host.start(P2)
+    if on_record:
+        host.claim("S1", "F2")
     host.allocate("S1", F2=1)
-    before = host.placement.dump()
     report = host.start(V2)
-    assert report.state == "failed"
-    assert guest("S1") in errors(report)
-    assert host.placement.dump() == before
+    assert (errors(report), host.tree) == ("", [f"{F2}: {PF}=1"])
+    assert host.cycle().state == "in-sync"
+    (drift,) = [one for one in report.drift if one.kind == "held-device"]
+    assert f"{VF}{', which' * (not on_record)} waits until" in drift.detail
+    assert guest("S1") in drift.detail
+    host.delete("S1") if on_record else host.release("S1")
+    for _ in range(2):
+        host.cycle()
+    assert host.tree == [f"{F2}: {VF}=2"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +125,8 @@ def test_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_
     report = host.cycle()
     assert (report.state, host.tree) == ("in-sync", [f"{F2}: {VF}=2"])
     assert held(report) == [
-        f"c1_{F2}: 2 of {VF} are allocated, but there are only 1; the total stays at 2"
+        f"c1_{F2}: 2 of {VF} are allocated to {guest('S1')}, but there are only 1; the total stays "
+        "at 2"
     ]
     host.release("S1")
     host.cycle()

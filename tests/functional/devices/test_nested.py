@@ -304,7 +304,7 @@ def test_an_older_placement_leaves_a_card_in_use_where_it_is(
     report = host.start()
     assert host.parents == {**CELLS, P0: "NUMA0", F3: NODE, PX: NODE}
     assert [one.detail for one in report.drift] == [
-        f"c1_{F3} is in use below c1 and belongs below c1_NUMA1; this Placement cannot move it"
+        f"c1_{F3} is used by {guest('S1')} below c1 and belongs below c1_NUMA1; this Placement cannot move it"
     ]
     assert host.allocated("S1") == {F3: {PF: 1}}
     assert host.cycle().state == "in-sync"

@@ -1,15 +1,22 @@
 """A root provider whose name another provider has: what that one has, and the way out."""
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from agent.audit.context import AuditedNode
+from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.run import AuditRun
 from agent.errors import AgentError, ProviderNameConflict
 from agent.model.names import ProviderUuid
+from agent.placement.answers import Row
+from agent.placement.client import PlacementClient
+from agent.placement.node_state import NodePlacementState
 from agent.store.identity import HostIdentity
+from agent.tree.desired_tree import agent_trait
 
 
-def tell_way_out(run: AuditRun, node: AuditedNode, identity: HostIdentity | None) -> None:
+def tell_way_out(
+    run: AuditRun, node: AuditedNode, context: AuditContext, state: NodePlacementState
+) -> None:
     """Add to the name conflict of the root of ``node``, if the audit met it, what the holder has
     and the remedy that fits what proves the identity of this host.
     """
@@ -17,14 +24,23 @@ def tell_way_out(run: AuditRun, node: AuditedNode, identity: HostIdentity | None
         if not isinstance(conflict, ProviderNameConflict) or conflict.data["uuid"] != node.uuid:
             continue
         holder: ProviderUuid = conflict.data["holder"]
-        message = conflict.message
+        message, remedy = conflict.message, _remedy(holder, node, context.identity)
         # What cannot be read is left out: the conflict stays the same.
         with suppress(AgentError):
-            below, consumers = len(run.client.tree(holder)) - 1, len(run.client.consumers(holder))
+            rows, consumers = run.client.tree(holder), len(run.client.consumers(holder))
             message += (
-                f"; consumers with allocations on it: {consumers}, providers below it: {below}"
+                f"; consumers with allocations on it: {consumers}, providers below it: "
+                f"{len(rows) - 1}"
             )
-        remedy = _remedy(holder, node, identity)
+            # Both are this host: it wrote its own root, and the holder has its mark.
+            own = state.view.tree.exists(node.uuid) and state.journal.owns(node.uuid)
+            if own and agent_trait(context.agent) in run.client.traits(holder)[1]:
+                steps = [*_moves(run.client, rows, holder, state, node.uuid), *_deletions(rows)]
+                remedy = (
+                    "this host was that provider for a while, and becomes one again by: "
+                    f"{' && '.join(steps)} && agent identity rename; if they are two hosts: "
+                    "rename one of them"
+                )
         run.errors[place] = ProviderNameConflict(message, remedy, **conflict.data)
 
 
@@ -39,3 +55,52 @@ def _remedy(holder: ProviderUuid, node: AuditedNode, identity: HostIdentity | No
     else:
         same = f"agent identity set {holder}"
     return f"if this host is that provider: {same}; if they are two hosts: rename one of them"
+
+
+def _moves(
+    client: PlacementClient,
+    rows: Sequence[Row],
+    holder: ProviderUuid,
+    state: NodePlacementState,
+    root: ProviderUuid,
+) -> Iterator[str]:
+    """Yield the commands that give the node ``root`` what consumers have of the tree of ``holder``:
+    first they get it here, so that they are never without it. A consumer that has its share here
+    already only loses the other one.
+    """
+    tree = state.view.tree.scoped(root)
+    own = {one.name.removeprefix(tree.name_of(root)): one for one in tree.providers()}
+    name = next(row.name for row in rows if row.uuid == holder)
+    there = {row: client.consumers(row.uuid) for row in rows}
+    consumers = sorted({consumer for held in there.values() for consumer in held})
+    here = (
+        {consumer for one in tree.providers() for consumer in client.consumers(one.uuid)}
+        if consumers
+        else set()
+    )
+    for consumer in consumers:
+        shares = {row: held[consumer] for row, held in there.items() if consumer in held}
+        targets = {row: own.get(row.name.removeprefix(name)) for row in shares}
+        if consumer not in here:
+            if any(
+                target is None or not shares[row].keys() <= target.inventory.keys()
+                for row, target in targets.items()
+            ):
+                # The other tree has another layout: nova chooses anew.
+                yield f"openstack server migrate {consumer}"
+                continue
+            for row, target in targets.items():
+                assert target is not None
+                amounts = " ".join(f"{key}={some}" for key, some in sorted(shares[row].items()))
+                yield f"agent allocation add {consumer} {target.uuid} {amounts}"
+        yield f"agent allocation remove-tree {consumer} {holder}"
+
+
+def _deletions(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the commands that delete a tree, children first."""
+    left = {row.uuid: row for row in rows}
+    while left:
+        parents = {row.parent_uuid for row in left.values()}
+        for uuid in sorted(left.keys() - parents):
+            yield f"openstack resource provider delete {uuid}"
+            del left[uuid]

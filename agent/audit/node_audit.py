@@ -298,7 +298,7 @@ class NodeAudit:
             # The remembered state may be the cause of the error, or half updated.
             self.placement_state.forget()
             run.fail(AgentBug.of(error))
-        tell_way_out(run, self.node, self.context.identity)
+        tell_way_out(run, self.node, self.context, self.placement_state)
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)

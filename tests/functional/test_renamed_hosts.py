@@ -272,6 +272,52 @@ def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_
     assert sum(len(one["devices"]) for one in claims) == 1
 
 
+def test_a_renamed_host_that_was_somebody_else_for_a_while_gets_one_tree_by_the_remedies_alone(
+    host: RenamedHost, http_placement: HttpPlacement
+) -> None:
+    described = {key: value for key, value in HOST.items() if key != "uuid"}
+    (host.command.folder / "host.yaml").write_text(json.dumps(described))
+    placement = http_placement.other
+    root, other = host.once()["uuid"], "11111111-1111-4111-8111-111111111111"
+    amounts, cell = offered(http_placement), child(http_placement, "_NUMA0")
+    placement.claim({root: {"MEMORY_MB": 512}, cell: {"PCPU": 1}}, guest("i1"))
+    placement.claim({cell: {"PCPU": 1}}, guest("i3"))
+    host.call(NEW)
+    host.here.run("identity", "set", other)
+    assert host.once()["state"] == "changed"
+    (there,) = (uuid for uuid, name in names(http_placement).items() if name == f"{NEW}_NUMA0")
+    placement.claim({other: {"MEMORY_MB": 256}, there: {"PCPU": 1}}, guest("i2"))
+    both = {cell: {"PCPU": 1}, there: {"PCPU": 1}}
+    placement.claim(both, guest("i3"))
+    host.here.run("identity", "set", root)
+    (error,) = host.once()["errors"]
+    (command,) = re.findall(r"agent (identity rename)", error["remedy"])
+    shown, refused = host.once(*command.split(), "--dry-run"), host.once(*command.split())
+    error = refused["errors"][0]
+    assert (error["code"], shown["errors"][0]) == ("placement.name-conflict", error)
+    steps = error["remedy"].split(" by: ")[1].split(";")[0].split(" && ")
+    for step in steps:
+        program, *words = step.split()
+        if program == "agent":
+            assert host.here.run(*words).code == 0, step
+        else:
+            assert words[:-1] == ["resource", "provider", "delete"]
+            placement.delete_provider(words[-1])
+    assert host.once()["state"] == "in-sync"
+    assert set(names(http_placement).values()) == called(NEW)
+    assert offered(http_placement) == amounts
+    held = {
+        name: {uuid: one["resources"] for uuid, one in found["allocations"].items()}
+        for name in ("i1", "i2", "i3")
+        for found in [placement.allocations(guest(name))]
+    }
+    assert held == {
+        "i1": {root: {"MEMORY_MB": 512}, cell: {"PCPU": 1}},
+        "i2": {root: {"MEMORY_MB": 256}, cell: {"PCPU": 1}},
+        "i3": {cell: {"PCPU": 1}},
+    }
+
+
 @pytest.mark.parametrize("written", ["now", "by the first release", "and elsewhere"])
 @pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
 def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pass(

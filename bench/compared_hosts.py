@@ -204,7 +204,9 @@ SPLIT_LIFE = (
 
 def _options(driver: str, shared: str, dedicated: str, pci: str = "", **groups: Any) -> Config:
     spec = f'{{"vendor_id": "8086", "product_id": "{pci}"}}'
-    alias = f'{{"name": "card", "vendor_id": "8086", "product_id": "{pci}", "device_type": "type-VF"}}'
+    alias = (
+        f'{{"name": "card", "vendor_id": "8086", "product_id": "{pci}", "device_type": "type-VF"}}'
+    )
     offered = {"device_spec": spec, "alias": alias, "report_in_placement": True}
     return {
         "DEFAULT": {"compute_driver": driver},
@@ -253,10 +255,13 @@ def _recorded(name: str, folder: Path) -> Config:
 
 
 def _halves(root: Path) -> tuple[str, str]:
-    """Every second CPU that runs is for guests without CPUs of their own."""
+    """Every second CPU of a cell that runs is for guests without CPUs of their own."""
     running = (root / "devices/system/cpu").glob("cpu[0-9]*/topology")
-    online = sorted(int(one.parent.name.removeprefix("cpu")) for one in running)
-    return tuple(",".join(map(str, online[begin::2])) for begin in (0, 1))  # type: ignore[return-value]
+    online = {int(one.parent.name.removeprefix("cpu")) for one in running}
+    links = (root / "devices/system/node").glob("node[0-9]*/cpu[0-9]*")
+    online &= {int(one.name.removeprefix("cpu")) for one in links} or online
+    shared, dedicated = (",".join(map(str, sorted(online)[begin::2])) for begin in (0, 1))
+    return shared, dedicated
 
 
 def install_driver(folder: Path) -> None:

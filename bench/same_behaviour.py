@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +145,15 @@ class Scene:
     @staticmethod
     def _audit(session: requests.Session, patience: float) -> Any:
         end, audits = time.monotonic() + patience, "http://localhost/v1/audits"
-        while True:
+        said: Any = "no answer"
+        while time.monotonic() < end:
             with suppress(requests.RequestException):
                 answer = session.post(audits, json={}, headers={"Prefer": "wait=60"}, timeout=90)
+                said = answer.json()
                 if answer.status_code == requests.codes.ok:
-                    return answer.json().get("report", answer.json())
-            if time.monotonic() > end:
-                raise SystemExit("the daemon does not answer; its log is beside the store")
+                    return said.get("report", said)
             time.sleep(0.1)
+        raise SystemExit(f"the daemon does not audit: {said}")
 
     # --- the agent --------------------------------------------------------------------------------
 
@@ -172,7 +174,8 @@ class Scene:
 
     @property
     def _environment(self) -> Mapping[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.folder.parent / "driver"), "COLUMNS": "200"}
+        driver = {"PYTHONPATH": str(self.folder.parent / "driver")}
+        return {**os.environ, **driver, "PYTHONHASHSEED": "0", "COLUMNS": "200"}
 
     def _command(self, *arguments: str) -> list[str]:
         python = self._checkout / ".venv/bin/python"
@@ -218,7 +221,11 @@ class Scene:
 
     def _traffic(self) -> Iterator[str]:
         for one in self.placement.requests:
-            body = "" if one.body is None else json.dumps(self._without_volatile(one.body))
+            body = (
+                ""
+                if one.body is None
+                else json.dumps(self._without_volatile(one.body), sort_keys=True)
+            )
             yield f"{one.method} {one.target} {body} -> {one.status}"
 
     def _state(self) -> Any:
@@ -272,7 +279,7 @@ def _sorted(value: Any) -> Any:
 def unlike_dry_runs(behaviour: Behaviour) -> Iterator[str]:
     """Yield the runs that did something else than the dry run right before them said."""
     titles = list(behaviour)
-    for dry, real in zip(titles, titles[1:], strict=False):
+    for dry, real in pairwise(titles):
         if dry.endswith("dry run") and real[3:] == dry[3:].removesuffix(" dry run"):
             said, did = (_operations(behaviour[one]["document"]) for one in (dry, real))
             if said != did:

@@ -258,10 +258,16 @@ def _halves(root: Path) -> tuple[str, str]:
     """Every second CPU of a cell that runs is for guests without CPUs of their own."""
     running = (root / "devices/system/cpu").glob("cpu[0-9]*/topology")
     online = {int(one.parent.name.removeprefix("cpu")) for one in running}
-    links = (root / "devices/system/node").glob("node[0-9]*/cpu[0-9]*")
-    online &= {int(one.name.removeprefix("cpu")) for one in links} or online
+    lists = (root / "devices/system/node").glob("node[0-9]*/cpulist")
+    online &= {cpu for one in lists for cpu in _listed(one.read_text())} or online
     shared, dedicated = (",".join(map(str, sorted(online)[begin::2])) for begin in (0, 1))
     return shared, dedicated
+
+
+def _listed(text: str) -> Iterator[int]:
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def install_driver(folder: Path) -> None:

@@ -2,7 +2,7 @@
 they ended long ago. Rows that others refer to stay.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import (
@@ -187,9 +187,15 @@ class Transaction(RecordReader):
             ahead = self.ahead()
             LEASES.write(to, [later(lease, -ahead) for lease in changes.leases])
 
-    def change_uuid(self, before: ProviderUuid, after: ProviderUuid) -> None:
+    def change_uuid(
+        self, before: ProviderUuid, after: ProviderUuid, running: Collection[ConsumerUuid] = ()
+    ) -> Sequence[ConsumerUuid]:
         """Give a node, with all its records, another uuid, which may have records from before.
         Journal and mirror are forgotten, because nothing of the old tree is in the new one.
+
+        Of claims under either uuid that exclude each other, that of a guest that is ``running``
+        stays, else of one that was there, else the latest one; the others are released. Return
+        their instances.
         """
         to = self._connection
         node = dict(
@@ -205,6 +211,7 @@ class Transaction(RecordReader):
         if not there.rowcount:
             to.execute(insert(COMPUTE_NODE), marked)
         self._move(UNIT.c.provider, before, after)
+        released = self._release_doubled(before, after, running)
         twin = DEVICE.alias()
         used = select(twin.c.node).where(
             twin.c.address == DEVICE.c.address, twin.c.node.in_((before, after)), twin.c.used
@@ -231,6 +238,48 @@ class Transaction(RecordReader):
         for column in (MIRROR.c.root, JOURNAL.c.root, LEASE.c.node, COMPUTE_NODE.c.uuid):
             to.execute(delete(column.table).where(column == before))
         to.execute(update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == after).values(deleted=False))
+        return released
+
+    def _release_doubled(
+        self, before: ProviderUuid, after: ProviderUuid, running: Collection[ConsumerUuid]
+    ) -> Sequence[ConsumerUuid]:
+        """Release the claims of which the other node has one that holds the same device or unit, or
+        is of the same instance, and that counts more. Return their instances.
+        """
+        to, both = self._connection, (before, after)
+        is_open = and_(CLAIM.c.node.in_(both), CLAIM.c.state != "released")
+        claims = {row.id: row for row in to.execute(select(CLAIM).where(is_open))}
+        wanted: dict[tuple[str, ...], list[str]] = {}
+        for claim in claims.values():
+            wanted.setdefault((claim.instance,), []).append(claim.id)
+        for columns in (
+            (DEVICE.c.address, DEVICE.c.holder),
+            (UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier, UNIT.c.holder),
+        ):
+            held = and_(columns[0].table.c.node.in_(both), columns[-1].in_(claims))
+            for *key, holder in to.execute(select(*columns).where(held)):
+                wanted.setdefault((columns[0].table.name, *key), []).append(holder)
+
+        def weight(claim: str) -> tuple[bool, bool, float]:
+            row = claims[claim]
+            return row.instance in running, row.state == "consumed", row.updated_at
+
+        lost: set[str] = set()
+        for ids in wanted.values():
+            node = claims[max(ids, key=weight)].node
+            lost.update(claim for claim in ids if claims[claim].node != node)
+        to.execute(
+            update(CLAIM)
+            .where(CLAIM.c.id.in_(lost))
+            .values(state="released", version=CLAIM.c.version + 1)
+        )
+        to.execute(
+            update(DEVICE)
+            .where(DEVICE.c.holder.in_(lost))
+            .values(state="available", holder=None, request=None)
+        )
+        to.execute(update(UNIT).where(UNIT.c.holder.in_(lost)).values(holder=None))
+        return sorted({ConsumerUuid(claims[claim].instance) for claim in lost})
 
     def _move(self, column: Column[str], before: ProviderUuid, after: ProviderUuid) -> None:
         self._connection.execute(

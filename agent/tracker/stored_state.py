@@ -99,8 +99,12 @@ class RecordTransaction(RecordReads, Protocol):
             new one exists already.
         """
 
-    def change_uuid(self, before: ProviderUuid, after: ProviderUuid) -> None:
-        """Give a node, with all its records, another uuid, and forget its journal and mirror."""
+    def change_uuid(
+        self, before: ProviderUuid, after: ProviderUuid, running: Collection[ConsumerUuid] = ()
+    ) -> Sequence[ConsumerUuid]:
+        """Give a node, with all its records, another uuid, and forget its journal and mirror.
+        Return the instances of claims that had to be released; those of ``running`` guests stay.
+        """
 
 
 class RecordStore(Protocol):

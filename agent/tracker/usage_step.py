@@ -318,7 +318,16 @@ class UsageStep:
             )
             former = self._former_node(reading, node, facts)
             if former is not None and not dry_run:
-                cast(RecordTransaction, reading).change_uuid(former.uuid, node)
+                running = [guest.uuid for guest in shown.domains or ()]
+                for guest in cast(RecordTransaction, reading).change_uuid(
+                    former.uuid, node, running
+                ):
+                    LOG.warning(
+                        "node %s: instance %s has a claim under either uuid of the host, or one of "
+                        "what another one has: the claim of the two that runs, or is later, stays",
+                        printable(facts.name),
+                        guest,
+                    )
             if not dry_run or reading.node(node) is not None:
                 former = None
             stored, changes, created = self._read_records(reading, node, facts, former)

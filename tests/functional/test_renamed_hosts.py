@@ -263,11 +263,14 @@ def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_
     host.here.run("identity", "set", other)
     assert host.once()["state"] == "changed"
     claimed("i2", plain)
+    # Of two guests that were given one device, the later one has it.
+    claimed("i3", flavor)
     assert host.here.run("identity", "set", root).code == 0
     shown = host.once("--once", "--dry-run")
     (error,) = host.once()["errors"]
     assert error["code"] == shown["errors"][0]["code"] == "placement.identity-conflict"
     claims = host.here.run("claims", "--format", "json").json["claims"]
+    assert {one["instance"] for one in claims} == {guest("i2"), guest("i3")}
     assert [one["node"] for one in claims] == [root, root]
     assert sum(len(one["devices"]) for one in claims) == 1
 

@@ -329,3 +329,37 @@ def test_a_node_that_gets_its_uuid_back_has_the_records_of_both(records: Records
             "0000:00:03.0": (None, False, False),
             "0000:00:04.0": (None, False, False),
         }
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_of_claims_under_either_uuid_of_a_node_that_exclude_each_other_one_stays(
+    records: Records, *, runs: bool
+) -> None:
+    mine, other = node("n1"), node("n2")
+    guests = [instance(node=one.uuid) for one in (mine, other, mine)]
+    older = claim(guests[0], mine, updated_at=1.0)
+    later = claim(guests[1], other, updated_at=2.0)
+    doubled = [claim(guests[2], one, updated_at=at) for one, at in ((mine, 3.0), (other, 4.0))]
+    taken = {"state": "claimed", "request": new_uuid()}
+    write(
+        records,
+        RecordChanges(
+            nodes=(mine, other),
+            instances=tuple(guests),
+            claims=(older, later, *doubled),
+            devices=(
+                device(mine, "0000:00:01.0", holder=older.id, **taken),
+                device(other, "0000:00:01.0", holder=later.id, **taken),
+            ),
+        ),
+    )
+    running = [guests[0].uuid, guests[2].uuid] if runs else []
+    stays = {(older if runs else later).id, doubled[1].id}
+    with records.transaction([mine.uuid, other.uuid]) as transaction:
+        lost = transaction.change_uuid(other.uuid, mine.uuid, running)
+    assert set(lost) == {guests[1 if runs else 0].uuid, guests[2].uuid}
+    with records.reading() as reading:
+        found = reading.load(mine.uuid)
+        assert found is not None
+        assert {one.id for one in found.claims if one.open} == stays
+        assert [one.holder for one in found.devices] == [(older if runs else later).id]

@@ -74,7 +74,8 @@ class FlushStep:
             return FlushResult(state.view, state.capabilities)
         owned = state.journal.providers
         plan, skipped = state.intend(plan)
-        before = FlushContext(not run.forgot, [outcome.operation for outcome in skipped], owned)
+        refused = [outcome.operation for outcome in skipped]
+        before = FlushContext(not run.forgot, refused, owned, dict(state.confirmed))
         try:
             flushed = flush(
                 run.client, plan, state.view, state.capabilities, self._root, clock.now(), before

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from agent.errors import GenerationConflict, PlacementError, PlacementRefused
 from agent.model.mirror import PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -30,9 +30,10 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
+from agent.model.provider import Provider
 from agent.model.report import OperationStatus, Outcome
 from agent.placement import codes, sending
-from agent.placement.allocations.writing import write
+from agent.placement.allocations.writing import holds, write
 from agent.placement.client import PlacementClient
 from agent.placement.flush_state import Attempt, FlushContext, FlushResult, FlushState, StopFlush
 from agent.placement.plan import Plan, depends, names_needed
@@ -174,6 +175,11 @@ class Flush:
             write(self.client, operation.wanted)
         except GenerationConflict as error:
             raise GenerationConflict(error.message, "it is tried again in the next pass") from error
+        wanted = operation.wanted
+        if operation.key in self.state.context.confirmed and not holds(
+            self.client.allocation(wanted.consumer), wanted
+        ):
+            raise sending.not_done(self.client, f"the allocations of {wanted.consumer}")
         return Attempt(operation)
 
     # --- deletions --------------------------------------------------------------------------------
@@ -193,6 +199,11 @@ class Flush:
     def _delete(self, operation: DeleteProvider) -> Attempt:
         if not sending.delete(self.client, operation):
             self.state.result.missing.add(operation.provider.uuid)
+        elif operation.key in self.state.context.confirmed and self.client.provider(
+            operation.provider.uuid
+        ):
+            name = printable(operation.provider.name)
+            raise sending.not_done(self.client, f"the deletion of {name}")
         return Attempt(operation)
 
     # --- contents ---------------------------------------------------------------------------------
@@ -222,7 +233,9 @@ class Flush:
         attempts = list[Attempt]()
         for operation in operations:
             try:
-                present = sending.set_contents(self.client, operation, present)
+                present = self._confirmed(
+                    operation, present, sending.set_contents(self.client, operation, present)
+                )
             except PlacementError as error:
                 attempts.append(Attempt(operation, error=error))
                 # A provider that should lose its inventory loses its traits as well, but it needs
@@ -233,6 +246,21 @@ class Flush:
             else:
                 attempts.append(Attempt(operation, present))
         return attempts
+
+    def _confirmed(self, operation: Contents, before: Provider, after: Provider) -> Provider:
+        """Return ``after``, what an answer shows.
+
+        :raises PlacementNotDone: an earlier answer did so too, and Placement has it not.
+        """
+        created = {one.provider.uuid for one in self._of(CreateProvider)}
+        confirmed = self.state.context.confirmed.get(operation.key, 0)
+        if confirmed > (before.generation or 0) and before.uuid not in created:
+            row = self.client.provider(after.uuid)
+            if row is not None and row.generation < (after.generation or 0):
+                raise sending.not_done(
+                    self.client, f"the {operation.op} of {printable(after.name)}"
+                )
+        return after
 
 
 def _try(operation: Kind, send: Callable[[Kind], Attempt]) -> Attempt:

@@ -3,7 +3,7 @@ operation that was tried.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.errors import (
@@ -49,6 +49,10 @@ class FlushContext:
     """Operations that the plan needs and that Placement refused before."""
     owned: Collection[ProviderUuid] = ()
     """The providers that were the agent's."""
+    confirmed: Mapping[OperationKey, int] = field(default_factory=dict)
+    """What Placement confirmed before, with the generation that its provider got by it, 0 if it has
+    none. If that is needed again, Placement is asked whether it does it.
+    """
 
     def owns(self, operation: CreateProvider, root: Provider) -> bool:
         """Return whether a child that is to be created is the agent's if it exists, wherever it is.

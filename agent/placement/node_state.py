@@ -17,7 +17,14 @@ from agent.model.mirror import (
     join_held,
 )
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
+from agent.model.operation import (
+    AllocationOperation,
+    DeleteProvider,
+    EnsureResourceClass,
+    EnsureTrait,
+    Operation,
+    OperationKey,
+)
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
@@ -31,13 +38,16 @@ from agent.placement.consumers import (
     read_uses,
     with_allocation,
 )
-from agent.placement.flush import FlushResult
+from agent.placement.flush import Contents, FlushResult
 from agent.placement.merge_inputs import Usages
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.roles import doubled, named_by_role, with_roles
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
+
+MOST_CONFIRMED = 1000
+"""How many confirmed operations are remembered."""
 
 
 class NodePlacementState:
@@ -69,6 +79,8 @@ class NodePlacementState:
         # What ``named_view`` was made of, and the result.
         self._named: tuple[PlacementView, Journal, PlacementView] | None = None
         self._takes_over = False
+        self.confirmed: dict[OperationKey, int] = {}
+        """See :class:`agent.placement.flush_state.FlushContext`."""
         # Those of two children of one role that get its name, because only they are in use.
         self._first = frozenset[ProviderUuid]()
         self._turns, self._rereads = HolderTurns(), RereadSchedule()
@@ -357,6 +369,7 @@ class NodePlacementState:
         else:
             self._server.learn(flushed.capabilities)
         self._view = flushed.view
+        self._confirm(flushed.outcomes)
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
@@ -375,6 +388,21 @@ class NodePlacementState:
         ).without(flushed.strangers - self._known)
         self._unwritten = absent_from(self._unwritten, self._view.tree)
         self._keep_journal(before, journal, plan.target.journal)
+
+    def _confirm(self, outcomes: Iterable[Outcome]) -> None:
+        """Remember what Placement confirmed, the newest of it."""
+        tree = self.view.tree
+        for outcome in outcomes:
+            operation = outcome.operation
+            if outcome.status == "done" and isinstance(
+                operation, DeleteProvider | AllocationOperation | Contents
+            ):
+                uuid = operation.provider.uuid if operation.provider else ""
+                generation = tree.provider(uuid).generation if tree.exists(uuid) else 0
+                self.confirmed.pop(operation.key, None)
+                self.confirmed[operation.key] = generation or 0
+        for key in list(self.confirmed)[:-MOST_CONFIRMED]:
+            del self.confirmed[key]
 
     def save(self) -> None:
         """Save the view."""

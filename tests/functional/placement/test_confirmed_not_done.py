@@ -2,6 +2,7 @@
 was there before.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -93,3 +94,80 @@ def test_a_write_that_is_confirmed_and_not_done_is_told_and_done_once_writes_are
         agent_log,
         {NAME: node(HAS), **dict.fromkeys(CELLS, Want(CELL, NAME)), **tree},
     )
+
+
+class Liar(FaultProxy):
+    """Answers a write as if it were done, without passing it on: contents with what was sent, and
+    a generation that is one higher.
+    """
+
+    passes_on = True
+
+    def _forward(
+        self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        if self.passes_on or method == "GET":
+            return super()._forward(method, raw_path, headers, body)
+        if method == "DELETE" or "/allocations" in raw_path:
+            return Reply(204)
+        sent = json.loads(body)
+        sent["resource_provider_generation"] += 1
+        return Reply(200, json.dumps(sent).encode(), {"Content-Type": "application/json"})
+
+
+@pytest.fixture
+def liar(http_placement: HttpPlacement) -> Iterator[Liar]:
+    proxy = Liar(http_placement.url)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.mark.parametrize(
+    ("shape", "tree", "gone", "what"),
+    [
+        (shaped(HAS), {NAME: node(HAS)}, {"N0"}, "the deletion of N0"),
+        (
+            shaped(MORE, {"N0": (NAME, CELL)}),
+            {NAME: node(MORE), "N0": Want(CELL, NAME)},
+            set(),
+            f"the set-inventory of {NAME}",
+        ),
+        (
+            shaped(HAS, {"N0": (NAME, CELL)}, traits={NAME: ["HW_CPU_X86_AVX"]}),
+            {NAME: node(HAS, "HW_CPU_X86_AVX"), "N0": Want(CELL, NAME)},
+            set(),
+            f"the set-traits of {NAME}",
+        ),
+    ],
+    ids=["deletion", "inventory", "traits"],
+)
+def test_a_write_that_is_answered_as_done_is_told_from_the_second_pass_on(
+    shape: Shape,
+    tree: Mapping[str, Want],
+    gone: set[str],
+    what: str,
+    host: Host,
+    liar: Liar,
+    http_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
+    agent: AgentUnderTest = host(
+        shaped(HAS, {"N0": (NAME, CELL)}), placement=http_placement, url=liar.url
+    )
+    assert agent.cycle(start=True).state == "changed"
+    before = http_placement.dump()
+    agent.driver.script, liar.passes_on = shape, False
+    # The answer itself cannot be told from a true one.
+    assert agent.cycle().state == "changed"
+    for _ in range(3):
+        liar.clear()
+        report = agent.cycle()
+        (error,) = report.errors
+        assert (error.code, report.state) == ("placement.not-done", "degraded")
+        assert error.message.startswith(f"{liar.url} confirmed {what}")
+    # The list, the write, and the question whether it was done.
+    assert len(liar.requests) == 3
+    liar.passes_on = True
+    assert agent.cycle().state == "changed"
+    settled(agent, http_placement, agent_log, tree, before=before, gone=gone)

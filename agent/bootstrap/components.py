@@ -31,8 +31,6 @@ from agent.tree.option_warnings import option_warnings
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import named_twice
 
-# Seconds that a driver may take to stop, as the interface says.
-STOP_DEADLINE = 15.0
 # The driver that a daemon uses if none is configured and this one starts.
 DEFAULT_DRIVER = "libvirt"
 
@@ -240,4 +238,4 @@ def _check_start(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
             deadline=conf.compute.start_deadline,
         )
     finally:
-        worker.call(driver.stop, deadline=STOP_DEADLINE)
+        worker.call(driver.stop, deadline=drivers.STOP_DEADLINE)

@@ -12,9 +12,9 @@ from oslo_config import cfg
 
 from agent.audit.context import AuditContext
 from agent.audit.fleet import Fleet
-from agent.bootstrap.components import STOP_DEADLINE, Components, build_components
+from agent.bootstrap.components import Components, build_components
 from agent.conf.default import host_name, nova_folders, only_observes
-from agent.driver.interface import HostContext, NeedsLease, TellsOfChanges
+from agent.driver.interface import STOP_DEADLINE, HostContext, NeedsLease, TellsOfChanges
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock

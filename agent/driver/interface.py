@@ -24,6 +24,9 @@ LOG = logging.getLogger(__name__)
 
 NAMESPACE = "compute_node_agent.drivers"
 
+STOP_DEADLINE = 15.0
+"""Seconds that a driver may take to stop."""
+
 # The names in an existing nova.conf that stand for one of our drivers.
 NOVA_SPELLINGS: Mapping[str, str] = {
     "libvirt.LibvirtDriver": "libvirt",
@@ -64,7 +67,7 @@ class HostContext:
 
 @runtime_checkable
 class Driver(Protocol):
-    """What every driver implements. :mod:`agent.driver.conformance.suite` checks these promises.
+    """What every driver implements. The package agent.conformance checks these promises.
 
     Every call may block; callers give each a deadline. Several threads may call at the same time. A
     method raises nothing but errors of :mod:`agent.errors`. After ``stop`` a call answers or raises

@@ -6,9 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.driver.conformance.check import Breach, CheckedPromise, Conformance, PromiseState
-from agent.model.names import name_first, number_of, printable
-from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
+from agent.conformance.suite import Conformance
+from agent.conformance.trial import CheckedPromise, PromiseState
+from agent.model.names import number_of
+from agent.render.look import Look, escape_text, to_string, wrap_line
 
 SCHEMA = "compute-node-agent/driver-check/1"
 SHOWN = 10
@@ -44,14 +45,8 @@ def conformance_document(conformance: Conformance, exit_code: int) -> dict[str, 
     }
 
 
-def render_conformance(conformance: Conformance, look: Look, *, as_table: bool) -> str:
-    """Return the text of the command; ``as_table``: one line for each check."""
-    if as_table:
-        rows = [
-            (promise.state, promise.check.name, _summary(promise))
-            for promise in conformance.promises
-        ]
-        return to_string(table_lines(("state", "check", "detail"), rows, 3), look)
+def render_conformance(conformance: Conformance, look: Look) -> str:
+    """Return the text of the command."""
     lines: list[Text] = []
     for promise in conformance.promises:
         if promise.state != "not-applicable" or look.wide:
@@ -72,7 +67,7 @@ def _promise_lines(promise: CheckedPromise, look: Look) -> Iterator[Text]:
     if promise.note:
         yield from wrap_line(escape_text(f"    {promise.state}: {promise.note}", style), look)
     for breach in promise.breaches[:SHOWN]:
-        yield from wrap_line(escape_text(f"    {_breach_text(breach)}", style), look)
+        yield from wrap_line(escape_text(f"    {breach}", style), look)
     if len(promise.breaches) > SHOWN:
         yield Text(f"    and {len(promise.breaches) - SHOWN} more", style)
     if promise.state == "broken":
@@ -80,23 +75,13 @@ def _promise_lines(promise: CheckedPromise, look: Look) -> Iterator[Text]:
         yield from wrap_line(escape_text(remedy, style), look)
 
 
-def _summary(promise: CheckedPromise) -> str:
-    texts = [_breach_text(breach) for breach in promise.breaches]
-    return name_first(texts, 1, "; ") or promise.note or promise.check.promise
-
-
-def _breach_text(breach: Breach) -> str:
-    return f"{printable(breach.node)}: {breach.detail}" if breach.node else breach.detail
-
-
 def _closing(conformance: Conformance) -> Sequence[Text]:
-    broken, unchecked = conformance.count("broken"), conformance.count("unchecked")
-    parts = [Text(f"{number_of(conformance.count('held'), 'promise')} held", _STYLES["held"])]
-    if broken:
-        parts.append(Text(f", {broken} broken", _STYLES["broken"]))
-    if unchecked:
-        parts.append(Text(f", {unchecked} unchecked", _STYLES["unchecked"]))
-    parts.append(Text(f", {conformance.count('not-applicable')} not applicable"))
+    parts = [Text(f"{number_of(len(conformance.having('held')), 'promise')} held", "green")]
+    states: tuple[PromiseState, ...] = ("broken", "unchecked")
+    for state in states:
+        if found := conformance.having(state):
+            parts.append(Text(f", {len(found)} {state}", _STYLES[state]))
+    parts.append(Text(f", {len(conformance.having('not-applicable'))} not applicable"))
     checked = len(conformance.checked)
     nodes = number_of(conformance.listed, "node")
     sample = nodes if checked == conformance.listed else f"{checked} of {nodes}; --all for all"

@@ -1,12 +1,11 @@
-"""Base classes of the fake drivers: nodes by name, with a described machine for each, its sections
-of facts, and the providers that are listed beside them.
+"""What the fake drivers share: a described machine, its sections of facts, and the providers that
+are listed beside them.
 """
 
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from oslo_config import cfg
 
@@ -226,36 +225,6 @@ class BaseDriver:
         if name == self.host.name:
             return self.host.identity
         return str(uuid.uuid5(uuid.UUID(self.host.identity), name))
-
-
-class DescribedDriver(BaseDriver):
-    """A driver whose nodes are all the same machine. By default there is one node, named after the
-    host.
-    """
-
-    described: ClassVar[Machine]
-    """The machine of every node."""
-
-    def node_names(self) -> Collection[str]:
-        """Return the names of all nodes."""
-        return (self.host.name,)
-
-    def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - nothing is cached here
-        """Return all nodes, uuid to name."""
-        return {self.node_uuid(name): name for name in self.node_names()}
-
-    def facts(self, name: str) -> HostFacts:
-        """Return a snapshot of the node.
-
-        :raises DriverError: there is no such node.
-        """
-        if name not in self.node_names():
-            raise unknown_node(name)
-        return self.described.facts(name)
-
-    def is_node_deleted(self, name: str) -> bool:
-        """Whether the node is not one of the driver's."""
-        return name not in self.node_names()
 
 
 def unknown_node(name: str) -> DriverError:

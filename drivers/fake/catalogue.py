@@ -1,19 +1,27 @@
-"""The catalogue of fake hosts of known size, one class for each that differs: among them
-``fake.numa`` (two sockets with two cells each, 64 CPUs with two threads a core, pages of 2 MiB and
-1 GiB, two network cards) and ``fake.baremetal`` (many exclusive nodes).
+"""The catalogue of fake hosts of known size: rows of one table, among them ``fake.numa`` (two
+sockets with two cells each, 64 CPUs with two threads a core, pages of 2 MiB and 1 GiB, two network
+cards); ``fake.baremetal`` (many exclusive nodes); and ``fake.chaos``, the host of ``fake.numa``
+with a driver that is slow, fails or reports incomplete facts, by a seed.
 """
 
+import threading
+import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal
 
 from oslo_config import cfg
 
+from agent.driver.interface import HostContext
+from agent.errors import NotReady
+from agent.model.facts import HostFacts, Section
 from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.base import (
     NODE,
-    DescribedDriver,
+    BaseDriver,
     Machine,
     ProviderEntry,
     ShapesOutright,
@@ -21,11 +29,8 @@ from drivers.fake.base import (
     network_card,
     plain,
     processor,
+    unknown_node,
 )
-
-LARGE = plain(vcpus=1000, memory_mib=800_000, disk_gib=600_000)
-MEDIUM = plain(vcpus=10, memory_mib=8192, disk_gib=1028)
-SMALL = plain(vcpus=2, memory_mib=8192, disk_gib=1028)
 
 # False ones are listed so that a host that had another fake driver before loses the capabilities
 # that this one lacks.
@@ -46,113 +51,74 @@ CAPABILITIES: Mapping[str, bool] = {
 }
 
 
-class FakeDriver(DescribedDriver):
-    """``fake``: a large host without NUMA cells and devices.
-
-    Also ``fake.local_identity`` and ``fake.caching``, which are the same to Placement.
+class DescribedDriver(BaseDriver):
+    """A driver whose nodes are all ``machine``. By default there is one node, named after the
+    host.
     """
 
-    described = LARGE
-    capable_of: ClassVar[frozenset[str]] = frozenset()
-    """Capabilities beside those of every fake driver."""
-
-    def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """Return the capabilities of every fake driver and of this one."""
-        return {**CAPABILITIES, **dict.fromkeys(self.capable_of, True)}
-
-
-class SmallDriver(FakeDriver):
-    """``fake.small``: a small host; also ``fake.power_event``, which is the same to Placement."""
-
-    described = SMALL
-
-
-class MediumDriver(FakeDriver):
-    """``fake.medium``: a host of medium size."""
-
-    described = MEDIUM
-
-
-class MediumNestedDriver(ShapesOutright, MediumDriver):
-    """``fake.medium_nested``: a host of medium size that has a child with a class of its own."""
-
-    described: ClassVar[Machine] = replace(
-        MEDIUM,
-        providers=(
-            ProviderEntry("$NODE-child", inventories={"CUSTOM_MAGIC": full_record({"total": 10})}),
-        ),
-    )
-
-
-class PredictableUuidDriver(SmallDriver):
-    """``fake.predictable_uuid``: a small host whose uuid follows from its name alone."""
-
-    def node_uuid(self, name: str) -> str:
-        """Return the uuid5 of the name in the DNS namespace."""
-        return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
-
-
-class MultiNodeDriver(FakeDriver):
-    """``fake.multi_node``: large nodes that come and go while the agent runs. At first there is
-    one, named after the host.
-    """
-
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, machine: Machine) -> None:
         super().__init__(conf)
-        self._names: tuple[str, ...] | None = None
-
-    def set_nodes(self, names: Sequence[str]) -> None:
-        """Set the nodes that the driver has from now on."""
-        self._names = tuple(names)
+        self.machine = machine
 
     def node_names(self) -> Collection[str]:
-        """Return the nodes as last set."""
-        return super().node_names() if self._names is None else self._names
+        """Return the names of all nodes."""
+        return (self.host.name,)
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - nothing is cached here
+        """Return all nodes, uuid to name."""
+        return {self.node_uuid(name): name for name in self.node_names()}
+
+    def facts(self, name: str) -> HostFacts:
+        """Return a snapshot of the node.
+
+        :raises DriverError: there is no such node.
+        """
+        if name not in self.node_names():
+            raise unknown_node(name)
+        return self.machine.facts(name)
+
+    def is_node_deleted(self, name: str) -> bool:
+        """Whether the node is not one of the driver's."""
+        return name not in self.node_names()
 
 
-class PciDriver(SmallDriver):
-    """``fake.pci``: a small host with three network cards on cell 0, each with one virtual
-    function.
-    """
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    """A row of the catalogue. Called with the options, it makes a driver."""
 
-    described: ClassVar[Machine] = replace(
-        SMALL,
-        pci=tuple(
-            device
-            for bus in (1, 2, 3)
-            for device in network_card(f"0000:{bus:02x}:00.0", numa_node=0, enabled=1, maximum=1)
-        ),
-    )
+    machine: Machine
+    capable_of: frozenset[str] = frozenset()
+    """Capabilities beside those of every fake driver."""
+    predictable: bool = False
+    """The node's uuid follows from its name alone."""
 
-
-class SameHostMigrateDriver(MediumDriver):
-    """``fake.same_host_migrate``: a medium host that can migrate cold to itself."""
-
-    capable_of = frozenset({"COMPUTE_SAME_HOST_COLD_MIGRATE"})
+    def __call__(self, conf: cfg.ConfigOpts) -> "FakeDriver":
+        """Return the driver of this host."""
+        return (NestedDriver if self.machine.providers else FakeDriver)(conf, self)
 
 
-class BfvRescueDriver(MediumDriver):
-    """``fake.bfv_rescue``: a medium host that can rescue instances with a root volume."""
+class FakeDriver(DescribedDriver):
+    """The driver of a host of the catalogue."""
 
-    capable_of = frozenset({"COMPUTE_RESCUE_BFV"})
+    def __init__(self, conf: cfg.ConfigOpts, row: FakeHost) -> None:
+        super().__init__(conf, row.machine)
+        self._row = row
+
+    def node_uuid(self, name: str) -> str:
+        """Return the uuid of the node; a predictable one is the uuid5 of the name in the DNS
+        namespace.
+        """
+        if self._row.predictable:
+            return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+        return super().node_uuid(name)
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        """Return the capabilities of every fake driver and of this host."""
+        return {**CAPABILITIES, **dict.fromkeys(self._row.capable_of, True)}
 
 
-class EphemeralEncryptionDriver(MediumDriver):
-    """``fake.ephemeral_encryption``: a medium host that can encrypt ephemeral disks."""
-
-    capable_of = frozenset({"COMPUTE_EPHEMERAL_ENCRYPTION"})
-
-
-class EphemeralEncryptionLuksDriver(MediumDriver):
-    """``fake.ephemeral_encryption_luks``: the same, with LUKS."""
-
-    capable_of = frozenset({"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_LUKS"})
-
-
-class EphemeralEncryptionPlainDriver(MediumDriver):
-    """``fake.ephemeral_encryption_plain``: the same, with plain dm-crypt."""
-
-    capable_of = frozenset({"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN"})
+class NestedDriver(ShapesOutright, FakeDriver):
+    """The driver of a host of the catalogue that has providers of its own."""
 
 
 CELLS, CORES_PER_CELL, MEMORY_MIB, DISK_GIB = 4, 8, 65536, 4096
@@ -192,7 +158,7 @@ def _cell(number: int) -> Cell:
     )
 
 
-MACHINE = Machine(
+NUMA = Machine(
     cpu=processor(frozenset(range(2 * CORES))),
     memory_mib=CELLS * MEMORY_MIB,
     disk_gib=DISK_GIB,
@@ -204,10 +170,32 @@ MACHINE = Machine(
 )
 
 
-class NumaDriver(FakeDriver):
-    """``fake.numa``: a host with NUMA cells."""
+LARGE = plain(vcpus=1000, memory_mib=800_000, disk_gib=600_000)
+MEDIUM = plain(vcpus=10, memory_mib=8192, disk_gib=1028)
+SMALL = plain(vcpus=2, memory_mib=8192, disk_gib=1028)
+# A child that has a class of its own.
+MAGIC = ProviderEntry("$NODE-child", inventories={"CUSTOM_MAGIC": full_record({"total": 10})})
+# Three network cards on cell 0, each with one virtual function.
+CARDS = tuple(
+    device
+    for bus in (1, 2, 3)
+    for device in network_card(f"0000:{bus:02x}:00.0", numa_node=0, enabled=1, maximum=1)
+)
+ENCRYPTION = "COMPUTE_EPHEMERAL_ENCRYPTION"
 
-    described = MACHINE
+# The table: which names of drivers lead to which row stands with the entry points, in setup.cfg.
+LARGE_HOST = FakeHost(LARGE)
+MEDIUM_HOST = FakeHost(MEDIUM)
+SMALL_HOST = FakeHost(SMALL)
+NUMA_HOST = FakeHost(NUMA)
+NESTED_HOST = FakeHost(replace(MEDIUM, providers=(MAGIC,)))
+PCI_HOST = FakeHost(replace(SMALL, pci=CARDS))
+PREDICTABLE_HOST = FakeHost(SMALL, predictable=True)
+SAME_HOST = FakeHost(MEDIUM, frozenset({"COMPUTE_SAME_HOST_COLD_MIGRATE"}))
+RESCUE_HOST = FakeHost(MEDIUM, frozenset({"COMPUTE_RESCUE_BFV"}))
+ENCRYPTION_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION}))
+LUKS_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_LUKS"}))
+PLAIN_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_PLAIN"}))
 
 
 NAMESPACE = uuid.UUID("6f1a3c52-8d0e-4b7b-9a55-2f7c0e9d41b6")
@@ -226,12 +214,9 @@ class BaremetalDriver(ShapesOutright, DescribedDriver):
     resources.
     """
 
-    described = Machine(
-        providers=(ProviderEntry(NODE, inventories={RESOURCE_CLASS: full_record({"total": 1})}),)
-    )
-
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        super().__init__(conf)
+        unit = ProviderEntry(NODE, inventories={RESOURCE_CLASS: full_record({"total": 1})})
+        super().__init__(conf, Machine(providers=(unit,)))
         self._names = dict.fromkeys(
             baremetal_uuid(index) for index in range(conf.fake.baremetal_nodes)
         )
@@ -243,3 +228,115 @@ class BaremetalDriver(ShapesOutright, DescribedDriver):
     def node_uuid(self, name: str) -> str:
         """Return the name: a node is named after its uuid."""
         return name
+
+
+Disturbance = Literal["delay", "not-ready", "partial"]
+MAX_DELAY = 0.02
+"""Seconds."""
+SECTIONS: tuple[Section, ...] = ("cpu", "memory", "disk", "numa", "pci")
+
+
+class ChaosDriver:
+    """Disturbs ``[fake] chaos_probability`` of the calls.
+
+    What happens to the n-th call of a method depends on the seed, the method and n alone, so that
+    the order of threads does not matter.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._inner = NUMA_HOST(conf)
+        self._seed: int = conf.fake.chaos_seed
+        self._probability: float = conf.fake.chaos_probability
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self.disturbed: Counter[Disturbance] = Counter()
+        """How many calls were disturbed, by kind."""
+
+    def start(self, host: HostContext) -> None:
+        """Start undisturbed, because an agent that never starts shows nothing."""
+        self._inner.start(host)
+
+    def stop(self) -> None:
+        """Stop undisturbed."""
+        self._inner.stop()
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        """Return the host's only node.
+
+        :raises NotReady: by chance.
+        """
+        self._maybe_disturb("nodes", ("delay", "not-ready"))
+        return self._inner.nodes(refresh)
+
+    def facts(self, name: str) -> HostFacts:
+        """Return the facts of ``fake.numa``, by chance with wrong sections that are marked as
+        incomplete.
+
+        :raises NotReady: by chance.
+        """
+        dice = self._maybe_disturb("facts", ("delay", "not-ready", "partial"))
+        facts = self._inner.facts(name)
+        return facts if dice is None else _partial(facts, dice)
+
+    def is_node_deleted(self, name: str) -> bool:
+        """Whether it is another node than the host's.
+
+        :raises NotReady: by chance.
+        """
+        self._maybe_disturb("is_node_deleted", ("delay", "not-ready"))
+        return self._inner.is_node_deleted(name)
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        """Return the capabilities of every fake driver, undisturbed, because a driver knows them
+        without asking its backend.
+        """
+        return self._inner.capabilities_as_traits()
+
+    def _maybe_disturb(self, method: str, kinds: tuple[Disturbance, ...]) -> Random | None:
+        """Delay or fail this call, by chance. Return the random generator if its answer is to be
+        partial.
+        """
+        with self._lock:
+            self._calls[method] += 1
+            number = self._calls[method]
+            dice = Random(f"{self._seed} {method} {number}")
+            if dice.random() >= self._probability:
+                return None
+            kind = dice.choice(kinds)
+            self.disturbed[kind] += 1
+        if kind == "not-ready":
+            raise NotReady(
+                f"fake.chaos: call {number} of {method} fails on purpose",
+                "try again, or set [fake] chaos_probability = 0",
+            )
+        if kind == "delay":
+            time.sleep(dice.uniform(0, MAX_DELAY))
+            return None
+        return dice
+
+
+def _partial(facts: HostFacts, dice: Random) -> HostFacts:
+    """Return ``facts`` with some sections marked as incomplete, each either missing or lacking a
+    part, because no caller may rely on them.
+    """
+    chosen = dice.sample(SECTIONS, dice.randint(1, len(SECTIONS)))
+    damaged: dict[str, Any] = {}
+    for section in chosen:
+        missing = dice.random() < 0.5
+        damaged.update(_damage(facts, section, missing))
+    return replace(
+        facts, incomplete=dict.fromkeys(chosen, "fake.chaos: left out on purpose"), **damaged
+    )
+
+
+def _damage(facts: HostFacts, section: Section, missing: bool) -> dict[str, Any]:
+    if section == "cpu":
+        short = facts.cpu and replace(facts.cpu, online=frozenset(sorted(facts.cpu.online)[::2]))
+        return {"cpu": None if missing else short}
+    if section == "memory":
+        return {"memory_mib": None if missing else (facts.memory_mib or 0) // 2}
+    if section == "disk":
+        return {"disk_gib": None if missing else (facts.disk_gib or 0) // 2}
+    if section == "numa":
+        return {"numa": None if missing else facts.numa and Topology(facts.numa.cells[1:])}
+    return {"pci": None if missing else (facts.pci or ())[1:]}

@@ -1,6 +1,7 @@
 """Scenarios of the drivers, from the command line or the configuration to what is in Placement."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import Policy
-from drivers.fake import chaos
-from drivers.fake.catalogue import MultiNodeDriver, NumaDriver
-from drivers.fake.chaos import ChaosDriver
+from drivers.fake import catalogue
+from drivers.fake.catalogue import LARGE_HOST, NUMA_HOST, ChaosDriver, FakeDriver
 from tests.functional.cli.setups import from_file, merged, on
 from tests.support.agent import IDENTITY, AgentUnderTest, total
 from tests.support.http_placement import HttpPlacement
@@ -297,15 +297,20 @@ def test_an_existing_flat_root_stays_flat_with_a_hint(
 # --- 38 -------------------------------------------------------------------------------------------
 
 
-class WatchedNodes(MultiNodeDriver):
-    """Notes what it is asked, and answers as the test says."""
+class WatchedNodes(FakeDriver):
+    """Has the nodes that the test sets, notes what it is asked, and answers as the test says."""
+
+    names: Sequence[str] = ()
 
     def __init__(self, placement: PlacementServer) -> None:
-        super().__init__(_options())
+        super().__init__(_options(), LARGE_HOST)
         self.start(HostContext("host-1", IDENTITY, Path("/nonexistent")))
         self._placement = placement
         self.asked: list[tuple[str, int]] = []
         self.says: bool | Exception | None = None
+
+    def node_names(self) -> Sequence[str]:
+        return self.names
 
     def is_node_deleted(self, name: str) -> bool:
         """The name is kept with how many requests to delete anything came before."""
@@ -328,7 +333,7 @@ def _options(**overrides: Any) -> cfg.ConfigOpts:
 def two_nodes(placement: PlacementServer, tmp_path: Path) -> tuple[AgentUnderTest, WatchedNodes]:
     """An agent that has just synchronised the nodes ``one`` and ``two``."""
     driver = WatchedNodes(placement)
-    driver.set_nodes(["one", "two"])
+    driver.names = ["one", "two"]
     agent = AgentUnderTest(placement, tmp_path / "state", driver)
     assert {node.state for node in agent.period(start=True).nodes} == {"changed"}
     assert driver.asked == []
@@ -345,7 +350,7 @@ def test_d38_a_node_that_is_deleted_is_asked_for_before_its_provider_goes(
     two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer, process: str
 ) -> None:
     agent, driver = two_nodes
-    driver.set_nodes(["one"])
+    driver.names = ["one"]
     report = agent.period() if process == "the same" else agent.report()
     assert driver.asked == [("two", 0)]
     assert {node.name: node.state for node in report.nodes} == {"one": "in-sync", "two": "changed"}
@@ -358,7 +363,7 @@ def test_d38_a_node_that_only_went_elsewhere_keeps_its_provider(
     two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer
 ) -> None:
     agent, driver = two_nodes
-    driver.set_nodes(["one"])
+    driver.names = ["one"]
     driver.says = False
     before = placement.dump()
     assert [node.state for node in agent.period().nodes] == ["in-sync"]
@@ -380,7 +385,7 @@ def test_d38_a_deleted_node_that_is_still_used_is_kept_for_its_consumer(
     (two,) = [uuid for uuid, one in placement.dump()["providers"].items() if one["name"] == "two"]
     consumer = placement.other.claim({two: {"VCPU": 3}})
     before = placement.dump()["consumers"]
-    driver.set_nodes(["one"])
+    driver.names = ["one"]
     (gone,) = [node for node in agent.period().nodes if node.name == "two"]
     assert (gone.state, [one.kind for one in gone.drift]) == ("changed", ["held-device"])
     assert placement.dump()["consumers"] == before
@@ -412,11 +417,11 @@ def chaotic(placement: PlacementServer, folder: Path, driver: Any) -> AgentUnder
 def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(
     placement: PlacementServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chaos, "MAX_DELAY", 0.001)
+    monkeypatch.setattr(catalogue, "MAX_DELAY", 0.001)
     quiet = PlacementServer()
     assert {
         node.state
-        for node in chaotic(quiet, tmp_path / "quiet", NumaDriver(_options())).report().nodes
+        for node in chaotic(quiet, tmp_path / "quiet", NUMA_HOST(_options())).report().nodes
     } == {"changed"}
     undisturbed = quiet.dump()
     quiet.close()

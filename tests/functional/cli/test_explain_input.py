@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drivers.fake.catalogue import MultiNodeDriver
+from drivers.fake.catalogue import FakeDriver
 from tests.functional.cli.setups import on
 from tests.support import faults
 from tests.support.agent import new_uuid
@@ -389,7 +389,7 @@ def test_hostile_names_in_placements_answers_stay_text(
 def many(tmp_path: Path, http_placement: Placement, monkeypatch: pytest.MonkeyPatch) -> AgentHere:
     """An agent of 30 nodes, which are in Placement."""
     names = [f"node-{number}" for number in range(30)]
-    monkeypatch.setattr(MultiNodeDriver, "node_names", lambda _driver: names)
+    monkeypatch.setattr(FakeDriver, "node_names", lambda _driver: names)
     agent = AgentHere(tmp_path / "agent", on(http_placement, "fake.multi_node"))
     assert agent.run("--once").code == 0
     return agent

@@ -116,18 +116,6 @@ def test_a_predictable_uuid_follows_from_the_name():
     }
 
 
-def test_nodes_can_be_set_while_running_and_keep_their_uuids():
-    driver = started("fake.multi_node")
-    assert driver.nodes() == {IDENTITY: "cn1"}
-    driver.set_nodes(["a", "cn1"])
-    before = {name: uuid_ for uuid_, name in driver.nodes().items()}
-    assert before == {"cn1": IDENTITY, "a": str(uuid.uuid5(uuid.UUID(IDENTITY), "a"))}
-    driver.set_nodes(["b", "a"])
-    assert {name: uuid_ for uuid_, name in driver.nodes().items()}["a"] == before["a"]
-    assert driver.is_node_deleted("cn1")
-    assert not driver.is_node_deleted("a")
-
-
 def test_medium_nested_adds_a_child_and_shaping_again_changes_nothing():
     driver = started("fake.medium_nested")
     facts = driver.facts("cn1")

@@ -80,3 +80,7 @@ def test_what_cannot_be_used_is_said(file):
     file.unlink()
     with pytest.raises(ConfigError):
         made.check("agent-1")
+
+
+def test_every_promise_is_kept(check_driver):
+    check_driver(InventoryDriver, Path("agent.conf"))

@@ -1,4 +1,4 @@
-"""The conformance suite: a sound driver keeps every promise, and each broken driver breaks exactly
+"""The checks of a driver: a sound driver keeps every promise, and each broken driver breaks exactly
 the one that it was made to break.
 """
 
@@ -6,47 +6,26 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.driver.conformance import listener, nodes
-from agent.driver.conformance.apart import check_apart
-from agent.driver.conformance.check import Conformance
-from agent.driver.conformance.suite import ALL_CHECKS, check_conformance
-from agent.driver.conformance.trial_settings import CallDeadlines, TrialSettings
+from agent.conformance import trial
+from agent.conformance.suite import ALL_CHECKS, Conformance, check_conformance
 from agent.driver.interface import HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
-from agent.model.provider_tree import ProviderTree
-from tests.support.agent import total
 from tests.support.child import CHECKOUT
 from tests.support.sound_driver import NAMES, SoundDriver
-from tests.unit.driver.broken_drivers import BROKEN, IN_A_PROCESS_OF_ITS_OWN
+from tests.unit.conformance.broken_drivers import BROKEN
+from tests.unit.drivers.fakes import configured
 
 
-def core(tree: ProviderTree, root: str, facts: HostFacts) -> None:
-    tree.update_inventory(root, {"VCPU": total(4), "MEMORY_MB": total(4096)})
-
-
-@pytest.fixture
-def check(tmp_path: Path) -> Callable[..., Conformance]:
-    def checked(
-        make: Callable[[], Any], *, seconds: float = 60, run: Any = check_conformance, **more: Any
-    ) -> Conformance:
-        return run(  # type: ignore[no-any-return]
-            TrialSettings(
-                "tried",
-                make,
-                HostContext("host-1", str(uuid.uuid4()), tmp_path),
-                CallDeadlines(*[seconds] * 4),
-                core,
-                **{"choose": lambda listed: listed, **more},
-            )
-        )
-
-    return checked
+def check(make: Callable[[], Any], *, seconds: float = 60, **more: Any) -> Conformance:
+    conf = configured()
+    for name in ("start_deadline", "nodes_deadline", "facts_deadline"):
+        conf.set_override(name, seconds, group="compute")
+    return check_conformance("tried", make, conf, **more)
 
 
 def states(found: Conformance, state: str) -> list[str]:
@@ -58,7 +37,7 @@ def details(found: Conformance, name: str) -> list[str]:
     return [breach.detail for breach in promise.breaches]
 
 
-def test_a_sound_driver_keeps_every_promise(check):
+def test_a_sound_driver_keeps_every_promise():
     found = check(SoundDriver)
     assert [promise for promise in found.promises if promise.state == "broken"] == []
     assert states(found, "unchecked") == []
@@ -74,15 +53,10 @@ def test_a_sound_driver_keeps_every_promise(check):
         for driver in drivers
     ],
 )
-def test_a_broken_driver_breaks_exactly_the_promise_that_it_breaks(
-    check, monkeypatch, name, driver
-):
+def test_a_broken_driver_breaks_exactly_the_promise_that_it_breaks(monkeypatch, name, driver):
     if name == "subscribe-lock":
-        monkeypatch.setattr(listener, "LOCK_WAIT", 0.5)
-    if name == "mark-io":
-        monkeypatch.setattr(nodes, "QUICK", 0.1)
-    run = check_apart if name in IN_A_PROCESS_OF_ITS_OWN else check_conformance
-    found = check(driver, run=run)
+        monkeypatch.setattr(trial, "LOCK_WAIT", 0.5)
+    found = check(driver)
     assert states(found, "broken") == [name], [
         promise for promise in found.promises if promise.state == "broken"
     ]
@@ -109,14 +83,14 @@ class InNovasStyle(SoundDriver):
         raise AssertionError("the agent does not call it")
 
 
-def test_a_driver_in_novas_style_is_checked_by_its_own_method(check):
+def test_a_driver_in_novas_style_is_checked_by_its_own_method():
     found = check(InNovasStyle)
     assert states(found, "broken") == states(found, "unchecked") == []
-    assert states(found, "not-applicable") == ["shape", "shape-pure", "shape-io"]
+    assert states(found, "not-applicable") == ["shape", "shape-pure"]
 
 
 @pytest.mark.parametrize("method", ["nodes", "facts", "is_node_deleted", "shape", "mark", "lease"])
-def test_a_call_that_hangs_is_a_broken_promise_and_is_made_once(check, method):
+def test_a_call_that_hangs_is_a_broken_promise_and_is_made_once(method):
     released, calls = threading.Event(), []
 
     def hang(self: SoundDriver, *_args: Any) -> Any:
@@ -136,7 +110,7 @@ def test_a_call_that_hangs_is_a_broken_promise_and_is_made_once(check, method):
     assert time.monotonic() - begun < 60
 
 
-def test_an_exception_is_told_with_the_last_line_of_its_traceback(check):
+def test_an_exception_is_told_with_the_last_line_of_its_traceback():
     class Raises(SoundDriver):
         def facts(self, name: str) -> HostFacts:
             assert self.started
@@ -149,7 +123,7 @@ def test_an_exception_is_told_with_the_last_line_of_its_traceback(check):
     assert detail.endswith("in described)")
 
 
-def test_a_node_without_facts_is_a_note_and_the_others_are_checked(check):
+def test_a_node_without_facts_is_a_note_and_the_others_are_checked():
     class OneFails(SoundDriver):
         def facts(self, name: str) -> HostFacts:
             if name == NAMES[0]:
@@ -163,7 +137,7 @@ def test_a_node_without_facts_is_a_note_and_the_others_are_checked(check):
     assert [breach.node for breach in promise.breaches] == ["node-2"]
 
 
-def test_incomplete_facts_are_a_note(check):
+def test_incomplete_facts_are_a_note():
     class Incomplete(SoundDriver):
         def facts(self, name: str) -> HostFacts:
             return self.described(name, incomplete={"pci": "lspci hangs"})
@@ -173,7 +147,7 @@ def test_incomplete_facts_are_a_note(check):
     assert list(found.notes) == [f"{name}: pci is not complete: lspci hangs" for name in NAMES]
 
 
-def test_what_cannot_be_started_is_an_error(check):
+def test_what_cannot_be_started_is_an_error():
     class Away(SoundDriver):
         def start(self, host: HostContext) -> None:
             raise NotReady("the backend is away", "start it")
@@ -182,7 +156,7 @@ def test_what_cannot_be_started_is_an_error(check):
         check(Away)
 
 
-def test_a_second_start_that_fails_does_not_hide_what_was_found_before(check):
+def test_a_second_start_that_fails_does_not_hide_what_was_found_before():
     class StartsOnce(SoundDriver):
         def start(self, host: HostContext) -> None:
             if not host.read_only:
@@ -205,7 +179,7 @@ class ManyNodes(SoundDriver):
 
 
 @pytest.mark.parametrize(("every_node", "checked"), [(False, 17), (True, 101)])
-def test_of_many_nodes_a_sample_is_checked_unless_all_are_wanted(check, every_node, checked):
+def test_of_many_nodes_a_sample_is_checked_unless_all_are_wanted(every_node, checked):
     found = check(ManyNodes, every_node=every_node)
     assert states(found, "broken") == []
     assert (found.listed, len(found.checked)) == (101, checked)

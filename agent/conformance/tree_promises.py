@@ -1,33 +1,150 @@
-"""Checks of how a driver edits the tree of a node."""
+"""The promises about the tree of a node: how a driver edits a tree with its node, what the agent
+derives from the facts, and providers, inventories, traits and aggregates of others.
+"""
 
+import uuid
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 
-from agent.driver.conformance.check import ConformanceCheck
-from agent.driver.conformance.io_watch import watch_io
-from agent.driver.conformance.known_names import unknown_class, unknown_trait
-from agent.driver.conformance.scene import (
-    OTHERS_AGGREGATE,
-    OTHERS_CLASS,
-    OTHERS_TRAIT,
-    TreeScene,
-    allocations_in,
-    content,
-    edited_tree,
-)
-from agent.driver.conformance.trial import DriverTrial, ReshapeAsked
-from agent.driver.interface import ShapesTree, UpdatesProviderTree
+from agent.conformance.promises import unknown_class, unknown_trait
+from agent.conformance.trial import Check, DriverTrial, ReshapeAsked, Unanswered
+from agent.driver.interface import Allocations, ShapesTree, UpdatesProviderTree
+from agent.errors import AgentError
+from agent.model.facts import HostFacts
 from agent.model.inventory import completed, problems
-from agent.model.names import MAX_PROVIDER_NAME, printable
-from agent.model.provider import Provider
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
+from agent.model.provider import SHARING_TRAIT, Provider
 from agent.model.provider_tree import (
+    DesiredTree,
     PresentTree,
     ProviderTree,
     TargetTree,
     compare_trees,
 )
+from agent.tree.host_tree import shape_host
+from agent.tree.node_trees import NodeTrees
+from agent.tree.policy import Policy
+
+_NAMESPACE = uuid.UUID("2b7b5a51-5c1f-4c7c-8d0b-9a7f4f0f6d11")
+OTHERS_CLASS = "CUSTOM_CONFORMANCE_OF_OTHERS"
+OTHERS_TRAIT = "CUSTOM_CONFORMANCE_TRAIT_OF_OTHERS"
+OTHERS_AGGREGATE = str(uuid.uuid5(_NAMESPACE, "aggregate"))
+_RECORD = {
+    "total": 7,
+    "reserved": 0,
+    "min_unit": 1,
+    "max_unit": 7,
+    "step_size": 1,
+    "allocation_ratio": 1.0,
+}
+CONSUMER, OTHERS_CONSUMER = (
+    str(uuid.uuid5(_NAMESPACE, text)) for text in ("consumer", "consumer of others")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeScene:
+    """The tree of one node before the driver edits it."""
+
+    tree: ProviderTree
+    root: ProviderUuid
+    child: ProviderUuid
+    """A provider of others below the root."""
+
+    @classmethod
+    def of(cls, trial: DriverTrial, node: str) -> "TreeScene":
+        """Build the tree of a node.
+
+        :raises Unanswered: the node's facts cannot be used.
+        """
+        facts = trial.sound_facts(node)
+        forest = ProviderTree()
+        root = forest.new_root(
+            node, next(uuid for uuid, name in trial.listed.items() if name == node), 1
+        )
+        try:
+            _shape_core(trial, forest, root, facts)
+        except (AgentError, ValueError) as error:
+            raise Unanswered(f"the agent's part of the tree cannot be built: {error}") from error
+        child = forest.new_child(
+            "conformance_child_of_others", root, str(uuid.uuid5(_NAMESPACE, f"{root} child")), 1
+        )
+        shared = forest.new_root(
+            "conformance_shared_by_others", str(uuid.uuid5(_NAMESPACE, f"{root} shared")), 1
+        )
+        for provider in (root, child, shared):
+            own = forest.provider(provider)
+            forest.update_inventory(provider, {**own.inventory, OTHERS_CLASS: _RECORD})
+            forest.add_traits(provider, OTHERS_TRAIT)
+            forest.add_aggregates(provider, OTHERS_AGGREGATE)
+        forest.add_traits(shared, SHARING_TRAIT)
+        return cls(forest.scoped(root), root, child)
+
+    def copy(self) -> ProviderTree:
+        """Return a copy of the tree, for the driver to edit."""
+        return self.tree.copy()
+
+
+def edited_tree(trial: DriverTrial, node: str) -> tuple[TreeScene, ProviderTree]:
+    """Return the tree of a node before and after the driver has edited it.
+
+    :raises Unanswered: the driver failed.
+    """
+    scene = TreeScene.of(trial, node)
+    return scene, trial.edit_tree(node, scene.copy())
+
+
+def allocations_in(tree: ProviderTree, scene: TreeScene) -> Allocations:
+    """Return allocations as Placement's API has them: one consumer with the least amount of every
+    class of the node's providers, one with the provider of others.
+    """
+    held = {
+        provider.uuid: {
+            "resources": {
+                name: int(record.get("min_unit", 1))
+                for name, record in provider.inventory.items()
+                if record.get("total") and name != OTHERS_CLASS
+            }
+        }
+        for provider in tree.providers()
+        if provider.uuid not in tree.read_only and provider.uuid != scene.child
+    }
+    common = {"project_id": "conformance", "user_id": "conformance", "consumer_generation": 1}
+    return {
+        CONSUMER: {
+            "allocations": {uuid: part for uuid, part in held.items() if part["resources"]},
+            **common,
+        },
+        OTHERS_CONSUMER: {
+            "allocations": {scene.child: {"resources": {OTHERS_CLASS: 1}}},
+            **common,
+        },
+    }
+
+
+def content(provider: Provider) -> tuple[object, ...]:
+    """Return what a provider has, for a comparison."""
+    return (
+        provider.name,
+        provider.parent_uuid,
+        {name: dict(record) for name, record in provider.inventory.items()},
+        frozenset(provider.traits),
+        frozenset(provider.aggregates),
+    )
+
 
 EDITORS = ShapesTree | UpdatesProviderTree
+
+
+def _shape_core(trial: DriverTrial, tree: ProviderTree, root: str, facts: HostFacts) -> None:
+    """Put into the tree what the agent itself derives from the facts."""
+    trees = NodeTrees(DesiredTree(tree), PresentTree(ProviderTree()), ProviderUuid(root))
+    shape_host(trees, facts, Policy.from_options(trial.conf))
+
+
+def _in_novas_style(trial: DriverTrial) -> bool:
+    return isinstance(trial.driver, UpdatesProviderTree)
 
 
 def _leaves_others_alone(trial: DriverTrial, node: str) -> Iterator[str]:
@@ -44,14 +161,14 @@ def _leaves_others_alone(trial: DriverTrial, node: str) -> Iterator[str]:
         yield "a trait of others was removed from the root"
     if OTHERS_AGGREGATE not in root.aggregates:
         yield "an aggregate of others was removed from the root"
-    if OTHERS_CLASS not in root.inventory and not isinstance(trial.driver, UpdatesProviderTree):
+    if OTHERS_CLASS not in root.inventory and not _in_novas_style(trial):
         yield "an inventory of others was removed from the root"
     yield from _agents_part_lost(scene, root, trial)
 
 
 def _agents_part_lost(scene: TreeScene, root: Provider, trial: DriverTrial) -> Iterator[str]:
     """Yield the classes that the agent derives from the facts and that the driver removed."""
-    if isinstance(trial.driver, UpdatesProviderTree):
+    if _in_novas_style(trial):
         return
     lost = scene.tree.provider(scene.root).inventory.keys() - root.inventory.keys()
     for name in sorted(lost - {OTHERS_CLASS}):
@@ -123,9 +240,9 @@ def _differences(before: ProviderTree, after: ProviderTree, when: str) -> Iterat
         ("changes the traits of", difference.traits),
         ("changes the aggregates of", difference.aggregates),
     ):
-        for uuid in uuids:
-            tree = after if after.exists(uuid) else before
-            yield f"{when} {what} provider {printable(tree.name_of(uuid))}"
+        for provider in uuids:
+            tree = after if after.exists(provider) else before
+            yield f"{when} {what} provider {printable(tree.name_of(provider))}"
 
 
 def _shapes_from_facts_alone(trial: DriverTrial, node: str) -> Iterator[str]:
@@ -134,58 +251,45 @@ def _shapes_from_facts_alone(trial: DriverTrial, node: str) -> Iterator[str]:
     yield from _differences(first, second, "from the same facts a second shape()")
 
 
-def _shapes_without_io(trial: DriverTrial, node: str) -> Iterator[str]:
-    driver = trial.driver
-    assert isinstance(driver, ShapesTree)
-    scene, facts = TreeScene.of(trial, node), trial.sound_facts(node)
-    trial.edit_tree(node, scene.copy())
-    _none, events = trial.call(
-        "shape", watch_io, driver.shape, scene.copy(), facts, None, node=node
-    )
-    yield from (f"shape() does I/O: {printable(event)}" for _name, event, _writes in events[:1])
-
-
 CHECKS = (
-    ConformanceCheck(
+    Check(
         "tree-own",
         "shape() and update_provider_tree() leave alone what others have in the tree",
         "edit your own providers, classes and traits: add to the root's, do not replace them",
-        node=_leaves_others_alone,
+        _leaves_others_alone,
+        each_node=True,
         ability=EDITORS,
     ),
-    ConformanceCheck(
+    Check(
         "tree-valid",
         "every provider, class, record and trait that the driver makes can be in Placement",
         "use standard names or CUSTOM_ ones, and whole amounts with reserved up to total",
-        node=_makes_a_valid_tree,
+        _makes_a_valid_tree,
+        each_node=True,
         ability=EDITORS,
     ),
-    ConformanceCheck(
+    Check(
         "tree-again",
         "a second call on the edited tree changes nothing",
         "ask exists() before new_child(), and set amounts instead of adding to them",
-        node=_changes_nothing_again,
+        _changes_nothing_again,
+        each_node=True,
         ability=EDITORS,
     ),
-    ConformanceCheck(
+    Check(
         "tree-allocations",
         "allocations of inventory that does not move stay as they are",
         "raise ReshapeNeeded, and edit allocations, only if allocated inventory has to move",
-        node=_keeps_allocations,
+        _keeps_allocations,
+        each_node=True,
         ability=EDITORS,
     ),
-    ConformanceCheck(
+    Check(
         "shape-pure",
         "shape() makes the same tree from the same facts",
         "take everything from the facts that shape() gets, and nothing from the driver itself",
-        node=_shapes_from_facts_alone,
-        ability=ShapesTree,
-    ),
-    ConformanceCheck(
-        "shape-io",
-        "shape() does no I/O",
-        "read in facts(), into a subclass of HostFacts, what shape() needs",
-        node=_shapes_without_io,
+        _shapes_from_facts_alone,
+        each_node=True,
         ability=ShapesTree,
     ),
 )

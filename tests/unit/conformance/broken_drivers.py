@@ -2,19 +2,12 @@
 can be broken in several ways.
 """
 
-import _thread
-import logging
-import os
-import resource
-import signal
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from agent.driver.interface import HostContext, Instances
@@ -22,8 +15,6 @@ from agent.errors import ConfigError, NotReady, ReshapeNeeded
 from agent.model.facts import CpuFacts, HostFacts
 from tests.support.sound_driver import NAMES, SoundDriver
 
-IN_A_PROCESS_OF_ITS_OWN = ("constructor", "process-end", "process-state")
-"""Checks whose drivers harm the process that they run in."""
 BROKEN: dict[str, list[type[SoundDriver]]] = {}
 
 
@@ -134,13 +125,6 @@ class NewUuids(SoundDriver):
         super().start(replace(host, identity=str(uuid.uuid4())))
 
 
-@breaks("stdout")
-class Prints(SoundDriver):
-    def is_node_deleted(self, name: str) -> bool:
-        print("looked at", name)
-        return super().is_node_deleted(name)
-
-
 @breaks("threads")
 class OneThreadAtATime(SoundDriver):
     busy = False
@@ -231,19 +215,6 @@ class MarksTheList(SoundDriver):
 class MarkIsAList(SoundDriver):
     def mark(self, name: str) -> Any:
         return [name]
-
-
-@breaks("mark-io")
-class MarkReads(SoundDriver):
-    def mark(self, name: str) -> str:
-        return Path("/proc/sys/kernel/ostype").read_text()
-
-
-@breaks("mark-io")
-class MarkWaits(SoundDriver):
-    def mark(self, name: str) -> str:
-        time.sleep(0.15)
-        return name
 
 
 @breaks("facts-node")
@@ -395,23 +366,10 @@ class ShapesFromMemory(SoundDriver):
             self.put_licences(tree, self.calls)
 
 
-@breaks("shape-io")
-class ShapeReads(SoundDriver):
-    def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
-        self.put_licences(tree, len(Path("/proc/sys/kernel/ostype").read_text()))
-
-
 @breaks("option-warnings-lines")
 class WarnsInOneText(SoundDriver):
     def option_warnings(self) -> str:
         return "one text"
-
-
-@breaks("check-io")
-class CheckConnects(SoundDriver):
-    def check(self, host: str) -> None:
-        with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-            connection.connect("/nonexistent/socket")
 
 
 @breaks("hanging-count")
@@ -479,122 +437,3 @@ class MadeOnce(SoundDriver):
             raise ConfigError("the socket is bound already")
         MadeOnce.made = True
         super().__init__(conf)
-
-
-@breaks("constructor")
-class EndsWhenMade(SoundDriver):
-    def __init__(self, conf: Any = None) -> None:
-        os._exit(4)
-
-
-@breaks("process-end")
-class Exits(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        os._exit(3)
-
-
-@breaks("process-end")
-class KillsItself(SoundDriver):
-    def is_node_deleted(self, name: str) -> bool:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return False
-
-
-@breaks("process-end")
-class EndsFromAThreadOfItsOwn(SoundDriver):
-    def stop(self) -> None:
-        if self.host is not None:
-            threading.Thread(target=os._exit, args=(5,), daemon=True).start()
-            time.sleep(60)
-        super().stop()
-
-
-@breaks("process-end")
-class InterruptsTheAgent(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        _thread.interrupt_main()
-        return super().facts(name)
-
-
-@breaks("process-end")
-class ComesBackTwice(SoundDriver):
-    forked = False
-
-    def is_node_deleted(self, name: str) -> bool:
-        if not ComesBackTwice.forked:
-            ComesBackTwice.forked = True
-            os.fork()
-        return super().is_node_deleted(name)
-
-
-@breaks("process-end")
-class ComesBackTwiceAtItsEnd(SoundDriver):
-    def stop(self) -> None:
-        super().stop()
-        if os.fork() == 0:
-            # The process has ended before its copy says anything.
-            time.sleep(1)
-
-
-@breaks("process-end")
-class ClosesAllFiles(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        os.closerange(3, 500)
-        return super().facts(name)
-
-
-@breaks("process-state")
-class GoesElsewhere(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(host)
-        os.chdir(host.state_path)
-
-
-@breaks("process-state")
-class ClosesTheUmask(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        os.umask(0o77)
-        return super().facts(name)
-
-
-@breaks("process-state")
-class SetsAVariable(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(host)
-        os.environ["http_proxy"] = "http://user:secret@proxy"
-
-
-@breaks("process-state")
-class TakesSigterm(SoundDriver):
-    def __init__(self, conf: Any = None) -> None:
-        super().__init__(conf)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-@breaks("process-state")
-class ReplacesSockets(SoundDriver):
-    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        socket.getaddrinfo = None  # type: ignore[assignment]
-        return super().nodes(refresh)
-
-
-@breaks("process-state")
-class LowersALimit(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(host)
-        _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-
-
-@breaks("process-state")
-class TakesTheRootLogger(SoundDriver):
-    def mark(self, name: str) -> str:
-        logging.getLogger().setLevel(logging.CRITICAL)
-        return name
-
-
-@breaks("process-state")
-class LeavesAThread(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(host)
-        threading.Thread(target=threading.Event().wait, name="poller", daemon=False).start()

@@ -1,0 +1,597 @@
+"""The promises of a driver: its calls, starting and stopping, its nodes, its facts, and what only
+some drivers can do.
+"""
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, is_dataclass, replace
+from functools import cache, partial
+
+import os_resource_classes as orc
+import os_traits
+
+from agent.conformance.trial import (
+    LOCK_WAIT,
+    METHODS,
+    Check,
+    DriverTrial,
+    NothingToCheck,
+    Unanswered,
+)
+from agent.driver.answers import faults_of
+from agent.driver.interface import (
+    CountsHangingCalls,
+    LooksAtInstances,
+    MarksNodes,
+    NeedsLease,
+    ReportsCapabilities,
+    TellsOfChanges,
+    WarnsOfOptions,
+)
+from agent.model.facts import HostFacts
+from agent.model.names import (
+    MAX_PROVIDER_NAME,
+    is_custom,
+    is_uuid,
+    name_first,
+    number_of,
+    printable,
+)
+
+THREADS = 4
+"""How many threads call the driver at the same time."""
+CLOCK_TOLERANCE = 60.0
+"""Seconds that a snapshot may seem to come from the future."""
+OLDEST = 86400.0
+"""Seconds that a snapshot may be old."""
+
+
+def shown(value: object) -> str:
+    """Return a value for a message."""
+    return printable(repr(value))[:100]
+
+
+@cache
+def _standard_traits() -> frozenset[str]:
+    return frozenset(os_traits.get_traits())
+
+
+def unknown_trait(name: str) -> str:
+    """Return what is wrong with the name of a trait; empty if it is a standard one, or a custom one
+    that Placement can take.
+    """
+    known = is_custom(name) or name in _standard_traits()
+    return "" if known else f"{shown(name)} is neither a standard trait nor CUSTOM_*"
+
+
+def unknown_class(name: str) -> str:
+    """Return what is wrong with the name of a resource class, as :func:`unknown_trait`."""
+    known = is_custom(name) or name in orc.STANDARDS
+    return "" if known else f"{shown(name)} is neither a standard resource class nor CUSTOM_*"
+
+
+# --- calls, starting and stopping -----------------------------------------------------------------
+
+
+def _ends(method: str, trial: DriverTrial) -> Iterator[str]:
+    record = trial.records[method]
+    yield from dict.fromkeys(record.faults)
+    if not (record.faults or record.answered):
+        raise Unanswered("it was not called, or every call raised an error of the agent")
+
+
+CALLS = tuple(
+    Check(
+        method,
+        f"{method}{'' if method == 'hanging' else '()'} ends within its deadline, and raises "
+        "nothing but errors of the agent",
+        "bound every wait by a timeout, and raise NotReady, DriverError or ConfigError",
+        partial(_ends, method),
+        ability=ability,
+    )
+    for method, ability in METHODS.items()
+)
+
+
+def _is_made_again(trial: DriverTrial) -> Iterator[str]:
+    if trial.not_again:
+        yield f"a second instance cannot be made: {trial.not_again}"
+
+
+def _is_ready(trial: DriverTrial) -> Iterator[str]:
+    for method, record in trial.records.items():
+        if record.not_ready and method != "start":
+            calls = number_of(record.not_ready + record.answered, "call")
+            yield f"{method}: {record.not_ready} of {calls} raised NotReady"
+
+
+def _stops_before_start(trial: DriverTrial) -> Iterator[str]:
+    if fault := trial.fault("stop"):
+        yield f"before the start: {fault}"
+
+
+def _stops_again(trial: DriverTrial) -> Iterator[str]:
+    if fault := trial.fault("stop"):
+        yield f"the second call: {fault}"
+
+
+def _answers_after_stop(trial: DriverTrial) -> Iterator[str]:
+    faults = [trial.fault("nodes", True)]
+    for node in trial.sample[:1]:
+        faults += [trial.fault("facts", node), trial.fault("is_node_deleted", node)]
+    yield from filter(None, faults)
+
+
+def _writes_nothing(trial: DriverTrial) -> Iterator[str]:
+    folder = trial.host.state_path
+    for path in sorted(folder.rglob("*")):
+        name = printable(str(path.relative_to(folder)))
+        yield f"{name} was written in the folder host.state_path"
+
+
+def _has_the_same_nodes(trial: DriverTrial) -> Iterator[str]:
+    if not trial.listed:
+        raise Unanswered("see the check nodes-mapping: there are no nodes to compare with")
+    after = trial.usable_nodes()
+    for node_uuid in sorted(trial.listed.keys() - after.keys()):
+        name = printable(trial.listed[node_uuid])
+        yield f"node {name}: no node has the uuid {node_uuid} after a restart"
+
+
+def _answers_several_threads(trial: DriverTrial) -> Iterator[str]:
+    node = next(iter(trial.sample), None)
+    # Alone first, because this check is not about what fails in one thread too.
+    trial.call("nodes", False)
+    if node is not None:
+        trial.call("facts", node, node=node)
+
+    def ask(number: int) -> str:
+        if node is None or number % 2:
+            return trial.fault("nodes", True)
+        return trial.fault("facts", node)
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        faults = {fault for fault in threads.map(ask, range(2 * THREADS)) if fault}
+    yield from sorted(faults)
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _require_nodes(trial: DriverTrial) -> None:
+    if not trial.listed:
+        raise Unanswered("there are no nodes")
+
+
+def _maps_uuids_to_names(trial: DriverTrial) -> Iterator[str]:
+    found = trial.call("nodes", True)
+    yield from (text for _path, text in faults_of(found, Mapping[str, str]))
+    if isinstance(found, Mapping):
+        for node_uuid in found:
+            if isinstance(node_uuid, str) and not is_uuid(node_uuid):
+                yield f"{shown(node_uuid)} is no uuid"
+
+
+def _gives_each_a_name(trial: DriverTrial) -> Iterator[str]:
+    _require_nodes(trial)
+    names = list(trial.listed.values())
+    for name in sorted(set(names)):
+        text = printable(name[:60])
+        if names.count(name) > 1:
+            yield f"{text!r} is the name of {names.count(name)} nodes"
+        if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+            yield f"{text!r} has {len(name)} characters; Placement takes 1 to {MAX_PROVIDER_NAME}"
+        if printable(name) != name:
+            yield f"{text!r} has control characters"
+
+
+def _lists_the_same(trial: DriverTrial) -> Iterator[str]:
+    first = trial.usable_nodes()
+    for refresh in (False, True):
+        again = trial.usable_nodes(refresh=refresh)
+        if again != first:
+            changed = sorted(str(name) for _uuid, name in again.items() ^ first.items())
+            yield (
+                f"nodes(refresh={refresh}) right after nodes(refresh=True) has other nodes or "
+                f"uuids: {printable(name_first(changed, 3))}"
+            )
+
+
+def _says_present(trial: DriverTrial, node: str) -> Iterator[str]:
+    answer = trial.call("is_node_deleted", node, node=node)
+    if not isinstance(answer, bool):
+        yield f"the answer is {shown(answer)}, neither True nor False"
+    elif answer:
+        yield "is_node_deleted() is True for a node that nodes() lists: its providers would go"
+
+
+def _marks_alike(trial: DriverTrial) -> Iterator[str]:
+    _require_nodes(trial)
+    before = {node: trial.call("mark", node, node=node) for node in trial.sample}
+    trial.call("nodes", True)
+    for node, mark in before.items():
+        try:
+            hash(mark)
+        except TypeError:
+            yield f"the mark of {printable(node)} cannot be hashed: {shown(mark)}"
+            continue
+        if trial.call("mark", node, node=node) != mark:
+            yield f"the mark of {printable(node)} differs after nodes(refresh=True): {shown(mark)}"
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
+
+def _has_the_nodes_name(trial: DriverTrial, node: str) -> Iterator[str]:
+    name = trial.answered_facts(node).name
+    if name != node:
+        yield f"name = {shown(name)}: that is another node"
+
+
+def _has_types(trial: DriverTrial, node: str) -> Iterator[str]:
+    answer = trial.call("facts", node, node=node)
+    if not isinstance(answer, HostFacts):
+        yield f"the answer is no HostFacts but {type(answer).__name__}"
+        return
+    for path, text in faults_of(answer, HostFacts):
+        if not path.startswith("incomplete"):
+            yield text
+
+
+def _names_sections(trial: DriverTrial, node: str) -> Iterator[str]:
+    facts = trial.answered_facts(node)
+    yield from (text for path, text in faults_of(facts, HostFacts) if path.startswith("incomplete"))
+    if isinstance(facts.incomplete, Mapping):
+        for section, reason in facts.incomplete.items():
+            if isinstance(reason, str) and not reason.strip():
+                yield f"incomplete[{shown(section)}] has no reason"
+
+
+def _forgets_nothing(trial: DriverTrial, node: str) -> Iterator[str]:
+    for section in trial.sound_facts(node).forgotten:
+        yield f"the node has CPUs but no {section}, and incomplete does not name it"
+
+
+def _has_a_time(trial: DriverTrial, node: str) -> Iterator[str]:
+    facts = trial.sound_facts(node)
+    age = time.time() - facts.taken_at
+    if age < -CLOCK_TOLERANCE:
+        yield f"taken_at is {-age:.0f} s in the future"
+    elif age > OLDEST:
+        yield f"taken_at = {facts.taken_at:.0f} is {age / 86400:.0f} days ago"
+
+
+def _names_known_traits(trial: DriverTrial, node: str) -> Iterator[str]:
+    for name in sorted(trial.sound_facts(node).traits or ()):
+        if text := unknown_trait(name):
+            yield f"traits: {text}"
+
+
+def _cannot_change(trial: DriverTrial, node: str) -> Iterator[str]:
+    facts = trial.answered_facts(node)
+    yield from sorted(set(_mutable(facts, "")))
+    before = repr(facts)
+    trial.call("facts", node, node=node)
+    if node == trial.sample[0]:
+        # For one node only, because a list of many nodes takes long.
+        trial.call("nodes", True)
+    if repr(facts) != before:
+        yield "a later call of the driver has changed the facts that it gave before"
+
+
+def _mutable(value: object, path: str) -> Iterator[str]:
+    """Yield each value of the facts that can be changed in place, except mappings, whose type is
+    the driver's choice.
+    """
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from _mutable(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
+    elif isinstance(value, AbstractSet) and not isinstance(value, frozenset):
+        yield f"{path} is a {type(value).__name__}, which can be changed: give a frozenset"
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _mutable(part, f"{path}[]")
+
+
+# --- what only some drivers can do ----------------------------------------------------------------
+
+
+class NoInstances:
+    """Records without an instance; see :class:`agent.driver.interface.Instances`."""
+
+    def elsewhere(self, instances: Collection[str]) -> frozenset[str]:  # noqa: ARG002 - there are none
+        """Return no instance."""
+        return frozenset()
+
+    def nodes(self) -> frozenset[str]:
+        """Return no node."""
+        return frozenset()
+
+
+class _InstancesElsewhere(NoInstances):
+    """Records by which every instance is on another host."""
+
+    def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
+        """Return all ``instances``."""
+        return frozenset(instances)
+
+
+def _names_known_capabilities(trial: DriverTrial) -> Iterator[str]:
+    found = trial.call("capabilities_as_traits")
+    yield from (text for _path, text in faults_of(found, Mapping[str, bool]))
+    if isinstance(found, Mapping):
+        names = sorted(name for name in found if isinstance(name, str))
+        yield from filter(None, map(unknown_trait, names))
+
+
+def _warns_in_lines(trial: DriverTrial) -> Iterator[str]:
+    found = trial.call("option_warnings", early=True)
+    if isinstance(found, str) or not isinstance(found, Sequence):
+        yield f"the answer is no sequence of texts but {type(found).__name__}"
+        return
+    for warning in found:
+        if not isinstance(warning, str) or not warning.strip() or "\n" in warning:
+            yield f"{shown(warning)} is not one line of text"
+
+
+def _counts(trial: DriverTrial) -> Iterator[str]:
+    yield from (text for _path, text in faults_of(trial.call("hanging"), int))
+
+
+def _names_a_lease(trial: DriverTrial) -> Iterator[str]:
+    found = trial.call("lease")
+    if not isinstance(found, str) or not found.strip():
+        yield f"the lease is {shown(found)}, no text"
+    elif trial.call("lease") != found:
+        yield "a second call names another lease"
+
+
+def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
+    other = trial.make_another()
+    own = trial.call("lease")
+    name = f"{trial.host.name}-2"[-MAX_PROVIDER_NAME:]
+    host = replace(trial.host, name=name, identity=str(uuid.uuid4()), read_only=True)
+    trial.call("start", host, on=other)
+    try:
+        found = trial.call("lease", on=other)
+    finally:
+        trial.call("stop", on=other)
+    if found != own:
+        yield f"started for another host, the lease is {shown(found)} instead of {shown(own)}"
+
+
+def _names_the_changed(trial: DriverTrial) -> Iterator[str]:
+    _require_changes(trial)
+    names = dict.fromkeys(map(shown, trial.listener.names))
+    known = set(map(shown, trial.listed.values()))
+    for name in sorted(names.keys() - known):
+        yield f"changed() was called with {name}, which no node is called"
+
+
+def _tells_without_lock(trial: DriverTrial) -> Iterator[str]:
+    _require_changes(trial)
+    trial.listener.settle()
+    if trial.listener.waits:
+        yield (
+            f"while changed() ran, nodes() did not return within {LOCK_WAIT:g} s in another thread"
+        )
+
+
+def _require_changes(trial: DriverTrial) -> None:
+    if not trial.listener.names:
+        raise NothingToCheck("no change came while the suite ran")
+
+
+def _leaves_out_others_nodes(trial: DriverTrial) -> Iterator[str]:
+    before = trial.usable_nodes()
+    trial.call("with_instances", _InstancesElsewhere())
+    found = trial.usable_nodes()
+    if more := sorted(found[uuid] for uuid in found.keys() - before.keys()):
+        yield (
+            "with every instance on another host, nodes appear that were not managed before: "
+            f"{printable(name_first(more, 3))}"
+        )
+
+
+BEFORE_START = (
+    Check(
+        "stop-unstarted",
+        "stop() does nothing on a driver that was not started",
+        "check in stop() what start() has opened, before closing it",
+        _stops_before_start,
+    ),
+    Check(
+        "option-warnings-lines",
+        "option_warnings() is a sequence of lines, before the start too",
+        "return a list of texts, each one line, from the options alone",
+        _warns_in_lines,
+        ability=WarnsOfOptions,
+    ),
+)
+STARTED = (
+    Check(
+        "nodes-mapping",
+        "nodes() is a mapping of uuids to names",
+        "return a dict whose keys are uuids as text, and whose values are names as text",
+        _maps_uuids_to_names,
+    ),
+    Check(
+        "nodes-names",
+        "each node has a name of its own that Placement can take",
+        f"give each node a name of 1 to {MAX_PROVIDER_NAME} printable characters that no other has",
+        _gives_each_a_name,
+    ),
+    Check(
+        "nodes-stable",
+        "nodes() answers the same nodes with the same uuids while the backend does not change",
+        "derive the uuids from the backend, and list all nodes also with refresh=False",
+        _lists_the_same,
+    ),
+    Check(
+        "deleted-listed",
+        "is_node_deleted() is False for every node that nodes() lists",
+        "return True only if the backend itself says that the node is gone for good",
+        _says_present,
+        each_node=True,
+    ),
+    Check(
+        "mark-stable",
+        "mark() can be hashed, and stays equal while the node does not change",
+        "build the mark from what decides the node's tree, and from nothing else",
+        _marks_alike,
+        ability=MarksNodes,
+    ),
+    Check(
+        "facts-node",
+        "facts(name) are the facts of the node of that name",
+        "give HostFacts the name that facts() was called with",
+        _has_the_nodes_name,
+        each_node=True,
+    ),
+    Check(
+        "facts-types",
+        "facts() is a HostFacts whose fields have their types, with amounts of at least 0",
+        "see the types in agent.model.facts: a tuple is no list, a whole number no float",
+        _has_types,
+        each_node=True,
+    ),
+    Check(
+        "facts-incomplete",
+        "incomplete names sections of the facts, each with its reason",
+        "use the names of agent.model.facts.Section, and say what could not be read",
+        _names_sections,
+        each_node=True,
+    ),
+    Check(
+        "facts-sections",
+        "a node with CPUs also has memory and disk, or incomplete names them",
+        "give 0 for what the node does not have, and name in incomplete what could not be read",
+        _forgets_nothing,
+        each_node=True,
+    ),
+    Check(
+        "facts-time",
+        "taken_at is the time of the snapshot, in seconds since the epoch",
+        "take it from time.time()",
+        _has_a_time,
+        each_node=True,
+    ),
+    Check(
+        "facts-traits",
+        "the traits of the facts are standard traits or begin with CUSTOM_",
+        "use the names of os-traits, or CUSTOM_ and A-Z, 0-9, _",
+        _names_known_traits,
+        each_node=True,
+    ),
+    Check(
+        "facts-immutable",
+        "facts are immutable: no later call changes them",
+        "build a new HostFacts for each call, of tuples and frozensets that nothing else has",
+        _cannot_change,
+        each_node=True,
+    ),
+    Check(
+        "capabilities-names",
+        "capabilities_as_traits() maps standard traits, or CUSTOM_ ones, to True or False",
+        "use the names of os-traits; a capability that the driver does not know is left out",
+        _names_known_capabilities,
+        ability=ReportsCapabilities,
+    ),
+)
+# After the checks of the tree, so that changes have come.
+STARTED_AFTER_TREES = (
+    Check(
+        "hanging-count",
+        "hanging is the number of calls that the driver has abandoned",
+        "return a whole number of at least 0",
+        _counts,
+        ability=CountsHangingCalls,
+    ),
+    Check(
+        "lease-name",
+        "lease() is a text that stays the same",
+        "return the same name for the same nodes each time",
+        _names_a_lease,
+        ability=NeedsLease,
+    ),
+    Check(
+        "lease-shared",
+        "lease() is the same for all agents that would manage the same nodes",
+        "build the name from what chooses the nodes, not from the host",
+        _shares_the_lease,
+        ability=NeedsLease,
+    ),
+    Check(
+        "subscribe-names",
+        "changed() is called with the name of a node",
+        "call changed() with a name as nodes() lists it",
+        _names_the_changed,
+        ability=TellsOfChanges,
+    ),
+    Check(
+        "subscribe-lock",
+        "changed() is called without holding a lock",
+        "release the driver's locks before calling changed()",
+        _tells_without_lock,
+        ability=TellsOfChanges,
+    ),
+    Check(
+        "threads",
+        "several threads can call the driver at the same time",
+        "guard with a lock what the methods change, and share no connection that allows one caller",
+        _answers_several_threads,
+    ),
+)
+STOPPED = (
+    Check(
+        "stop-again",
+        "a second stop() does nothing",
+        "set what stop() has closed to None, and check that",
+        _stops_again,
+    ),
+    Check(
+        "after-stop",
+        "after stop() a call answers or raises an error of the agent; it does not hang",
+        "raise agent.errors.NotReady if the driver is not started",
+        _answers_after_stop,
+    ),
+    Check(
+        "read-only",
+        "with host.read_only true, nothing is written",
+        "check host.read_only before writing into host.state_path",
+        _writes_nothing,
+    ),
+)
+RESTARTED = (
+    Check(
+        "restart",
+        "after a restart the nodes have the same uuids",
+        "take the uuid from the backend or from host.identity; do not generate it at each start",
+        _has_the_same_nodes,
+    ),
+    Check(
+        "instances-nodes",
+        "with_instances() leaves out nodes with instances of other hosts; no others appear",
+        "manage a node only if the records do not have its instance on another host",
+        _leaves_out_others_nodes,
+        ability=LooksAtInstances,
+    ),
+)
+AT_THE_END = (
+    *CALLS,
+    Check(
+        "constructor",
+        "an instance is made within the deadline of the start, and a second one too",
+        "only register and read options in __init__(); leave what can wait or fail to start()",
+        _is_made_again,
+    ),
+    Check(
+        "ready",
+        "NotReady means that the backend does not answer; once started, every call is answered",
+        "repeat the check while the backend answers; if it did answer, try again within the call",
+        _is_ready,
+    ),
+)

@@ -1,1 +1,0 @@
-"""The conformance suite of drivers: one check for each promise of the driver interface."""

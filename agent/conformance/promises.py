@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 import os_resource_classes as orc
 import os_traits
@@ -16,10 +16,10 @@ import os_traits
 from agent.conformance.trial import (
     LOCK_WAIT,
     METHODS,
-    Check,
     DriverTrial,
     NothingToCheck,
     Unanswered,
+    check,
 )
 from agent.driver.answers import faults_of
 from agent.driver.interface import (
@@ -76,63 +76,88 @@ def unknown_class(name: str) -> str:
 # --- calls, starting and stopping -----------------------------------------------------------------
 
 
-def _ends(method: str, trial: DriverTrial) -> Iterator[str]:
-    record = trial.records[method]
-    yield from dict.fromkeys(record.faults)
-    if not (record.faults or record.answered):
-        raise Unanswered("it was not called, or every call raised an error of the agent")
+for _method, _ability in METHODS.items():
 
-
-CALLS = tuple(
-    Check(
-        method,
-        f"{method}{'' if method == 'hanging' else '()'} ends within its deadline, and raises "
-        "nothing but errors of the agent",
+    @check(
+        _method,
+        "end",
         "bound every wait by a timeout, and raise NotReady, DriverError or ConfigError",
-        partial(_ends, method),
-        ability=ability,
+        promise=f"{_method}{'' if _method == 'hanging' else '()'} ends within its deadline, and "
+        "raises nothing but errors of the agent",
+        ability=_ability,
     )
-    for method, ability in METHODS.items()
+    def _ends(trial: DriverTrial, method: str = _method) -> Iterator[str]:
+        record = trial.records[method]
+        yield from dict.fromkeys(record.faults)
+        if not (record.faults or record.answered):
+            raise Unanswered("it was not called, or every call raised an error of the agent")
+
+
+@check(
+    "constructor",
+    "end",
+    "only register and read options in __init__(); leave what can wait or fail to start()",
 )
-
-
 def _is_made_again(trial: DriverTrial) -> Iterator[str]:
+    """an instance is made within the deadline of the start, and a second one too"""
     if trial.not_again:
         yield f"a second instance cannot be made: {trial.not_again}"
 
 
+@check(
+    "ready",
+    "end",
+    "repeat the check while the backend answers; if it did answer, try again within the call",
+)
 def _is_ready(trial: DriverTrial) -> Iterator[str]:
+    """NotReady means that the backend does not answer; once started, every call is answered"""
     for method, record in trial.records.items():
         if record.not_ready and method != "start":
             calls = number_of(record.not_ready + record.answered, "call")
             yield f"{method}: {record.not_ready} of {calls} raised NotReady"
 
 
+@check(
+    "stop-unstarted", "before-start", "check in stop() what start() has opened, before closing it"
+)
 def _stops_before_start(trial: DriverTrial) -> Iterator[str]:
+    """stop() does nothing on a driver that was not started"""
     if fault := trial.fault("stop"):
         yield f"before the start: {fault}"
 
 
+@check("stop-again", "stopped", "set what stop() has closed to None, and check that")
 def _stops_again(trial: DriverTrial) -> Iterator[str]:
+    """a second stop() does nothing"""
     if fault := trial.fault("stop"):
         yield f"the second call: {fault}"
 
 
+@check("after-stop", "stopped", "raise agent.errors.NotReady if the driver is not started")
 def _answers_after_stop(trial: DriverTrial) -> Iterator[str]:
+    """after stop() a call answers or raises an error of the agent; it does not hang"""
     faults = [trial.fault("nodes", True)]
     for node in trial.sample[:1]:
         faults += [trial.fault("facts", node), trial.fault("is_node_deleted", node)]
     yield from filter(None, faults)
 
 
+@check("read-only", "stopped", "check host.read_only before writing into host.state_path")
 def _writes_nothing(trial: DriverTrial) -> Iterator[str]:
+    """with host.read_only true, nothing is written"""
     folder = trial.host.state_path
     for path in sorted(folder.rglob("*")):
         name = printable(str(path.relative_to(folder)))
         yield f"{name} was written in the folder host.state_path"
 
 
+@check(
+    "restart",
+    "restarted",
+    "take the uuid from the backend or from host.identity; do not generate it at each start",
+)
 def _has_the_same_nodes(trial: DriverTrial) -> Iterator[str]:
+    """after a restart the nodes have the same uuids"""
     if not trial.listed:
         raise Unanswered("see the check nodes-mapping: there are no nodes to compare with")
     after = trial.usable_nodes()
@@ -141,7 +166,13 @@ def _has_the_same_nodes(trial: DriverTrial) -> Iterator[str]:
         yield f"node {name}: no node has the uuid {node_uuid} after a restart"
 
 
+@check(
+    "threads",
+    "started",
+    "guard with a lock what the methods change, and share no connection that allows one caller",
+)
 def _answers_several_threads(trial: DriverTrial) -> Iterator[str]:
+    """several threads can call the driver at the same time"""
     node = next(iter(trial.sample), None)
     # Alone first, because this check is not about what fails in one thread too.
     trial.call("nodes", False)
@@ -166,7 +197,13 @@ def _require_nodes(trial: DriverTrial) -> None:
         raise Unanswered("there are no nodes")
 
 
+@check(
+    "nodes-mapping",
+    "started",
+    "return a dict whose keys are uuids as text, and whose values are names as text",
+)
 def _maps_uuids_to_names(trial: DriverTrial) -> Iterator[str]:
+    """nodes() is a mapping of uuids to names"""
     found = trial.call("nodes", True)
     yield from (text for _path, text in faults_of(found, Mapping[str, str]))
     if isinstance(found, Mapping):
@@ -175,7 +212,13 @@ def _maps_uuids_to_names(trial: DriverTrial) -> Iterator[str]:
                 yield f"{shown(node_uuid)} is no uuid"
 
 
+@check(
+    "nodes-names",
+    "started",
+    f"give each node a name of 1 to {MAX_PROVIDER_NAME} printable characters that no other has",
+)
 def _gives_each_a_name(trial: DriverTrial) -> Iterator[str]:
+    """each node has a name of its own that Placement can take"""
     _require_nodes(trial)
     names = list(trial.listed.values())
     for name in sorted(set(names)):
@@ -188,7 +231,13 @@ def _gives_each_a_name(trial: DriverTrial) -> Iterator[str]:
             yield f"{text!r} has control characters"
 
 
+@check(
+    "nodes-stable",
+    "started",
+    "derive the uuids from the backend, and list all nodes also with refresh=False",
+)
 def _lists_the_same(trial: DriverTrial) -> Iterator[str]:
+    """nodes() answers the same nodes with the same uuids while the backend does not change"""
     first = trial.usable_nodes()
     for refresh in (False, True):
         again = trial.usable_nodes(refresh=refresh)
@@ -200,7 +249,14 @@ def _lists_the_same(trial: DriverTrial) -> Iterator[str]:
             )
 
 
+@check(
+    "deleted-listed",
+    "started",
+    "return True only if the backend itself says that the node is gone for good",
+    each_node=True,
+)
 def _says_present(trial: DriverTrial, node: str) -> Iterator[str]:
+    """is_node_deleted() is False for every node that nodes() lists"""
     answer = trial.call("is_node_deleted", node, node=node)
     if not isinstance(answer, bool):
         yield f"the answer is {shown(answer)}, neither True nor False"
@@ -208,7 +264,14 @@ def _says_present(trial: DriverTrial, node: str) -> Iterator[str]:
         yield "is_node_deleted() is True for a node that nodes() lists: its providers would go"
 
 
+@check(
+    "mark-stable",
+    "started",
+    "build the mark from what decides the node's tree, and from nothing else",
+    ability=MarksNodes,
+)
 def _marks_alike(trial: DriverTrial) -> Iterator[str]:
+    """mark() can be hashed, and stays equal while the node does not change"""
     _require_nodes(trial)
     before = {node: trial.call("mark", node, node=node) for node in trial.sample}
     trial.call("nodes", True)
@@ -225,13 +288,24 @@ def _marks_alike(trial: DriverTrial) -> Iterator[str]:
 # --- facts ----------------------------------------------------------------------------------------
 
 
+@check(
+    "facts-node", "started", "give HostFacts the name that facts() was called with", each_node=True
+)
 def _has_the_nodes_name(trial: DriverTrial, node: str) -> Iterator[str]:
+    """facts(name) are the facts of the node of that name"""
     name = trial.answered_facts(node).name
     if name != node:
         yield f"name = {shown(name)}: that is another node"
 
 
+@check(
+    "facts-types",
+    "started",
+    "see the types in agent.model.facts: a tuple is no list, a whole number no float",
+    each_node=True,
+)
 def _has_types(trial: DriverTrial, node: str) -> Iterator[str]:
+    """facts() is a HostFacts whose fields have their types, with amounts of at least 0"""
     answer = trial.call("facts", node, node=node)
     if not isinstance(answer, HostFacts):
         yield f"the answer is no HostFacts but {type(answer).__name__}"
@@ -241,7 +315,14 @@ def _has_types(trial: DriverTrial, node: str) -> Iterator[str]:
             yield text
 
 
+@check(
+    "facts-incomplete",
+    "started",
+    "use the names of agent.model.facts.Section, and say what could not be read",
+    each_node=True,
+)
 def _names_sections(trial: DriverTrial, node: str) -> Iterator[str]:
+    """incomplete names sections of the facts, each with its reason"""
     facts = trial.answered_facts(node)
     yield from (text for path, text in faults_of(facts, HostFacts) if path.startswith("incomplete"))
     if isinstance(facts.incomplete, Mapping):
@@ -250,12 +331,21 @@ def _names_sections(trial: DriverTrial, node: str) -> Iterator[str]:
                 yield f"incomplete[{shown(section)}] has no reason"
 
 
+@check(
+    "facts-sections",
+    "started",
+    "give 0 for what the node does not have, and name in incomplete what could not be read",
+    each_node=True,
+)
 def _forgets_nothing(trial: DriverTrial, node: str) -> Iterator[str]:
+    """a node with CPUs also has memory and disk, or incomplete names them"""
     for section in trial.sound_facts(node).forgotten:
         yield f"the node has CPUs but no {section}, and incomplete does not name it"
 
 
+@check("facts-time", "started", "take it from time.time()", each_node=True)
 def _has_a_time(trial: DriverTrial, node: str) -> Iterator[str]:
+    """taken_at is the time of the snapshot, in seconds since the epoch"""
     facts = trial.sound_facts(node)
     age = time.time() - facts.taken_at
     if age < -CLOCK_TOLERANCE:
@@ -264,13 +354,27 @@ def _has_a_time(trial: DriverTrial, node: str) -> Iterator[str]:
         yield f"taken_at = {facts.taken_at:.0f} is {age / 86400:.0f} days ago"
 
 
+@check(
+    "facts-traits",
+    "started",
+    "use the names of os-traits, or CUSTOM_ and A-Z, 0-9, _",
+    each_node=True,
+)
 def _names_known_traits(trial: DriverTrial, node: str) -> Iterator[str]:
+    """the traits of the facts are standard traits or begin with CUSTOM_"""
     for name in sorted(trial.sound_facts(node).traits or ()):
         if text := unknown_trait(name):
             yield f"traits: {text}"
 
 
+@check(
+    "facts-immutable",
+    "started",
+    "build a new HostFacts for each call, of tuples and frozensets that nothing else has",
+    each_node=True,
+)
 def _cannot_change(trial: DriverTrial, node: str) -> Iterator[str]:
+    """facts are immutable: no later call changes them"""
     facts = trial.answered_facts(node)
     yield from sorted(set(_mutable(facts, "")))
     before = repr(facts)
@@ -319,7 +423,14 @@ class _InstancesElsewhere(NoInstances):
         return frozenset(instances)
 
 
+@check(
+    "capabilities-names",
+    "started",
+    "use the names of os-traits; a capability that the driver does not know is left out",
+    ability=ReportsCapabilities,
+)
 def _names_known_capabilities(trial: DriverTrial) -> Iterator[str]:
+    """capabilities_as_traits() maps standard traits, or CUSTOM_ ones, to True or False"""
     found = trial.call("capabilities_as_traits")
     yield from (text for _path, text in faults_of(found, Mapping[str, bool]))
     if isinstance(found, Mapping):
@@ -327,7 +438,14 @@ def _names_known_capabilities(trial: DriverTrial) -> Iterator[str]:
         yield from filter(None, map(unknown_trait, names))
 
 
+@check(
+    "option-warnings-lines",
+    "before-start",
+    "return a list of texts, each one line, from the options alone",
+    ability=WarnsOfOptions,
+)
 def _warns_in_lines(trial: DriverTrial) -> Iterator[str]:
+    """option_warnings() is a sequence of lines, before the start too"""
     found = trial.call("option_warnings", early=True)
     if isinstance(found, str) or not isinstance(found, Sequence):
         yield f"the answer is no sequence of texts but {type(found).__name__}"
@@ -337,11 +455,19 @@ def _warns_in_lines(trial: DriverTrial) -> Iterator[str]:
             yield f"{shown(warning)} is not one line of text"
 
 
+@check(
+    "hanging-count", "started", "return a whole number of at least 0", ability=CountsHangingCalls
+)
 def _counts(trial: DriverTrial) -> Iterator[str]:
+    """hanging is the number of calls that the driver has abandoned"""
     yield from (text for _path, text in faults_of(trial.call("hanging"), int))
 
 
+@check(
+    "lease-name", "started", "return the same name for the same nodes each time", ability=NeedsLease
+)
 def _names_a_lease(trial: DriverTrial) -> Iterator[str]:
+    """lease() is a text that stays the same"""
     found = trial.call("lease")
     if not isinstance(found, str) or not found.strip():
         yield f"the lease is {shown(found)}, no text"
@@ -349,7 +475,14 @@ def _names_a_lease(trial: DriverTrial) -> Iterator[str]:
         yield "a second call names another lease"
 
 
+@check(
+    "lease-shared",
+    "started",
+    "build the name from what chooses the nodes, not from the host",
+    ability=NeedsLease,
+)
 def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
+    """lease() is the same for all agents that would manage the same nodes"""
     other = trial.make_another()
     own = trial.call("lease")
     name = f"{trial.host.name}-2"[-MAX_PROVIDER_NAME:]
@@ -363,7 +496,14 @@ def _shares_the_lease(trial: DriverTrial) -> Iterator[str]:
         yield f"started for another host, the lease is {shown(found)} instead of {shown(own)}"
 
 
+@check(
+    "subscribe-names",
+    "started",
+    "call changed() with a name as nodes() lists it",
+    ability=TellsOfChanges,
+)
 def _names_the_changed(trial: DriverTrial) -> Iterator[str]:
+    """changed() is called with the name of a node"""
     _require_changes(trial)
     names = dict.fromkeys(map(shown, trial.listener.names))
     known = set(map(shown, trial.listed.values()))
@@ -371,7 +511,14 @@ def _names_the_changed(trial: DriverTrial) -> Iterator[str]:
         yield f"changed() was called with {name}, which no node is called"
 
 
+@check(
+    "subscribe-lock",
+    "started",
+    "release the driver's locks before calling changed()",
+    ability=TellsOfChanges,
+)
 def _tells_without_lock(trial: DriverTrial) -> Iterator[str]:
+    """changed() is called without holding a lock"""
     _require_changes(trial)
     trial.listener.settle()
     if trial.listener.waits:
@@ -385,7 +532,14 @@ def _require_changes(trial: DriverTrial) -> None:
         raise NothingToCheck("no change came while the suite ran")
 
 
+@check(
+    "instances-nodes",
+    "restarted",
+    "manage a node only if the records do not have its instance on another host",
+    ability=LooksAtInstances,
+)
 def _leaves_out_others_nodes(trial: DriverTrial) -> Iterator[str]:
+    """with_instances() leaves out nodes with instances of other hosts; no others appear"""
     before = trial.usable_nodes()
     trial.call("with_instances", _InstancesElsewhere())
     found = trial.usable_nodes()
@@ -394,204 +548,3 @@ def _leaves_out_others_nodes(trial: DriverTrial) -> Iterator[str]:
             "with every instance on another host, nodes appear that were not managed before: "
             f"{printable(name_first(more, 3))}"
         )
-
-
-BEFORE_START = (
-    Check(
-        "stop-unstarted",
-        "stop() does nothing on a driver that was not started",
-        "check in stop() what start() has opened, before closing it",
-        _stops_before_start,
-    ),
-    Check(
-        "option-warnings-lines",
-        "option_warnings() is a sequence of lines, before the start too",
-        "return a list of texts, each one line, from the options alone",
-        _warns_in_lines,
-        ability=WarnsOfOptions,
-    ),
-)
-STARTED = (
-    Check(
-        "nodes-mapping",
-        "nodes() is a mapping of uuids to names",
-        "return a dict whose keys are uuids as text, and whose values are names as text",
-        _maps_uuids_to_names,
-    ),
-    Check(
-        "nodes-names",
-        "each node has a name of its own that Placement can take",
-        f"give each node a name of 1 to {MAX_PROVIDER_NAME} printable characters that no other has",
-        _gives_each_a_name,
-    ),
-    Check(
-        "nodes-stable",
-        "nodes() answers the same nodes with the same uuids while the backend does not change",
-        "derive the uuids from the backend, and list all nodes also with refresh=False",
-        _lists_the_same,
-    ),
-    Check(
-        "deleted-listed",
-        "is_node_deleted() is False for every node that nodes() lists",
-        "return True only if the backend itself says that the node is gone for good",
-        _says_present,
-        each_node=True,
-    ),
-    Check(
-        "mark-stable",
-        "mark() can be hashed, and stays equal while the node does not change",
-        "build the mark from what decides the node's tree, and from nothing else",
-        _marks_alike,
-        ability=MarksNodes,
-    ),
-    Check(
-        "facts-node",
-        "facts(name) are the facts of the node of that name",
-        "give HostFacts the name that facts() was called with",
-        _has_the_nodes_name,
-        each_node=True,
-    ),
-    Check(
-        "facts-types",
-        "facts() is a HostFacts whose fields have their types, with amounts of at least 0",
-        "see the types in agent.model.facts: a tuple is no list, a whole number no float",
-        _has_types,
-        each_node=True,
-    ),
-    Check(
-        "facts-incomplete",
-        "incomplete names sections of the facts, each with its reason",
-        "use the names of agent.model.facts.Section, and say what could not be read",
-        _names_sections,
-        each_node=True,
-    ),
-    Check(
-        "facts-sections",
-        "a node with CPUs also has memory and disk, or incomplete names them",
-        "give 0 for what the node does not have, and name in incomplete what could not be read",
-        _forgets_nothing,
-        each_node=True,
-    ),
-    Check(
-        "facts-time",
-        "taken_at is the time of the snapshot, in seconds since the epoch",
-        "take it from time.time()",
-        _has_a_time,
-        each_node=True,
-    ),
-    Check(
-        "facts-traits",
-        "the traits of the facts are standard traits or begin with CUSTOM_",
-        "use the names of os-traits, or CUSTOM_ and A-Z, 0-9, _",
-        _names_known_traits,
-        each_node=True,
-    ),
-    Check(
-        "facts-immutable",
-        "facts are immutable: no later call changes them",
-        "build a new HostFacts for each call, of tuples and frozensets that nothing else has",
-        _cannot_change,
-        each_node=True,
-    ),
-    Check(
-        "capabilities-names",
-        "capabilities_as_traits() maps standard traits, or CUSTOM_ ones, to True or False",
-        "use the names of os-traits; a capability that the driver does not know is left out",
-        _names_known_capabilities,
-        ability=ReportsCapabilities,
-    ),
-)
-# After the checks of the tree, so that changes have come.
-STARTED_AFTER_TREES = (
-    Check(
-        "hanging-count",
-        "hanging is the number of calls that the driver has abandoned",
-        "return a whole number of at least 0",
-        _counts,
-        ability=CountsHangingCalls,
-    ),
-    Check(
-        "lease-name",
-        "lease() is a text that stays the same",
-        "return the same name for the same nodes each time",
-        _names_a_lease,
-        ability=NeedsLease,
-    ),
-    Check(
-        "lease-shared",
-        "lease() is the same for all agents that would manage the same nodes",
-        "build the name from what chooses the nodes, not from the host",
-        _shares_the_lease,
-        ability=NeedsLease,
-    ),
-    Check(
-        "subscribe-names",
-        "changed() is called with the name of a node",
-        "call changed() with a name as nodes() lists it",
-        _names_the_changed,
-        ability=TellsOfChanges,
-    ),
-    Check(
-        "subscribe-lock",
-        "changed() is called without holding a lock",
-        "release the driver's locks before calling changed()",
-        _tells_without_lock,
-        ability=TellsOfChanges,
-    ),
-    Check(
-        "threads",
-        "several threads can call the driver at the same time",
-        "guard with a lock what the methods change, and share no connection that allows one caller",
-        _answers_several_threads,
-    ),
-)
-STOPPED = (
-    Check(
-        "stop-again",
-        "a second stop() does nothing",
-        "set what stop() has closed to None, and check that",
-        _stops_again,
-    ),
-    Check(
-        "after-stop",
-        "after stop() a call answers or raises an error of the agent; it does not hang",
-        "raise agent.errors.NotReady if the driver is not started",
-        _answers_after_stop,
-    ),
-    Check(
-        "read-only",
-        "with host.read_only true, nothing is written",
-        "check host.read_only before writing into host.state_path",
-        _writes_nothing,
-    ),
-)
-RESTARTED = (
-    Check(
-        "restart",
-        "after a restart the nodes have the same uuids",
-        "take the uuid from the backend or from host.identity; do not generate it at each start",
-        _has_the_same_nodes,
-    ),
-    Check(
-        "instances-nodes",
-        "with_instances() leaves out nodes with instances of other hosts; no others appear",
-        "manage a node only if the records do not have its instance on another host",
-        _leaves_out_others_nodes,
-        ability=LooksAtInstances,
-    ),
-)
-AT_THE_END = (
-    *CALLS,
-    Check(
-        "constructor",
-        "an instance is made within the deadline of the start, and a second one too",
-        "only register and read options in __init__(); leave what can wait or fail to start()",
-        _is_made_again,
-    ),
-    Check(
-        "ready",
-        "NotReady means that the backend does not answer; once started, every call is answered",
-        "repeat the check while the backend answers; if it did answer, try again within the call",
-        _is_ready,
-    ),
-)

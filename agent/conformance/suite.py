@@ -8,15 +8,17 @@ from tempfile import TemporaryDirectory
 
 from oslo_config import cfg
 
+import agent.conformance.tree_promises  # noqa: F401 - lists its checks
 from agent.conf.default import host_name
-from agent.conformance import promises, tree_promises
 from agent.conformance.promises import NoInstances
 from agent.conformance.trial import (
+    CHECKS,
     Breach,
-    Check,
     CheckedPromise,
     DriverTrial,
     NothingToCheck,
+    Phase,
+    PromiseCheck,
     PromiseState,
     Unanswered,
     describe_exception,
@@ -32,11 +34,6 @@ from agent.driver.interface import (
 from agent.errors import AgentError, ConfigErrors
 from agent.model.names import printable
 
-BEFORE_START = promises.BEFORE_START
-STARTED = (*promises.STARTED, *tree_promises.CHECKS, *promises.STARTED_AFTER_TREES)
-STOPPED, RESTARTED, AT_THE_END = promises.STOPPED, promises.RESTARTED, promises.AT_THE_END
-ALL_CHECKS: Sequence[Check] = (*AT_THE_END, *BEFORE_START, *STARTED, *STOPPED, *RESTARTED)
-"""All checks, in the order in which they are shown."""
 SAMPLE = 20
 """How many nodes are checked one by one, unless all are to be."""
 
@@ -84,23 +81,23 @@ def check_conformance(
         host = HostContext(host_name(conf), str(uuid.uuid4()), Path(folder))
         trial = DriverTrial(called, make, conf, host)
         trial.begin()
-        done = {check.name: _judge(trial, check) for check in BEFORE_START}
+        done = _judge_all(trial, "before-start")
         try:
             _set_up(trial)
             _choose_sample(trial, called, nodes, every_node=every_node)
-            done |= {check.name: _judge(trial, check) for check in STARTED}
+            done |= _judge_all(trial, "started")
         finally:
             trial.stop()
-        done |= {check.name: _judge(trial, check) for check in STOPPED}
+        done |= _judge_all(trial, "stopped")
         try:
             _start_again(trial)
-            done |= {check.name: _judge(trial, check) for check in RESTARTED}
+            done |= _judge_all(trial, "restarted")
         finally:
             trial.stop()
-        done |= {check.name: _judge(trial, check) for check in AT_THE_END}
+        done |= _judge_all(trial, "end")
     return Conformance(
         called,
-        [done[check.name] for check in ALL_CHECKS],
+        [done[check.name] for check in CHECKS],
         len(trial.listed),
         trial.sample,
         [*trial.notes()],
@@ -155,7 +152,12 @@ def _start_again(trial: DriverTrial) -> None:
         trial.records["start"].errors.append(f"start: {printable(str(error))}")
 
 
-def _judge(trial: DriverTrial, check: Check) -> CheckedPromise:
+def _judge_all(trial: DriverTrial, phase: Phase) -> dict[str, CheckedPromise]:
+    """Run the checks of a phase. Return what came of each, by its name."""
+    return {check.name: _judge(trial, check) for check in CHECKS if check.phase == phase}
+
+
+def _judge(trial: DriverTrial, check: PromiseCheck) -> CheckedPromise:
     """Run one check."""
     if not trial.implements(check.ability):
         return CheckedPromise(check, "not-applicable", note="the driver does not have this method")

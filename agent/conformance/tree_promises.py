@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from agent.conformance.promises import unknown_class, unknown_trait
-from agent.conformance.trial import Check, DriverTrial, ReshapeAsked, Unanswered
+from agent.conformance.trial import DriverTrial, ReshapeAsked, Unanswered, check
 from agent.driver.interface import Allocations, ShapesTree, UpdatesProviderTree
 from agent.errors import AgentError
 from agent.model.facts import HostFacts
@@ -147,7 +147,15 @@ def _in_novas_style(trial: DriverTrial) -> bool:
     return isinstance(trial.driver, UpdatesProviderTree)
 
 
+@check(
+    "tree-own",
+    "started",
+    "edit your own providers, classes and traits: add to the root's, do not replace them",
+    each_node=True,
+    ability=EDITORS,
+)
 def _leaves_others_alone(trial: DriverTrial, node: str) -> Iterator[str]:
+    """shape() and update_provider_tree() leave alone what others have in the tree"""
     scene, after = edited_tree(trial, node)
     if not after.exists(scene.root) or after.name_of(scene.root) != node:
         yield "the root was removed or renamed"
@@ -175,7 +183,15 @@ def _agents_part_lost(scene: TreeScene, root: Provider, trial: DriverTrial) -> I
         yield f"{name}, which the agent derives from the facts, was removed from the root"
 
 
+@check(
+    "tree-valid",
+    "started",
+    "use standard names or CUSTOM_ ones, and whole amounts with reserved up to total",
+    each_node=True,
+    ability=EDITORS,
+)
 def _makes_a_valid_tree(trial: DriverTrial, node: str) -> Iterator[str]:
+    """every provider, class, record and trait that the driver makes can be in Placement"""
     scene, after = edited_tree(trial, node)
     for provider in after.providers():
         before = scene.tree.provider(provider.uuid) if scene.tree.exists(provider.uuid) else None
@@ -200,7 +216,15 @@ def _invalid_parts(provider: Provider, before: Provider | None) -> Iterator[str]
     yield from filter(None, map(unknown_trait, sorted(new_traits)))
 
 
+@check(
+    "tree-again",
+    "started",
+    "ask exists() before new_child(), and set amounts instead of adding to them",
+    each_node=True,
+    ability=EDITORS,
+)
 def _changes_nothing_again(trial: DriverTrial, node: str) -> Iterator[str]:
+    """a second call on the edited tree changes nothing"""
     _scene, once = edited_tree(trial, node)
     again = once.copy()
     if fault := trial.edit_fault(node, again):
@@ -209,7 +233,15 @@ def _changes_nothing_again(trial: DriverTrial, node: str) -> Iterator[str]:
         yield from _differences(once, again, "the second call")
 
 
+@check(
+    "tree-allocations",
+    "started",
+    "raise ReshapeNeeded, and edit allocations, only if allocated inventory has to move",
+    each_node=True,
+    ability=EDITORS,
+)
 def _keeps_allocations(trial: DriverTrial, node: str) -> Iterator[str]:
+    """allocations of inventory that does not move stay as they are"""
     scene = TreeScene.of(trial, node)
     try:
         tree = trial.edit_tree(node, scene.copy())
@@ -245,51 +277,15 @@ def _differences(before: ProviderTree, after: ProviderTree, when: str) -> Iterat
             yield f"{when} {what} provider {printable(tree.name_of(provider))}"
 
 
+@check(
+    "shape-pure",
+    "started",
+    "take everything from the facts that shape() gets, and nothing from the driver itself",
+    each_node=True,
+    ability=ShapesTree,
+)
 def _shapes_from_facts_alone(trial: DriverTrial, node: str) -> Iterator[str]:
+    """shape() makes the same tree from the same facts"""
     scene = TreeScene.of(trial, node)
     first, second = (trial.edit_tree(node, scene.copy()) for _ in range(2))
     yield from _differences(first, second, "from the same facts a second shape()")
-
-
-CHECKS = (
-    Check(
-        "tree-own",
-        "shape() and update_provider_tree() leave alone what others have in the tree",
-        "edit your own providers, classes and traits: add to the root's, do not replace them",
-        _leaves_others_alone,
-        each_node=True,
-        ability=EDITORS,
-    ),
-    Check(
-        "tree-valid",
-        "every provider, class, record and trait that the driver makes can be in Placement",
-        "use standard names or CUSTOM_ ones, and whole amounts with reserved up to total",
-        _makes_a_valid_tree,
-        each_node=True,
-        ability=EDITORS,
-    ),
-    Check(
-        "tree-again",
-        "a second call on the edited tree changes nothing",
-        "ask exists() before new_child(), and set amounts instead of adding to them",
-        _changes_nothing_again,
-        each_node=True,
-        ability=EDITORS,
-    ),
-    Check(
-        "tree-allocations",
-        "allocations of inventory that does not move stay as they are",
-        "raise ReshapeNeeded, and edit allocations, only if allocated inventory has to move",
-        _keeps_allocations,
-        each_node=True,
-        ability=EDITORS,
-    ),
-    Check(
-        "shape-pure",
-        "shape() makes the same tree from the same facts",
-        "take everything from the facts that shape() gets, and nothing from the driver itself",
-        _shapes_from_facts_alone,
-        each_node=True,
-        ability=ShapesTree,
-    ),
-)

@@ -90,24 +90,53 @@ class _Misbehaved(Exception):
     """A call raised what is no error of the agent. Its text shows it."""
 
 
+Phase = Literal["before-start", "started", "stopped", "restarted", "end"]
+"""When a check is made; ``end``: after all others."""
+Examine = Callable[..., Iterator[str]]
+"""Takes the trial, and with ``each_node`` the name of a node; yields a text for each thing that
+breaks the promise.
+"""
+
+
 @dataclass(frozen=True, slots=True)
-class Check:
+class PromiseCheck:
     """The check of one promise."""
 
     name: str
+    phase: Phase
     promise: str
     """One line."""
     remedy: str
     """What the driver's author has to change."""
-    examine: Callable[..., Iterator[str]]
-    """Takes the trial, and with ``each_node`` the name of a node; yields a text for each thing that
-    breaks the promise.
-    """
-    each_node: bool = False
-    ability: Any = None
+    examine: Examine
+    each_node: bool
+    ability: Any
     """The protocols of the interface of which the driver must implement one; None for all
     drivers.
     """
+
+
+CHECKS: list[PromiseCheck] = []
+"""All checks, in the order in which they are shown."""
+
+
+def check(
+    name: str,
+    phase: Phase,
+    remedy: str,
+    *,
+    promise: str = "",
+    each_node: bool = False,
+    ability: Any = None,
+) -> Callable[[Examine], Examine]:
+    """Make a function the check of a promise, which is its docstring unless given."""
+
+    def listed(examine: Examine) -> Examine:
+        text = promise or examine.__doc__ or ""
+        CHECKS.append(PromiseCheck(name, phase, text, remedy, examine, each_node, ability))
+        return examine
+
+    return listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +155,7 @@ class Breach:
 class CheckedPromise:
     """What came of one check."""
 
-    check: Check
+    check: PromiseCheck
     state: PromiseState
     breaches: Sequence[Breach] = ()
     note: str = ""

@@ -83,7 +83,7 @@ class DescribedDriver(BaseDriver):
 
 
 @dataclass(frozen=True, slots=True)
-class FakeHost:
+class CatalogueRow:
     """A row of the catalogue. Called with the options, it makes a driver."""
 
     machine: Machine
@@ -100,7 +100,7 @@ class FakeHost:
 class FakeDriver(DescribedDriver):
     """The driver of a host of the catalogue."""
 
-    def __init__(self, conf: cfg.ConfigOpts, row: FakeHost) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, row: CatalogueRow) -> None:
         super().__init__(conf, row.machine)
         self._row = row
 
@@ -184,18 +184,18 @@ CARDS = tuple(
 ENCRYPTION = "COMPUTE_EPHEMERAL_ENCRYPTION"
 
 # The table: which names of drivers lead to which row stands with the entry points, in setup.cfg.
-LARGE_HOST = FakeHost(LARGE)
-MEDIUM_HOST = FakeHost(MEDIUM)
-SMALL_HOST = FakeHost(SMALL)
-NUMA_HOST = FakeHost(NUMA)
-NESTED_HOST = FakeHost(replace(MEDIUM, providers=(MAGIC,)))
-PCI_HOST = FakeHost(replace(SMALL, pci=CARDS))
-PREDICTABLE_HOST = FakeHost(SMALL, predictable=True)
-SAME_HOST = FakeHost(MEDIUM, frozenset({"COMPUTE_SAME_HOST_COLD_MIGRATE"}))
-RESCUE_HOST = FakeHost(MEDIUM, frozenset({"COMPUTE_RESCUE_BFV"}))
-ENCRYPTION_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION}))
-LUKS_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_LUKS"}))
-PLAIN_HOST = FakeHost(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_PLAIN"}))
+LARGE_HOST = CatalogueRow(LARGE)
+MEDIUM_HOST = CatalogueRow(MEDIUM)
+SMALL_HOST = CatalogueRow(SMALL)
+NUMA_HOST = CatalogueRow(NUMA)
+NESTED_HOST = CatalogueRow(replace(MEDIUM, providers=(MAGIC,)))
+PCI_HOST = CatalogueRow(replace(SMALL, pci=CARDS))
+PREDICTABLE_HOST = CatalogueRow(SMALL, predictable=True)
+SAME_HOST = CatalogueRow(MEDIUM, frozenset({"COMPUTE_SAME_HOST_COLD_MIGRATE"}))
+RESCUE_HOST = CatalogueRow(MEDIUM, frozenset({"COMPUTE_RESCUE_BFV"}))
+ENCRYPTION_HOST = CatalogueRow(MEDIUM, frozenset({ENCRYPTION}))
+LUKS_HOST = CatalogueRow(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_LUKS"}))
+PLAIN_HOST = CatalogueRow(MEDIUM, frozenset({ENCRYPTION, f"{ENCRYPTION}_PLAIN"}))
 
 
 NAMESPACE = uuid.UUID("6f1a3c52-8d0e-4b7b-9a55-2f7c0e9d41b6")

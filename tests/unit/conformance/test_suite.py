@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.conformance import trial
-from agent.conformance.suite import ALL_CHECKS, Conformance, check_conformance
+from agent.conformance.suite import CHECKS, Conformance, check_conformance
 from agent.driver.interface import HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
@@ -63,13 +63,13 @@ def test_a_broken_driver_breaks_exactly_the_promise_that_it_breaks(monkeypatch, 
 
 
 def test_every_check_has_a_driver_that_breaks_it():
-    assert set(BROKEN) == {check.name for check in ALL_CHECKS}
-    assert len({check.name for check in ALL_CHECKS}) == len(ALL_CHECKS)
+    assert set(BROKEN) == {check.name for check in CHECKS}
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
 
 
 def test_the_page_names_every_check():
     page = (CHECKOUT / "docs" / "writing-a-driver.md").read_text()
-    assert [check.name for check in ALL_CHECKS if f"`{check.name}`" not in page] == []
+    assert [check.name for check in CHECKS if f"`{check.name}`" not in page] == []
 
 
 class InNovasStyle(SoundDriver):

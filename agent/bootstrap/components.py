@@ -25,7 +25,7 @@ from agent.pci.settings import PciSettings
 from agent.placement.connect import connect_http, uses_embedded
 from agent.placement.transport import Transport
 from agent.provider_config.applying import ProviderConfig
-from agent.provider_config.folder import load_provider_config
+from agent.provider_config.reading import load_provider_config
 from agent.store.engines import locate
 from agent.tree.option_warnings import option_warnings
 from agent.tree.policy import Policy

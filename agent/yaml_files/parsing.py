@@ -9,7 +9,7 @@ numbers are not text, because YAML 1.1 would read the PCI address 0000:01:00.0 a
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,15 +88,9 @@ class Document:
 
 def error_at(file: str, place: TextPosition, where: Where, what: str, remedy: str) -> ConfigError:
     """Return an error whose message begins with the position."""
-    path = f"{pointer(where)}: " if where else ""
-    return ConfigError(
-        f"{file}:{place}: {path}{printable(what)}",
-        remedy,
-        file=file,
-        line=place.line,
-        column=place.column,
-        path=pointer(where),
-    )
+    path = pointer(where)
+    message = f"{file}:{place}: {f'{path}: ' if where else ''}{printable(what)}"
+    return ConfigError(message, remedy, file=file, line=place.line, column=place.column, path=path)
 
 
 def pointer(where: Where) -> str:
@@ -122,8 +116,6 @@ MAX_DEPTH = 16
 # More than a file of the maximum size needs; values that aliases repeat count each time.
 MAX_VALUES = 200_000
 
-Pair = tuple[Any, Any]
-
 
 def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
     """Parse ``content`` as one YAML document, named ``file`` in messages.
@@ -131,26 +123,23 @@ def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
     :param aliases: whether anchors, ``*aliases`` and ``<<`` are allowed.
     :raises ConfigErrors: the content is not YAML or not UTF-8, or uses what is not allowed.
     """
+    place = TextPosition()
     try:
-        root = (_Loader if aliases else _StrictLoader)(
-            content.decode("utf-8-sig")
-        ).get_single_node()
+        loader = _Loader(content.decode("utf-8-sig"))
+        loader.aliases = aliases
+        root = loader.get_single_node()
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig")
         place = TextPosition(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise ConfigErrors(
-            [error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]
-        ) from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = error.problem or error.context or "is no YAML"
-        raise ConfigErrors(
-            [error_at(file, _place(mark) if mark else TextPosition(), (), what, "correct the YAML")]
-        ) from error
+        what, remedy = "is not UTF-8", "save the file as UTF-8"
+        raise ConfigErrors([error_at(file, place, (), what, remedy)]) from error
     except yaml.YAMLError as error:
-        raise ConfigErrors(
-            [error_at(file, TextPosition(), (), f"{error}".splitlines()[0], "correct the YAML")]
-        ) from error
+        what = f"{error}".splitlines()[0]
+        if isinstance(error, yaml.MarkedYAMLError):
+            what = error.problem or error.context or "is no YAML"
+            if mark := error.problem_mark or error.context_mark:
+                place = _place(mark)
+        raise ConfigErrors([error_at(file, place, (), what, "correct the YAML")]) from error
     walk = _Walk(file)
     data = walk.value(root, ()) if root is not None else None
     return Document(file, data, walk.places, walk.errors)
@@ -163,18 +152,20 @@ def _place(mark: Any) -> TextPosition:
 class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
     """A loader of nodes that refuses tags and deep nesting, which only an attacker needs."""
 
+    aliases = False
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
-        if getattr(event, "tag", None) is not None:
-            raise yaml.composer.ComposerError(
-                None, None, f"the tag {event.tag} is not allowed here", event.start_mark
-            )
-        if self.depth >= MAX_DEPTH:
-            raise yaml.composer.ComposerError(
-                None, None, f"is nested deeper than {MAX_DEPTH} levels", event.start_mark
-            )
+        what = None
+        if isinstance(event, yaml.AliasEvent) and not self.aliases:
+            what = "aliases are not allowed here: write the value out"
+        elif getattr(event, "tag", None) is not None:
+            what = f"the tag {event.tag} is not allowed here"
+        elif self.depth >= MAX_DEPTH:
+            what = f"is nested deeper than {MAX_DEPTH} levels"
+        if what:
+            raise yaml.composer.ComposerError(None, None, what, event.start_mark)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -182,30 +173,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""]
-)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"])
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$"), list("-0123456789")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?$"),
-    list("-.0123456789"),
-)
-
-
-class _StrictLoader(_Loader):
-    """A loader that refuses aliases too."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.composer.ComposerError(
-                None, None, "aliases are not allowed here: write the value out", event.start_mark
-            )
-        return super().compose_node(parent, index)
+for _tag, _pattern, _first in (
+    ("null", r"^(?:null|~|)$", ["n", "~", ""]),
+    ("bool", r"^(?:true|false)$", ["t", "f"]),
+    ("int", r"^-?(?:0|[1-9][0-9]{0,17})$", list("-0123456789")),
+    ("float", r"^-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?$", list("-.0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
 
 
 class _Walk:
@@ -226,102 +200,78 @@ class _Walk:
             return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
         return self.scalar(node, where)
 
+    def wrong(self, node: Any, where: Where, what: str, remedy: str) -> None:
+        self.errors.append(error_at(self.file, _place(node.start_mark), where, what, remedy))
+
     def check_size(self, node: Any, depth: int) -> None:
         """Check depth and number of values, because aliases can make a small file a very large or
         endless document.
         """
         self.values += 1
-        if depth > MAX_DEPTH or self.values > MAX_VALUES:
-            what = (
-                f"is nested deeper than {MAX_DEPTH} levels"
-                if depth > MAX_DEPTH
-                else f"has more than {MAX_VALUES} values"
-            )
-            raise ConfigErrors(
-                [
-                    *self.errors,
-                    error_at(
-                        self.file, _place(node.start_mark), (), what, "use fewer aliases, or none"
-                    ),
-                ]
-            )
+        if depth <= MAX_DEPTH and self.values <= MAX_VALUES:
+            return
+        deep = f"is nested deeper than {MAX_DEPTH} levels"
+        what = deep if depth > MAX_DEPTH else f"has more than {MAX_VALUES} values"
+        self.wrong(node, (), what, "use fewer aliases, or none")
+        raise ConfigErrors(self.errors)
 
     def mapping(self, node: Any, where: Where) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        own = [(key, value) for key, value in node.value if not _is_merge(key)]
-        for key_node, value_node in own:
-            place = _place(key_node.start_mark)
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.errors.append(
-                    error_at(
-                        self.file, place, where, "a key is a list or a mapping", "use text as a key"
-                    )
-                )
+        for key_node, value_node in node.value:
+            if _is_merge(key_node):
                 continue
-            key = key_node.value
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.wrong(key_node, where, "a key is a list or a mapping", "use text as a key")
+                continue
+            key = printable(key_node.value)
             here = (*where, key)
             if key in found:
                 what = f"the key is here twice, first in line {self.places[here].line}"
-                self.errors.append(error_at(self.file, place, here, what, "keep one of them"))
+                self.wrong(key_node, here, what, "keep one of them")
                 continue
-            self.places[here] = place
-            if printable(key) != key:
-                self.errors.append(
-                    error_at(self.file, place, here, "the key has a control character", "remove it")
-                )
+            self.places[here] = _place(key_node.start_mark)
+            if key != key_node.value:
+                self.wrong(key_node, here, "the key has a control character", "remove it")
             found[key] = self.value(value_node, here)
+        # Own keys precede merged ones, and among those the first counts.
         for key_node, value_node in self.merged(node, where, 0):
-            here = (*where, key_node.value)
-            # Own keys precede merged ones, and among those the first counts.
-            if key_node.value not in found:
-                self.places[here] = _place(key_node.start_mark)
-                found[key_node.value] = self.value(value_node, here)
+            key = printable(key_node.value)
+            if key not in found:
+                self.places[*where, key] = _place(key_node.start_mark)
+                found[key] = self.value(value_node, (*where, key))
         return found
 
-    def merged(self, node: Any, where: Where, depth: int) -> Iterator[Pair]:
+    def merged(self, node: Any, where: Where, depth: int) -> Iterator[tuple[Any, Any]]:
         """Yield the pairs that ``<<`` merges."""
-        for key, value in node.value:
-            if not _is_merge(key):
-                continue
+        for key, value in filter(lambda pair: _is_merge(pair[0]), node.value):
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 self.check_size(source, len(where) + depth)
                 if not isinstance(source, yaml.MappingNode):
-                    self.errors.append(
-                        error_at(
-                            self.file,
-                            _place(key.start_mark),
-                            where,
-                            "<< merges what is no mapping",
-                            "name the anchor of a mapping",
-                        )
-                    )
+                    what, remedy = "<< merges what is no mapping", "name the anchor of a mapping"
+                    self.wrong(key, where, what, remedy)
                     continue
-                yield from (
-                    pair
-                    for pair in source.value
-                    if isinstance(pair[0], yaml.ScalarNode) and not _is_merge(pair[0])
-                )
+                for pair in source.value:
+                    if isinstance(pair[0], yaml.ScalarNode) and not _is_merge(pair[0]):
+                        yield pair
                 yield from self.merged(source, where, depth + 1)
 
     def scalar(self, node: Any, where: Where) -> str | int | float | bool | None:
-        text: str = node.value
+        # Escaped, so that the end of a line that a text contains is not taken for the text's end.
+        text = printable(node.value)
         kind = node.tag.rpartition(":")[2]
-        if kind == "str" and printable(text) != text:
-            what, remedy = (
-                f"{shown(text)} has a control character",
-                "write it on one line, without control characters",
-            )
-            self.errors.append(error_at(self.file, _place(node.start_mark), where, what, remedy))
-        match kind:
-            case "null":
-                return None
-            case "bool":
-                return text == "true"
-            case "int":
-                return int(text)
-            case "float":
-                return float(text)
-        return text
+        if text != node.value:
+            what = f"{shown(text)} has a control character"
+            self.wrong(node, where, what, "write it on one line, without control characters")
+        return _SCALARS[kind](text)
+
+
+_SCALARS: Mapping[str, Callable[[str], str | int | float | bool | None]] = {
+    "null": lambda _text: None,
+    "bool": lambda text: text == "true",
+    "int": int,
+    "float": float,
+    "str": str,
+}
 
 
 def _is_merge(key: Any) -> bool:

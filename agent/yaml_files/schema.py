@@ -8,15 +8,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
 
 from agent.errors import ConfigError
-from agent.yaml_files.json_schema import JsonSchema
 from agent.yaml_files.parsing import Document, Where, shown
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-
 
 TYPES = {
     "string": "text",
@@ -43,19 +40,15 @@ class DocumentSchema:
         )
         return found
 
-    @cached_property
-    def _schema(self) -> JsonSchema:
-        return JsonSchema(self.content, self.content)
-
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
         """Return all errors of the document's structure, by the path of the wrong value."""
         errors: dict[Where, list[ConfigError]] = {}
-        for found in self._schema.errors(document.data):
+        for found in Draft202012Validator(self.content).iter_errors(document.data):
             for where, what, remedy in self._describe(found):
                 errors.setdefault(where, []).append(document.error(where, what, remedy))
         return errors
 
-    def _describe(self, error: "ValidationError") -> Iterator[tuple[Where, str, str]]:
+    def _describe(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
         where: Where = tuple(error.absolute_path)
         expected = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
         remedy = (
@@ -102,7 +95,7 @@ def meant(key: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 
 
-def _unknown_keys(error: "ValidationError", where: Where) -> Iterator[tuple[Where, str, str]]:
+def _unknown_keys(error: ValidationError, where: Where) -> Iterator[tuple[Where, str, str]]:
     known = error.schema["properties"]
     for key in error.instance:
         if key not in known:

@@ -7,8 +7,8 @@ import sys
 from tests.functional.test_daemon_claims import Host
 
 # Output of the command line, the page of a report, explanations of requests, the other database,
-# the change of an older store, the embedded Placement, the faults of invalid documents, and what
-# libraries import because it is installed.
+# the change of an older store, the embedded Placement, and what libraries import because it is
+# installed.
 OTHERS = (
     "agent.explain",
     "agent.render.page",
@@ -16,11 +16,9 @@ OTHERS = (
     "alembic",
     "charset_normalizer",
     "jinja2",
-    "jsonschema",
     "osprofiler",
     "placement",
     "psycopg",
-    "referencing",
     "rich",
     "sqlalchemy.dialects.postgresql",
 )

@@ -27,7 +27,7 @@ from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.provider_config.applying import ProviderConfig
-from agent.provider_config.folder import read_folder
+from agent.provider_config.reading import read_folder
 from agent.store.engines import FILE_NAME
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store

@@ -21,7 +21,7 @@ from agent.placement.merge import Merge, Use
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.plan import make_plan
 from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, absent
-from agent.provider_config.folder import folder_of, read_folder
+from agent.provider_config.reading import folder_of, read_folder
 from agent.render.checks import Checked, check_document, render_check
 from agent.render.json_report import problems_of
 from agent.render.look import look_of

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.provider_config.applying import ProviderConfig
-from agent.provider_config.folder import read_folder
+from agent.provider_config.reading import read_folder
 
 META = "meta: {schema_version: '1.0'}\n"
 NODE = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

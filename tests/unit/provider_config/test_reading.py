@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.provider_config.applying import Entry, Key, ProviderConfig
-from agent.provider_config.folder import read_folder
+from agent.provider_config.reading import read_folder
 from agent.yaml_files.parsing import TextPosition
 from tests.unit.provider_config.reading import (
     META,

@@ -15,8 +15,7 @@ from agent.errors import ConfigErrors
 from agent.model.inventory import DEFAULTS, problems
 from agent.model.names import is_custom, is_uuid, printable
 from agent.provider_config.applying import COMPUTE_NODE, ProviderConfig
-from agent.provider_config.file import read_file
-from agent.provider_config.folder import read_folder
+from agent.provider_config.reading import _read_file, read_folder
 
 KEYS = [
     "meta",
@@ -217,7 +216,7 @@ def test_what_is_right_comes_back_as_it_was_written(
         }
         for name, (inventories, traits) in wanted.items()
     ]
-    found = read_file(
+    found = _read_file(
         json.dumps(
             {"meta": {"schema_version": "1.0"}, "providers": providers}, ensure_ascii=False
         ).encode(),

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.provider_config.file import SCHEMA as PROVIDER_FILE
+from agent.provider_config.reading import SCHEMA as PROVIDER_FILE
 from agent.yaml_files.json_schema import GeneratedCheck, JsonSchema, NotGenerated
 from agent.yaml_files.parsing import parse
 from drivers.fake.file import HOST_FILE
 from tests.support.altered import ODD, altered
 from tests.support.child import CHECKOUT
 
+PROVIDERS = JsonSchema(PROVIDER_FILE.content, PROVIDER_FILE.content)
 PROVIDER = """
 meta: {schema_version: '1.0'}
 providers:
@@ -24,9 +25,13 @@ providers:
 
 
 def documents() -> Iterator[tuple[str, JsonSchema, Any]]:
-    yield "providers", PROVIDER_FILE._schema, yaml.safe_load(PROVIDER)
+    yield "providers", PROVIDERS, yaml.safe_load(PROVIDER)
     for file in sorted((CHECKOUT / "etc" / "hosts").glob("*.yaml")):
-        yield file.name, HOST_FILE._schema, parse(file.read_bytes(), file.name).data
+        yield (
+            file.name,
+            JsonSchema(HOST_FILE.content, HOST_FILE.content),
+            parse(file.read_bytes(), file.name).data,
+        )
 
 
 @pytest.mark.parametrize(
@@ -46,9 +51,7 @@ def test_the_code_accepts_what_the_validator_finds_valid(schema, document):
 def test_the_code_takes_values_that_only_yaml_has_as_the_validator_does(value):
     for document in altered(yaml.safe_load(PROVIDER)):
         replaced = _replaced(document, value)
-        assert PROVIDER_FILE._schema.accepts(replaced) == PROVIDER_FILE._schema._validator.is_valid(
-            replaced
-        )
+        assert PROVIDERS.accepts(replaced) == PROVIDERS._validator.is_valid(replaced)
 
 
 def _replaced(document: Any, value: Any) -> Any:

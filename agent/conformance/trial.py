@@ -31,8 +31,7 @@ from agent.driver.interface import (
     UpdatesProviderTree,
     WarnsOfOptions,
 )
-from agent.driver.threads import start_thread
-from agent.driver.worker import DriverWorker
+from agent.driver.worker import DriverWorker, start_thread
 from agent.errors import AgentError, DriverTimeout, NotReady, ReshapeNeeded
 from agent.model.facts import HostFacts
 from agent.model.names import is_uuid, masked, normal_uuid, printable

@@ -23,7 +23,7 @@ from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
 from sqlalchemy import URL
 
-from agent.driver.threads import start_thread
+from agent.driver.worker import start_thread
 from agent.errors import ConfigError, PlacementUnreachable, StoreError
 from agent.model.names import printable
 from agent.placement.transport import Timeouts, Transport

@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 from threading import Event
 from typing import Any, NoReturn, TypeVar
 
-from agent.driver.threads import start_thread
+from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.driver.interface import HostContext
-from agent.driver.numa_nodes import shared_cpu_warnings
+from agent.driver.real_host import shared_cpu_warnings
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import normal_uuid, printable

@@ -10,10 +10,15 @@ from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
 from agent.model.facts import DomainState, Section
 from agent.model.names import printable
-from drivers.libvirt.binding import LibvirtRefused, as_driver_error, binding
-from drivers.libvirt.connection import CAPABILITIES, CHEAP, LISTING, Handle, Session
-from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
-from drivers.libvirt.kernel import ask_cpus, ask_kernel, ask_ports
+from drivers.libvirt.binding import Handle, LibvirtRefused, as_driver_error, binding
+from drivers.libvirt.connection import CAPABILITIES, CHEAP, LISTING, Session
+from drivers.libvirt.host import (
+    ask_cpus,
+    ask_kernel,
+    ask_ports,
+    read_disk_gib,
+    read_image_cache_gib,
+)
 from drivers.libvirt.raw_capabilities import (
     DeviceAnswer,
     DomainAnswer,

@@ -15,7 +15,9 @@ from agent.errors import AgentError, DriverTimeout, NotReady
 from agent.model.names import printable
 from drivers.libvirt.binding import (
     ConnectionLost,
+    Handle,
     LibvirtRefused,
+    Undo,
     as_driver_error,
     binding,
     ensure_event_loop,
@@ -31,12 +33,6 @@ KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 CHEAP, CAPABILITIES, LISTING = 10.0, 30.0, 60.0
 
 T = TypeVar("T")
-Handle = Any
-"""A ``libvirt.virConnect``. Used in workers only, because even dropping the last reference waits
-for libvirtd.
-"""
-
-Undo = Callable[[], object]
 Subscribe = Callable[[Handle], Iterator[Undo]]
 """Registers callbacks, and yields for each a function that deregisters it."""
 

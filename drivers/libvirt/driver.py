@@ -9,21 +9,20 @@ from typing import get_args
 from oslo_config import cfg
 
 from agent.driver.interface import HostContext
-from agent.driver.numa_nodes import kernel_warnings
+from agent.driver.real_host import kernel_warnings
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.facts import HostFacts, Section
 from agent.model.host_units import AssignableUnit
 from agent.model.names import is_unnamed, printable
 from agent.model.topology import Topology
-from drivers.libvirt.binding import binding
+from drivers.libvirt.binding import Events, binding
+from drivers.libvirt.capabilities import has_same_cores, read_topology, write_topology
 from drivers.libvirt.collector import Collector, ask_models
 from drivers.libvirt.connection import CAPABILITIES, CHEAP, LibvirtConnection, Session
-from drivers.libvirt.disk import Namespace, configured_namespaces, read_units
-from drivers.libvirt.events import Events
 from drivers.libvirt.facts import QEMU, facts_of
+from drivers.libvirt.host import Namespace, configured_namespaces, read_units
 from drivers.libvirt.settings import LibvirtSettings, option_warnings
-from drivers.libvirt.sleeping import has_same_cores, read_topology, write_topology
 from drivers.libvirt.traits import compute_capabilities
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)

@@ -53,7 +53,7 @@ from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep
 from drivers.fake.file import FileDriver
 from drivers.libvirt import binding
-from drivers.libvirt.events import Debouncer
+from drivers.libvirt.binding import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
 from tests.support.service_manager import until

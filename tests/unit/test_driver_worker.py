@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agent.driver import threads as calls
+from agent.driver import worker as calls
 from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverCancelled, DriverError, DriverTimeout
 

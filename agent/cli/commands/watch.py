@@ -24,7 +24,7 @@ from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.cli.command import Options
 from agent.cli.daemon_client import client, select_nodes
 from agent.cli.output import write
-from agent.driver.threads import start_thread
+from agent.driver.worker import start_thread
 from agent.errors import AgentError, ConfigError, OutputFailed
 from agent.model.names import printable
 from agent.model.report import DONE

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.errors import ConfigErrors
-from drivers.libvirt.disk import configured_namespaces, read_units
+from drivers.libvirt.host import configured_namespaces, read_units
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME
 from tests.support.mdev_host import counted, host_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from agent.driver.own_copy import own_copy
+from agent.driver.answers import own_copy
 from agent.model.devices import PciAddress, PciDevice
 from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.guest import GuestCell, PlacedCell

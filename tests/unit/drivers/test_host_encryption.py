@@ -3,8 +3,8 @@
 import pytest
 
 from agent.model.facts import PartialRead
+from drivers.host.driver import CAPACITIES, read_encryption
 from drivers.host.sysfs import Sysfs
-from drivers.host.units import CAPACITIES, read_encryption
 from tests.support.recorded_sysfs import RecordedSysfs
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from agent.model.facts import PartialRead
 from agent.model.host_units import Mdev, MdevParent
+from drivers.host.driver import read_parents
 from drivers.host.sysfs import Sysfs
-from drivers.host.units import read_parents
 from tests.support.recorded_sysfs import RecordedSysfs
 
 GPU = "0000:06:00.0"

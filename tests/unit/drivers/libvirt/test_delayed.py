@@ -3,7 +3,7 @@
 import threading
 import time
 
-from drivers.libvirt.events import Debouncer
+from drivers.libvirt.binding import Debouncer
 from tests.support.service_manager import until
 
 LATER = 0.2

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agent.errors import ConfigErrors, DriverError
-from drivers.libvirt.disk import Namespace, configured_namespaces, read_units
+from drivers.libvirt.host import Namespace, configured_namespaces, read_units
 
 LISTED = [
     {

@@ -5,8 +5,8 @@ kernel still tells.
 import pytest
 
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.sleeping import (
-    FILE,
+from drivers.libvirt.capabilities import (
+    CORES_FILE,
     add_sleeping_cpus,
     has_same_cores,
     read_topology,
@@ -99,7 +99,7 @@ def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
     assert read_topology(tmp_path) is None
     write_topology(tmp_path, AWAKE)
     assert has_same_cores(read_topology(tmp_path), AWAKE)
-    assert [one.name for one in tmp_path.iterdir()] == [FILE]
+    assert [one.name for one in tmp_path.iterdir()] == [CORES_FILE]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
     ],
 )
 def test_what_cannot_be_used_of_a_memory_is_left_out(tmp_path, text):
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / CORES_FILE).write_text(text)
     assert read_topology(tmp_path) is None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt import disk
-from drivers.libvirt.disk import read_disk_gib
+from drivers.libvirt import host
+from drivers.libvirt.host import read_disk_gib
 from drivers.libvirt.settings import DiskSettings
 
 GIB = 1024**3
@@ -119,5 +119,5 @@ def test_a_command_that_is_not_there_is_named(monkeypatch):
 def test_a_command_that_hangs_is_ended():
     begun = time.monotonic()
     with pytest.raises(DriverError, match="timed out"):
-        disk.output_of(["sleep", "600"], deadline=0.1)
+        host.output_of(["sleep", "600"], deadline=0.1)
     assert time.monotonic() - begun < 60

@@ -10,8 +10,8 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
+from agent.conformance.check import CheckedPromise
 from agent.conformance.suite import Conformance, check_conformance
-from agent.conformance.trial import CheckedPromise
 from agent.driver.interface import Driver
 
 CheckDriver = Callable[..., Conformance]

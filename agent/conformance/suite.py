@@ -10,19 +10,18 @@ from oslo_config import cfg
 
 import agent.conformance.tree_promises  # noqa: F401 - lists its checks
 from agent.conf.default import host_name
-from agent.conformance.promises import NoInstances
-from agent.conformance.trial import (
+from agent.conformance.ability_promises import NoInstances
+from agent.conformance.check import (
     CHECKS,
     Breach,
     CheckedPromise,
-    DriverTrial,
     NothingToCheck,
     Phase,
     PromiseCheck,
     PromiseState,
     Unanswered,
-    describe_exception,
 )
+from agent.conformance.trial import DriverTrial, describe_exception
 from agent.driver.answers import chosen_nodes
 from agent.driver.interface import (
     ChecksConfiguration,

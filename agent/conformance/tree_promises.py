@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 
+from agent.conformance.check import Unanswered, check
 from agent.conformance.promises import unknown_class, unknown_trait
-from agent.conformance.trial import DriverTrial, ReshapeAsked, Unanswered, check
+from agent.conformance.trial import DriverTrial, ReshapeAsked
 from agent.driver.interface import Allocations, ShapesTree, UpdatesProviderTree
 from agent.errors import AgentError
 from agent.model.facts import HostFacts

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from agent.conformance.check import CheckedPromise, PromiseState
 from agent.conformance.suite import Conformance
-from agent.conformance.trial import CheckedPromise, PromiseState
 from agent.model.names import number_of
 from agent.render.look import Look, escape_text, to_string, wrap_line
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from agent.conformance import trial
-from agent.conformance.suite import CHECKS, Conformance, check_conformance
+from agent.conformance.check import CHECKS
+from agent.conformance.suite import Conformance, check_conformance
 from agent.driver.interface import HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts

@@ -2,14 +2,13 @@
 encryption contexts, with all errors and their places.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
-from agent.model.host_units import PCI, EncryptionFacts, Mdev, MdevParent, parent_name
+from agent.model.host_units import PCI, Mdev, MdevParent, parent_name
 from agent.model.names import ConsumerUuid, normal_uuid, number_of
 from agent.model.topology import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.yaml_files.parsing import Document, Where, shown
@@ -42,6 +41,19 @@ class Part:
         """Note an error about the value ``steps`` below this part."""
         self.errors.append(self.document.error((*self.where, *steps), what, remedy))
 
+    def once(
+        self, steps: Where, key: Hashable, seen: Container[Hashable], what: str, remedy: str
+    ) -> None:
+        """Note an error about the value at ``steps`` if its ``key`` was seen before."""
+        if key in seen:
+            self.wrong(steps, f"{what} is here twice", remedy)
+
+    def on_cell(self, steps: Where, cell: int | None, cells: Collection[int] | None) -> None:
+        """Note an error if ``cell`` is none of ``cells``, which are None if unknown."""
+        if cells is not None and cell is not None and cell not in cells:
+            known = ", ".join(map(str, sorted(cells)))
+            self.wrong(steps, f"there is no cell {cell}", f"cells: {known or 'none'}")
+
     def at(self, *steps: str | int) -> "Part":
         """Return the part ``steps`` below this one, which must exist."""
         data = self.data
@@ -64,8 +76,7 @@ def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
     cells: dict[int, Cell] = {}
     for item in part.items():
         cell = _cell(item, online)
-        if cell.id in cells:
-            item.wrong(("id",), f"the cell {cell.id} is here twice", "give every cell its own id")
+        item.once(("id",), cell.id, cells, f"the cell {cell.id}", "give every cell its own id")
         cells[cell.id] = cell
     for item in part.items():
         _check_distances(item, cells, part.whole)
@@ -121,12 +132,8 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
             int(data["total"]),
             None if "free" not in data else int(data["free"]),
         )
-        if pool.size_kib in pools:
-            part.wrong(
-                ("pages", index),
-                f"the page size {pool.size_kib} KiB is here twice",
-                "add the two up",
-            )
+        size = pool.size_kib
+        part.once(("pages", index), size, pools, f"the page size {size} KiB", "add the two up")
         if pool.free is not None and pool.free > pool.total:
             part.wrong(
                 ("pages", index, "free"),
@@ -147,13 +154,8 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
 def _check_distances(part: Part, cells: dict[int, Cell], whole: bool) -> None:
     """Note errors in the distances of a cell."""
     for other, distance in part.data.get("distances", {}).items():
-        if whole and int(other) not in cells:
-            part.wrong(
-                ("distances", other),
-                f"there is no cell {other}",
-                f"cells: {', '.join(str(number) for number in sorted(cells))}",
-            )
-        elif int(other) == part.data["id"] and distance != 10:
+        part.on_cell(("distances", other), int(other), cells if whole else None)
+        if int(other) == part.data["id"] and distance != 10:
             part.wrong(
                 ("distances", other),
                 f"the distance of the cell to itself is {distance}",
@@ -166,21 +168,17 @@ def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, .
     the described cells, None if unknown.
     """
     parents: dict[str, MdevParent] = {}
-    devices = Counter[str]()
+    devices: set[str] = set()
     for item in part.items():
         parent = _parent(item)
-        if parent.name in parents:
-            item.wrong(
-                ("parent",),
-                f"the parent {parent.name} is here twice",
-                "give every parent once, with all its devices",
-            )
-        if cells is not None and parent.numa_node is not None and parent.numa_node not in cells:
-            item.wrong(
-                ("numa_node",),
-                f"there is no cell {parent.numa_node}",
-                f"cells: {', '.join(str(cell) for cell in sorted(cells))}",
-            )
+        item.once(
+            ("parent",),
+            parent.name,
+            parents,
+            f"the parent {parent.name}",
+            "give every parent once, with all its devices",
+        )
+        item.on_cell(("numa_node",), parent.numa_node, cells)
         for index, device in enumerate(parent.mdevs):
             if device.type not in parent.available:
                 item.wrong(
@@ -188,20 +186,16 @@ def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, .
                     f"the parent has no type {device.type!r}",
                     "list it under types, with 0 if no more can be made",
                 )
-            if devices[device.uuid]:
-                item.wrong(
-                    ("mdevs", index, "uuid"),
-                    f"the device {device.uuid} is here twice",
-                    "give every device its own uuid",
-                )
-            devices[device.uuid] += 1
+            item.once(
+                ("mdevs", index, "uuid"),
+                device.uuid,
+                devices,
+                f"the device {device.uuid}",
+                "give every device its own uuid",
+            )
+            devices.add(device.uuid)
         parents[parent.name] = parent
     return tuple(parents.values())
-
-
-def read_encryption(part: Part) -> EncryptionFacts:
-    """Return the encryption techniques of the file."""
-    return EncryptionFacts(dict(part.data))
 
 
 def _parent(part: Part) -> MdevParent:
@@ -229,19 +223,15 @@ def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, 
     devices: dict[PciAddress, PciDevice] = {}
     for item in part.items():
         for steps, device in _expanded(item):
-            if device.address in devices:
-                item.wrong(
-                    steps,
-                    f"the device {device.address} is here twice",
-                    "give every device its own address",
-                )
-            elif (
-                cells is not None and device.numa_node is not None and device.numa_node not in cells
-            ):
-                known = ", ".join(str(cell) for cell in sorted(cells))
-                item.wrong(
-                    ("numa_node",), f"there is no cell {device.numa_node}", f"cells: {known}"
-                )
+            item.once(
+                steps,
+                device.address,
+                devices,
+                f"the device {device.address}",
+                "give every device its own address",
+            )
+            if steps == ("address",):
+                item.on_cell(("numa_node",), device.numa_node, cells)
             places[device.address] = item
             devices[device.address] = device
     families = _families(devices, places, part.whole)
@@ -326,11 +316,10 @@ def _families(
         if above is None:
             continue
         if devices[above].is_virtual_function if above in devices else whole:
-            remedy = "name a device of this list that is none itself"
             places[device.address].wrong(
                 ("physical_function",),
                 f"{above} is not a device that can have virtual functions",
-                remedy,
+                "name a device of this list that is none itself",
             )
         families[above] = (*families.get(above, ()), device.address)
     return families

@@ -49,11 +49,10 @@ def _cell(part: Part) -> PlacedCell:
             "a CPU is one or the other",
         )
     if odd := dedicated.symmetric_difference(pins):
-        remedy = "write the host CPU of each dedicated CPU of the guest, and of no other"
         part.wrong(
             ("pins",),
             f"the guest's CPUs {format_cpu_list(odd)} are dedicated or pinned, but not both",
-            remedy,
+            "write the host CPU of each dedicated CPU of the guest, and of no other",
         )
     taken = [*pins.values(), *emulator]
     if twice := {cpu for cpu in taken if taken.count(cpu) > 1}:
@@ -68,11 +67,10 @@ def _cell(part: Part) -> PlacedCell:
 
 def _check_place(part: Part, placed: PlacedCell, topology: Topology) -> None:
     """Note errors in the placement of a cell on the host."""
-    host = next((cell for cell in topology.cells if cell.id == placed.host_cell), None)
-    if host is None:
-        known = ", ".join(str(cell.id) for cell in topology.cells) or "none"
-        part.wrong(("host_cell",), f"there is no cell {placed.host_cell}", f"cells: {known}")
-    elif far := placed.pinned_cpus - host.cpus:
+    hosts = {cell.id: cell for cell in topology.cells}
+    part.on_cell(("host_cell",), placed.host_cell, hosts)
+    host = hosts.get(placed.host_cell)
+    if host is not None and (far := placed.pinned_cpus - host.cpus):
         part.wrong(
             ("pins",),
             f"the CPUs {format_cpu_list(far)} are not of the host's cell {host.id}",
@@ -97,10 +95,13 @@ def read_guests(part: Part, around: Around) -> tuple[Domain, ...]:
     guests: dict[ConsumerUuid, Domain] = {}
     for item in part.items():
         guest = _guest(item, around)
-        if guest.uuid in guests:
-            item.wrong(
-                ("uuid",), f"the guest {guest.uuid} is here twice", "give every guest its own uuid"
-            )
+        item.once(
+            ("uuid",),
+            guest.uuid,
+            guests,
+            f"the guest {guest.uuid}",
+            "give every guest its own uuid",
+        )
         guests[guest.uuid] = guest
     return tuple(guests.values())
 
@@ -183,10 +184,13 @@ def _devices(part: Part, known: Collection[PciAddress] | None) -> tuple[PciAddre
     addresses: dict[PciAddress, None] = {}
     for index, text in enumerate(part.data.get("devices", ())):
         address = PciAddress.parse(text)
-        if address in addresses:
-            part.wrong(
-                ("devices", index), f"the device {address} is here twice", "name every device once"
-            )
+        part.once(
+            ("devices", index),
+            address,
+            addresses,
+            f"the device {address}",
+            "name every device once",
+        )
         if known is not None and address not in known:
             part.wrong(("devices", index), f"there is no device {address}", "list it in pci")
         addresses[address] = None

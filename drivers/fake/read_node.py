@@ -7,13 +7,13 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from agent.model.facts import CpuFacts
-from agent.model.host_units import AssignableUnit, MdevParent
+from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
 from agent.model.topology import Topology, format_cpu_list
 from agent.yaml_files.parsing import Where, shown
 from drivers.fake.base import NODE, Machine, ProviderEntry, full_record, name_on_node, processor
-from drivers.fake.read_devices import Part, read_cells, read_devices, read_encryption, read_mdevs
+from drivers.fake.read_devices import Part, read_cells, read_devices, read_mdevs
 from drivers.fake.read_guests import Around, read_guests, with_owners
 
 
@@ -33,10 +33,7 @@ def read_providers(
                 f"{shown(name)} has {len(name)} characters",
                 f"write at most {MAX_PROVIDER_NAME}, the node's name included",
             )
-        if name in entries:
-            item.wrong(
-                ("name",), f"{shown(name)} is here twice", "give every provider its own name"
-            )
+        item.once(("name",), name, entries, shown(name), "give every provider its own name")
         if name == node and "parent" in item.data:
             item.wrong(("parent",), "the node itself has no parent", "leave the parent out")
         entries[name] = _entry(item)
@@ -70,8 +67,11 @@ def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
         parent = name_on_node(item.data.get("parent", NODE), node)
         if parent not in known:
             close = difflib.get_close_matches(parent, known, 1)
-            remedy = f"did you mean {close[0]}?" if close else "describe it as a provider too"
-            item.wrong(("parent",), f"there is no provider {shown(parent)}", remedy)
+            item.wrong(
+                ("parent",),
+                f"there is no provider {shown(parent)}",
+                f"did you mean {close[0]}?" if close else "describe it as a provider too",
+            )
 
 
 def _parents_first(
@@ -135,13 +135,15 @@ def read_units(
                 f"there is no provider {shown(name)}",
                 "describe it as a provider too, or name the node or a cell",
             )
-        if (provider, resource_class, identifier) in seen:
-            item.wrong(
-                ("identifier",),
-                f"the unit {shown(identifier)} of {resource_class} is here twice",
-                "give every unit its own identifier",
-            )
-        seen.add((provider, resource_class, identifier))
+        key = (provider, resource_class, identifier)
+        item.once(
+            ("identifier",),
+            key,
+            seen,
+            f"the unit {shown(identifier)} of {resource_class}",
+            "give every unit its own identifier",
+        )
+        seen.add(key)
         units.append(
             AssignableUnit(
                 resource_class,
@@ -206,7 +208,7 @@ class NodeReader:
             numa=cells,
             pci=devices,
             mdev=self._mdevs(mdev, ids, guests),
-            encryption=read_encryption(self.part.at("encryption"))
+            encryption=EncryptionFacts(dict(self.data["encryption"]))
             if "encryption" in self.data
             else None,
             domains=read_guests(guests, around) if guests else None,

@@ -357,8 +357,8 @@ def _errors() -> set[type[AgentError]]:
     """Return all classes of errors in the packages."""
     for package in (agent, drivers):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            # alembic runs its files, nova is imported by agent.nova, libvirt may not be installed.
-            if not re.search(r"\.alembic|^agent\.nova|__main__", module.name):
+            # nova is imported by agent.nova, libvirt may not be installed.
+            if not re.search(r"^agent\.nova|__main__", module.name):
                 try:
                     importlib.import_module(module.name)
                 except ModuleNotFoundError as error:

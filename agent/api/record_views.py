@@ -14,8 +14,8 @@ from agent.api.documents.node import (
 from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.store.reading import RecordReader
+from agent.store.record_table import RecordBatch
 from agent.store.records import Records
-from agent.store.versioned import RecordBatch
 from agent.tracker.errors import UnknownClaim, UnknownInstance
 from agent.tracker.stored_state import PlannedChange, is_departure
 

@@ -24,11 +24,11 @@ from agent.placement.mirror import Freshness
 from agent.placement.server import Backend, NoStorage, Server
 from agent.placement.transport import Transport
 from agent.store import identity
+from agent.store.database_file import snapshot
 from agent.store.engines import in_file
 from agent.store.identity import HostIdentity
 from agent.store.lock import RunLock
 from agent.store.records import Records
-from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import ReconcileRules

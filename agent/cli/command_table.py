@@ -144,6 +144,12 @@ def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     return restore_store(conf, options)
 
 
+def _set_store_aside(conf: cfg.ConfigOpts, options: Options) -> int:
+    from agent.cli.commands.store import set_store_aside
+
+    return set_store_aside(conf, options)
+
+
 def _check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
     from agent.cli.commands.takeover.check import check_takeover
 
@@ -379,7 +385,7 @@ COMMANDS = (
     ),
     Command(
         ("db", "upgrade"),
-        "bring the store's schema up to date",
+        "create the store, or check that it has the schema of this version",
         _upgrade_store,
         examples=("agent db upgrade",),
     ),
@@ -401,6 +407,12 @@ COMMANDS = (
             "agent db restore --dry-run /var/backups/compute-node-agent-2026-11-22.sqlite",
             "agent db restore /var/backups/compute-node-agent-2026-11-22.sqlite",
         ),
+    ),
+    Command(
+        ("db", "set-aside"),
+        "move the database away, to begin with an empty one, while no daemon runs",
+        _set_store_aside,
+        examples=("agent db set-aside",),
     ),
 )
 # The help of the first words of commands with two words.

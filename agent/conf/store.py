@@ -25,9 +25,10 @@ OPTIONS = [
     cfg.StrOpt(
         "connection",
         secret=True,
-        sample_default="sqlite:///<path>/store.sqlite",
+        sample_default="sqlite:///<path>/database/store.sqlite",
         help=(
-            "Database URL of the store, SQLite or PostgreSQL. Default: a SQLite file in the folder."
+            "Database URL of the store, SQLite or PostgreSQL. Default: a SQLite file in the folder "
+            "database below path."
         ),
     ),
 ]

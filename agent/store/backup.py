@@ -4,18 +4,17 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from agent.errors import StoreError
 from agent.model.names import printable
-from agent.store.engines import Location, damaged_store, in_file, translate_errors
-from agent.store.leftovers import ALL, beside, new_mark, set_aside_orphans, unused_name
-from agent.store.lock import present, sync_file, sync_folder
-from agent.store.snapshot import snapshot
-from agent.store.store import Store, usable
+from agent.store.database_file import make_aside, move_logs, set_aside_orphans, snapshot
+from agent.store.engines import Location, damaged_store, in_file, not_a_file, translate_errors
+from agent.store.lock import prepare, present, sync_file, sync_folder
+from agent.store.store import Store, check_former, usable
 
 SERVERS_OWN = "use the server's own tools, for example pg_dump and pg_restore"
 
@@ -27,27 +26,21 @@ def back_up(folder: Path, location: Location, target: Path) -> None:
         exists or cannot be created.
     """
     if location.file is None:
-        raise StoreError(
-            f"{location.option}: the store {location} is on a database server",
-            SERVERS_OWN,
-            place=str(location),
-        )
+        raise not_a_file(location, SERVERS_OWN)
+    check_former(location)
     try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(descriptor)
+        room = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise _no_target(target, error) from error
-    try:
+    with room as name:
+        copy = Path(name) / target.name
         with translate_errors(location, "backed up"):
-            _copy(folder, location, Path(name))
-        _place(Path(name), target)
-    finally:
-        for path in (Path(name), *(beside(Path(name), suffix) for suffix in ALL)):
-            path.unlink(missing_ok=True)
+            _copy(folder, location, copy)
+        _place(copy, target)
 
 
 def _copy(folder: Path, location: Location, into: Path) -> None:
-    copied = snapshot(folder, location, partial(sqlite3.connect, into, isolation_level=None))
+    copied = snapshot(folder, location, partial(sqlite3.connect, into))
     if copied is None:
         raise StoreError(
             f"{location.option}: there is no store {location} yet",
@@ -56,8 +49,6 @@ def _copy(folder: Path, location: Location, into: Path) -> None:
         )
     with closing(copied):
         found = copied.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        # A new mark, because later log files of the store do not belong to the copy.
-        copied.execute(f"PRAGMA user_version = {new_mark()}")
     if found != "ok":
         raise damaged_store(location, str(found))
 
@@ -65,6 +56,7 @@ def _copy(folder: Path, location: Location, into: Path) -> None:
 def _place(finished: Path, target: Path) -> None:
     """Rename the finished file to ``target``, which must not exist."""
     try:
+        finished.chmod(0o600)
         sync_file(finished)
         # Without a hard link, because file systems for backups often lack them.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -88,28 +80,27 @@ def _no_target(target: Path, error: OSError) -> StoreError:
 def restore(
     location: Location, source: Path, check: Callable[[Store], object], *, dry_run: bool
 ) -> Path | None:
-    """Replace the store by a backup. Return the name under which the previous store is kept.
+    """Replace the store by a backup. Return the folder in which the previous store is kept.
 
     The caller holds the run lock.
 
     :param check: called with the backup, opened as a store, before anything is replaced.
-    :raises StoreError: the backup is not a store of this agent, was made by a newer one, is
+    :raises StoreError: the backup is not a store of this agent, was made by another version, is
         damaged, or cannot be put in place; nothing is changed then.
     """
     if location.file is None:
-        raise StoreError(
-            f"{location.option}: the store {location} is on a database server",
-            SERVERS_OWN,
-            place=str(location),
-        )
+        raise not_a_file(location, SERVERS_OWN)
+    check_former(location)
+    if not dry_run and location.former is not None:
+        prepare(location.file.parent)
     with tempfile.TemporaryDirectory(
         prefix=".restore-", dir=None if dry_run else location.file.parent
     ) as room:
         copy = Path(room) / location.file.name
         # Errors name the given file, not its copy.
-        backup = replace(in_file(copy, "FILE"), file=source)
+        backup = replace(in_file(copy, "FILE"), shown=source)
         with translate_errors(backup, "read"):
-            copied = snapshot(None, backup, partial(sqlite3.connect, copy, isolation_level=None))
+            copied = snapshot(None, replace(backup, file=source), partial(sqlite3.connect, copy))
             if copied is None:
                 raise StoreError(
                     f"there is no file {printable(str(source))}",
@@ -119,9 +110,6 @@ def restore(
             copied.close()
             with Store(usable(backup), backup) as store:
                 check(store)
-            with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                connection.execute(f"PRAGMA user_version = {new_mark()}")
         with translate_errors(location, "restored"):
             return None if dry_run else _put_in_place(copy, location.file)
 
@@ -129,17 +117,21 @@ def restore(
 def _put_in_place(finished: Path, file: Path) -> Path | None:
     """Give the finished file the store's name.
 
-    After a crash at any moment a complete store has that name, if one had it before.
+    After a crash at any moment a complete store has that name, if one had it before, and no log of
+    another one is beside it.
     """
     sync_file(finished)
     set_aside_orphans(file)
-    before = unused_name(file, "before-restore") if present(file) else None
-    if before is not None:
-        before.hardlink_to(file)
+    kept = None
+    if present(file):
+        kept = make_aside(file, "before-restore", file.parent)
+        # SQLite moves the contents of the log into the file when its last connection is closed,
+        # unless the file is damaged.
+        with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        move_logs(file, kept)
+        (kept / file.name).hardlink_to(file)
+        sync_folder(kept)
     finished.replace(file)
-    if before is not None:
-        # Their marks already keep them from being taken for the new file's.
-        for suffix in [suffix for suffix in ALL if present(beside(file, suffix))]:
-            beside(file, suffix).rename(beside(before, suffix))
     sync_folder(file.parent)
-    return before
+    return kept

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from agent.errors import RecordConflict, StoreError
 from agent.model.names import printable
 from agent.model.node_records import DamagedRecord
 
-FILE_NAME = "store.sqlite"
+# The folder below [store] path that has nothing but the database. A store of an earlier version is
+# directly in [store] path.
+FOLDER, FILE_NAME = "database", "store.sqlite"
 EXAMPLES = (
     "for example sqlite:////var/lib/agent/store.sqlite or "
     "postgresql://user:password@server/database"
@@ -50,6 +52,10 @@ class Location:
     """The option that determines the location, for messages."""
     file: Path | None
     """The SQLite file; ``None`` for a database server."""
+    former: Path | None = None
+    """Where an earlier version had the SQLite file."""
+    shown: Path | None = None
+    """What messages name instead of the file."""
 
     def __str__(self) -> str:
         # Other options of the connection are not shown, because a password may be among them.
@@ -59,7 +65,11 @@ class Location:
             if name in ("host", "port", "service")
         }
         return printable(
-            str(self.file or self.url.set(query=shown).render_as_string(hide_password=True))
+            str(
+                self.shown
+                or self.file
+                or self.url.set(query=shown).render_as_string(hide_password=True)
+            )
         )
 
 
@@ -70,7 +80,8 @@ def locate(folder: Path, connection: str | None) -> Location:
         that is not in a file.
     """
     if not connection:
-        return in_file(folder / FILE_NAME, "[store] path")
+        place = in_file(folder / FOLDER / FILE_NAME, "[store] path")
+        return replace(place, former=folder / FILE_NAME)
     try:
         url = make_url(connection)
     except (ArgumentError, ValueError) as error:
@@ -240,8 +251,14 @@ SERVER_REMEDIES = {
     "54": REPORT,
 }
 START_EMPTY = (
-    "restore it from a backup with agent db restore FILE, or move it away to start with an empty "
-    "store and take the tree over with agent --once --adopt"
+    "restore it from a backup with agent db restore FILE, or have agent db set-aside move it away, "
+    "which tells what follows"
+)
+# For a store of another version.
+SET_ASIDE = "have agent db set-aside move it away, which tells what follows"
+ANOTHER_DATABASE = (
+    "name an empty database in [store] connection; then agent --once --adopt takes the tree over, "
+    "and agent guests import records the guests"
 )
 
 
@@ -285,6 +302,30 @@ def damaged_store(location: Location, reason: str) -> StoreError:
         START_EMPTY,
         place=str(location),
     )
+
+
+def other_schema(location: Location, found: str, known: str) -> StoreError:
+    """Return the error for a store that another version of the agent made; such a store is never
+    upgraded.
+    """
+    when = "a newer" if found > known else "an earlier"
+    if location.shown is not None:
+        remedy = "name a backup that this version made"
+    else:
+        other = SET_ASIDE if location.file is not None else ANOTHER_DATABASE
+        remedy = f"install that agent again, or {other}"
+    return StoreError(
+        f"{location.option}: the store {location} has schema {found}, made by {when} agent; this "
+        f"one knows {known}",
+        remedy,
+        place=str(location),
+    )
+
+
+def not_a_file(location: Location, remedy: str) -> StoreError:
+    """Return the error for work on a file if the store is on a database server."""
+    what = f"{location.option}: the store {location} is on a database server"
+    return StoreError(what, remedy, place=str(location))
 
 
 def damaged_record(location: Location, record: DamagedRecord) -> StoreError:

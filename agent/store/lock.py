@@ -9,7 +9,6 @@ import os
 import stat
 import struct
 import tempfile
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -86,13 +85,10 @@ def sync_folder(folder: Path) -> None:
 
 
 FILE_NAME = "lock"
-# Linux's struct flock: type, whence, start, length, pid.
+# Linux's struct flock: type, whence, start, length, pid. The lock belongs to the open file, not to
+# the process, so that the process itself sees it, and keeps it when it closes another descriptor.
 _FLOCK = struct.Struct("@hhqqi4x")
-# The locks that this process holds, with its pid because a forked child does not inherit them. The
-# kernel does not report a process its own locks, and releases them as soon as the process closes
-# any descriptor of the file.
-_HELD: dict[Path, int] = {}
-_HELD_CHANGES = threading.Lock()
+_WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class RunLock:
@@ -110,20 +106,13 @@ class RunLock:
             something else.
         """
         prepare(self._folder)
-        with _HELD_CHANGES:
-            self._take(_file(self._folder))
-
-    def _take(self, file: Path) -> None:
-        if _HELD.get(file) == os.getpid():
-            raise _locked_error(self._folder, os.getpid())
+        file = self._folder / FILE_NAME
         try:
             self._descriptor = _open_file(file, os.O_RDWR | os.O_CREAT)
             try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
             except BlockingIOError as error:
                 raise _locked_error(self._folder, holder(self._folder)) from error
-            _HELD[file] = os.getpid()
-            # Through the lock's own descriptor, because closing another one would release the lock.
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         except BaseException as error:
@@ -137,7 +126,6 @@ class RunLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-            _HELD.pop(_file(self._folder), None)
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -158,13 +146,9 @@ def holder(folder: Path) -> int | None:
 
     :raises StoreError: the lock's file cannot be read.
     """
-    file = _file(folder)
-    if _HELD.get(file) == os.getpid():
-        return os.getpid()
     try:
-        with os.fdopen(_open_file(file, os.O_RDONLY), "rb") as opened:
-            query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_GETLK, query))
+        with os.fdopen(_open_file(folder / FILE_NAME, os.O_RDONLY), "rb") as opened:
+            kind, *_ = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_OFD_GETLK, _WHOLE_FILE))
             written = opened.read(32).strip()
     except FileNotFoundError:
         return None
@@ -172,8 +156,7 @@ def holder(folder: Path) -> int | None:
         raise folder_unusable(folder, error) from error
     if kind == fcntl.F_UNLCK:
         return None
-    # The kernel knows no pid for a holder in another container.
-    return int(pid) if pid > 0 else int(written) if written.isdigit() else 0
+    return int(written) if written.isdigit() else 0
 
 
 def _open_file(file: Path, how: int) -> int:
@@ -202,10 +185,6 @@ def _no_lock(file: Path) -> StoreError:
         "belongs"
     )
     return StoreError(what, "remove it, and see who can write that folder", place=str(file))
-
-
-def _file(folder: Path) -> Path:
-    return folder.resolve() / FILE_NAME
 
 
 def _locked_error(folder: Path, pid: int | None) -> StoreLocked:

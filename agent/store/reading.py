@@ -17,9 +17,20 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
 from agent.store import record_queries as queries
 from agent.store.engines import Location, damaged_record
-from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
-from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
-from agent.store.versioned import Record, RecordBatch, VersionedTable
+from agent.store.record_table import Record, RecordBatch, RecordTable
+from agent.store.tables import (
+    CLAIM,
+    CLAIMS,
+    DEVICE,
+    DEVICES,
+    INSTANCE,
+    INSTANCES,
+    LEASES,
+    MIGRATION,
+    MIGRATIONS,
+    NODES,
+    UNITS,
+)
 
 Key = TypeVar("Key", bound=str)
 Clock = Callable[[], float]
@@ -79,22 +90,12 @@ class RecordReader:
         if own is None:
             return None
         here = {"node": node}
-        claims, instances = (
-            self._read(CLAIMS, queries.CLAIMS_HERE, here),
-            self._read(INSTANCES, queries.INSTANCES_HERE, here),
-        )
+        claims = self._read(CLAIMS, queries.CLAIMS_HERE, here)
+        instances = self._read(INSTANCES, queries.INSTANCES_HERE, here)
         migrations = self._read(MIGRATIONS, queries.MIGRATIONS_HERE, here)
-        devices, units = (
-            self._read(DEVICES, queries.DEVICES_HERE, here),
-            self._read(UNITS, queries.UNITS_HERE, here),
-        )
-        damaged = (
-            claims.damaged
-            + instances.damaged
-            + migrations.damaged
-            + devices.damaged
-            + units.damaged
-        )
+        devices = self._read(DEVICES, queries.DEVICES_HERE, here)
+        units = self._read(UNITS, queries.UNITS_HERE, here)
+        found = (claims, instances, migrations, devices, units)
         return NodeRecords(
             own,
             claims.records,
@@ -102,12 +103,12 @@ class RecordReader:
             migrations.records,
             devices.records,
             units.records,
-            damaged,
+            tuple(record for batch in found for record in batch.damaged),
         )
 
     def node(self, uuid: ProviderUuid) -> ComputeNode | None:
         """Return one node, deleted or not."""
-        return self._one(NODES, queries.NODE_BY_UUID, key=uuid)
+        return self._one(NODES, NODES.one, key=uuid)
 
     def node_named(self, host: str, name: str) -> ComputeNode | None:
         """Return the node of that name on that host; a deleted one if there is no other."""
@@ -123,7 +124,7 @@ class RecordReader:
 
     def lease(self, node: ProviderUuid) -> Lease | None:
         """Return the lease of the node."""
-        lease = self._one(LEASES, queries.LEASE_OF_NODE, key=node)
+        lease = self._one(LEASES, LEASES.one, key=node)
         return None if lease is None else later(lease, self.ahead())
 
     def leases(self, host: str) -> Sequence[Lease]:
@@ -162,15 +163,15 @@ class RecordReader:
 
     def instance(self, uuid: ConsumerUuid) -> Instance | None:
         """Return one instance, deleted or not."""
-        return self._one(INSTANCES, queries.INSTANCE_BY_UUID, key=uuid)
+        return self._one(INSTANCES, INSTANCES.one, key=uuid)
 
     def migration(self, uuid: ConsumerUuid) -> Migration | None:
         """Return one migration, ended or not."""
-        return self._one(MIGRATIONS, queries.MIGRATION_BY_UUID, key=uuid)
+        return self._one(MIGRATIONS, MIGRATIONS.one, key=uuid)
 
     def claim(self, id: str) -> Claim | None:
         """Return one claim, open or released."""
-        return self._one(CLAIMS, queries.CLAIM_BY_ID, key=id)
+        return self._one(CLAIMS, CLAIMS.one, key=id)
 
     def claim_of(self, migration: ConsumerUuid) -> Claim | None:
         """Return the latest claim of a migration, open or released; the move is continued by its
@@ -278,12 +279,12 @@ class RecordReader:
     # --- parts ------------------------------------------------------------------------------------
 
     def _read(
-        self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]
+        self, table: RecordTable[Record], statement: Executable, values: Mapping[str, Any]
     ) -> RecordBatch[Record]:
         return table.read(self._connection, statement, values)
 
     def _some(
-        self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]
+        self, table: RecordTable[Record], statement: Executable, keys: Collection[str]
     ) -> RecordBatch[Record]:
         found = [self._read(table, statement, {"some": some}) for some in _chunks(keys)]
         return RecordBatch(
@@ -292,7 +293,7 @@ class RecordReader:
         )
 
     def _one(
-        self, table: VersionedTable[Record], statement: Executable, **values: str
+        self, table: RecordTable[Record], statement: Executable, **values: str
     ) -> Record | None:
         return next(iter(self._refuse_damaged(self._read(table, statement, values))), None)
 

@@ -4,20 +4,26 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Select, and_, bindparam, exists, or_, select, text
 
-from agent.store.record_schema import (
+from agent.store.tables import (
     CLAIM,
+    CLAIMS,
     COMPUTE_NODE,
     DEVICE,
+    DEVICES,
     INSTANCE,
+    INSTANCES,
     LEASE,
+    LEASES,
     MIGRATION,
+    MIGRATIONS,
+    NODES,
     NOT_CLEARED,
     NOT_DELETED,
     NOT_ENDED,
     OPEN,
     UNIT,
+    UNITS,
 )
-from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 
 KEY: BindParameter[str] = bindparam("key")
 NODE: BindParameter[str] = bindparam("node")
@@ -30,7 +36,6 @@ SERVER_CLOCK = text("SELECT extract(epoch FROM clock_timestamp())")
 
 # --- compute nodes --------------------------------------------------------------------------------
 
-NODE_BY_UUID = NODES.all.where(COMPUTE_NODE.c.uuid == KEY)
 # A deleted node may have had the same name.
 NODE_BY_NAME = (
     NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME)
@@ -67,7 +72,6 @@ NODES_WITH_INSTANCES = (
     .distinct()
 )
 LEASES_OF_HOST = LEASES.all.where(LEASE.c.host == HOST)
-LEASE_OF_NODE = LEASES.all.where(LEASE.c.node == KEY)
 
 HAS_RECORDS = select(or_(select(INSTANCE.c.uuid).exists(), select(CLAIM.c.id).exists()))
 
@@ -99,9 +103,7 @@ UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(
 
 # --- one by one, and what belongs to it -----------------------------------------------------------
 
-INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
 SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
-MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
 SOME_MIGRATIONS = MIGRATIONS.all.where(
     or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME))
 )
@@ -109,7 +111,6 @@ EVACUATIONS_FROM = MIGRATIONS.all.where(
     MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED
 ).order_by(MIGRATION.c.uuid)
 INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
-CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
 # A migration that was claimed again has several.
 CLAIM_OF_MIGRATION = (
     CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move")

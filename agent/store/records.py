@@ -27,19 +27,26 @@ from agent.model.node_records import RecordChanges
 from agent.store import record_queries as queries
 from agent.store.engines import Location
 from agent.store.reading import Clock, RecordReader, later
-from agent.store.record_schema import (
+from agent.store.store import Store
+from agent.store.tables import (
     CLAIM,
+    CLAIMS,
     COMPUTE_NODE,
     DEVICE,
+    DEVICES,
     INSTANCE,
+    INSTANCES,
+    JOURNAL,
     LEASE,
+    LEASES,
     MIGRATION,
+    MIGRATIONS,
+    MIRROR,
+    NODES,
     NOT_ENDED,
     UNIT,
+    UNITS,
 )
-from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
-from agent.store.schema import JOURNAL, JOURNAL_PROVIDER, MIRROR
-from agent.store.store import Store
 
 # A migration in error does not go on; as long as the location of its guest matters, an open claim
 # refers to it.
@@ -60,7 +67,8 @@ GONE_ELSEWHERE = and_(
 ENDED_NODES = select(COMPUTE_NODE.c.uuid).where(
     COMPUTE_NODE.c.deleted,
     COMPUTE_NODE.c.updated_at < BEFORE,
-    *_unused(COMPUTE_NODE.c.uuid, CLAIM.c.node, INSTANCE.c.node, JOURNAL_PROVIDER.c.root),
+    *_unused(COMPUTE_NODE.c.uuid, CLAIM.c.node, INSTANCE.c.node),
+    ~exists().where(JOURNAL.c.root == COMPUTE_NODE.c.uuid, ~JOURNAL.c.empty),
     ~exists(
         select(MIGRATION.c.uuid).where(
             NOT_ENDED,

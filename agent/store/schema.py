@@ -1,136 +1,106 @@
-"""The tables of the store. The migrations in this package create the same; a test compares both.
+"""The schema of a database: whether it is this agent's, and its creation. There is no upgrade."""
 
-Lists and mappings are JSON text with sorted names, so that equal contents have equal texts.
-"""
+import re
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    ForeignKey,
-    Integer,
-    MetaData,
-    PrimaryKeyConstraint,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-)
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
 
-from agent.store import record_schema  # noqa: F401
-from agent.store.metadata import METADATA, OUTSIDE_TEXT
+from agent.errors import StoreError
+from agent.store.engines import BUSY_SECONDS, Location, damaged_store, other_schema, writer
+from agent.store.mapping import METADATA
+from agent.store.tables import APPLICATION_ID, VERSION, VERSIONS
 
-# The latest migration. Migrations are numbered, so that a newer schema can be told from a foreign
-# one.
-VERSION = "0015"
-# Not alembic's default, because a shared database may hold the version tables of other projects.
-VERSION_TABLE = "compute_node_agent_schema"
-# Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
-# never taken for a store.
-APPLICATION_ID = 0x636E6167
+CREATION_SECONDS = 120
+"""How long an agent waits for another one that creates the tables."""
 
-# alembic's own table, in a metadata object of its own so that it does not count as one of the
-# store's.
-VERSIONS = Table(
-    VERSION_TABLE,
-    MetaData(),
-    Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
-)
 
-# Keyed by host, because hosts that share a database must not find each other's identity.
-IDENTITY = Table(
-    "identity",
-    METADATA,
-    Column("host", Text, primary_key=True),
-    Column("uuid", String(36), nullable=False),
-)
+def has_tables(engine: Engine, location: Location) -> bool:
+    """Return whether the database has the tables of this agent; false if it is empty. Nothing is
+    changed.
 
-ENDPOINT = Table(
-    "endpoint",
-    METADATA,
-    Column("endpoint", Text, primary_key=True),
-    Column("max_version", String(16), nullable=False),
-    Column("can_reshape", Boolean, nullable=False),
-    Column("traits", Text, nullable=False),
-    Column("classes", Text, nullable=False),
-    Column("unknown_traits", Text, nullable=False),
-)
+    :raises StoreError: it belongs to somebody else, is damaged, or has another schema.
+    :raises sqlalchemy.exc.SQLAlchemyError: it cannot be read.
+    """
+    with engine.connect() as connection:
+        _lock(connection, shared=True)
+        return _has_tables(connection, location)
 
-MIRROR = Table(
-    "mirror",
-    METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("endpoint", Text, nullable=False),
-    Column("root", String(36), nullable=False),
-    Column("sharing_read_at", Double),
-    Column("sharing_aggregates", Text, nullable=False),
-    UniqueConstraint("endpoint", "root"),
-)
 
-# ``ordinal`` orders the children of one parent, and the roots; it has no other meaning.
-MIRROR_PROVIDER = Table(
-    "mirror_provider",
-    METADATA,
-    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
-    Column("uuid", String(36), primary_key=True),
-    Column("ordinal", Integer, nullable=False),
-    Column("name", OUTSIDE_TEXT, nullable=False),
-    Column("parent", String(36)),
-    Column("generation", BigInteger),
-    Column("inventory", Text, nullable=False),
-    Column("traits", Text, nullable=False),
-    Column("aggregates", Text, nullable=False),
-    Column("read_at", Double),
-)
+def _has_tables(connection: Connection, location: Location) -> bool:
+    if (
+        location.file is not None
+        and connection.exec_driver_sql("PRAGMA application_id").scalar() != APPLICATION_ID
+    ):
+        raise _not_ours(location)
+    inspector = inspect(connection)
+    if not inspector.has_table(VERSIONS.name):
+        if location.file is not None:
+            raise damaged_store(location, "it has no schema version")
+        if inspector.get_table_names():
+            raise _not_ours(location)
+        return False
+    found = list(connection.execute(select(VERSIONS.c.version_num)).scalars())
+    if not found and location.file is None:
+        return False
+    if len(found) != 1 or not re.fullmatch(r"\d{4}", str(found[0])):
+        raise damaged_store(location, f"its schema version is {', '.join(map(repr, found))}")
+    if found[0] != VERSION:
+        raise other_schema(location, found[0], VERSION)
+    return True
 
-# The consumers of a provider when they were last read; no row if they never were.
-MIRROR_CONSUMERS = Table(
-    "mirror_consumers",
-    METADATA,
-    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
-    Column("provider", String(36), primary_key=True),
-    Column("consumers", Text, nullable=False),
-    Column("asked_at", Double),
-)
 
-# The time at which a consumer was first seen without a record.
-MIRROR_UNKNOWN = Table(
-    "mirror_unknown",
-    METADATA,
-    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
-    Column("consumer", String(36), primary_key=True),
-    Column("since", Double, nullable=False),
-)
+def check_sound(engine: Engine, location: Location) -> None:
+    """Check the integrity of a SQLite file, which takes about 30 ms per MiB.
 
-# ``tombstones`` is a list of provider, kind, name and time; null if there are none.
-JOURNAL = Table(
-    "journal",
-    METADATA,
-    Column("root", String(36), primary_key=True),
-    Column("adopted", Boolean, nullable=False),
-    Column("version", BigInteger, nullable=False, server_default="1"),
-    Column("tombstones", Text),
-)
+    :raises StoreError: the file is damaged.
+    :raises sqlalchemy.exc.SQLAlchemyError: the file cannot be read.
+    """
+    if location.file is not None:
+        with engine.connect() as connection:
+            # A record in a state that is unknown here is no reason to refuse the others: it is set
+            # aside when it is read.
+            connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+            # Not the quick check, which does not notice an index that lacks rows of its table:
+            # claims that would not be counted.
+            found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+            connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
+        if found != "ok":
+            raise damaged_store(location, str(found))
 
-# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's;
-# ``held`` if nothing is held; ``configured_classes`` and ``configured_traits`` if provider config
-# files add nothing.
-JOURNAL_PROVIDER = Table(
-    "journal_provider",
-    METADATA,
-    Column(
-        "root",
-        ForeignKey("journal.root", name="fk_journal_provider_journal", ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("provider", String(36), primary_key=True),
-    Column("classes", Text),
-    Column("traits", Text),
-    Column("aggregates", Text),
-    Column("held", Text),
-    Column("configured_classes", Text),
-    Column("configured_traits", Text),
-    Column("role", OUTSIDE_TEXT),
-)
+
+def create_tables(engine: Engine, location: Location | None = None) -> None:
+    """Create all tables, in one transaction.
+
+    :param location: given if others may create them at the same time.
+    :raises StoreError: others have created them, with another schema.
+    """
+    with writer(engine).begin() as connection:
+        _lock(connection)
+        if location is None or not _has_tables(connection, location):
+            METADATA.create_all(connection)
+            VERSIONS.create(connection)
+            connection.execute(insert(VERSIONS).values(version_num=VERSION))
+
+
+def _lock(connection: Connection, *, shared: bool = False) -> None:
+    """Keep other agents from creating the tables on a database server until the transaction ends;
+    ``shared`` lets them look.
+
+    SQLite files are protected by the run lock.
+    """
+    if connection.dialect.name == "postgresql":
+        # Because agents that start at the same time would create the same tables, and see each
+        # other's unfinished schema.
+        connection.execute(text(f"SET LOCAL lock_timeout = '{CREATION_SECONDS}s'"))
+        connection.execute(
+            text(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(:key)"),
+            {"key": APPLICATION_ID},
+        )
+        connection.execute(text(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'"))
+
+
+def _not_ours(location: Location) -> StoreError:
+    return StoreError(
+        f"{location.option}: {location} is not a store of this agent",
+        f"move it away, or point {location.option} elsewhere",
+        place=str(location),
+    )

@@ -1,5 +1,6 @@
 """The store: a database with the mirror, the ownership journal and the node's identity."""
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -9,21 +10,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import Connection, Engine, delete, false, insert, select
+from sqlalchemy import Connection, Engine, delete, false, insert, select, update
 from sqlalchemy.exc import NoSuchModuleError
 
 from agent.deadline import held
 from agent.errors import StoreError
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid
-from agent.store import engines, journal_rows, leftovers, lock, mirror_rows
-from agent.store.engines import Location, damaged_store, locate, translate_errors
-from agent.store.migration import check_sound, upgrade, version
-from agent.store.open_file import OpenFile
-from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
-from agent.store.snapshot import snapshot
+from agent.model.names import ProviderUuid, printable
+from agent.store import database_file, engines, lock, placement_rows
+from agent.store.engines import SET_ASIDE, Location, damaged_store, locate, translate_errors
+from agent.store.schema import check_sound, create_tables, has_tables
+from agent.store.tables import APPLICATION_ID, IDENTITY, VERSIONS
 
 Loaded = TypeVar("Loaded")
+MOVED = (
+    "restart the agent, and put another store in its place only while it is stopped: agent db "
+    "restore FILE"
+)
 
 
 class Store:
@@ -31,14 +34,11 @@ class Store:
     read-only.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        location: Location,
-        read_only: bool = False,
-        file: OpenFile | None = None,
-    ) -> None:
-        self._engine, self._file = engine, file
+    def __init__(self, engine: Engine, location: Location, read_only: bool = False) -> None:
+        self._engine = engine
+        # The file that was opened, None if there is none.
+        self._file = None if read_only else location.file
+        self._place = database_file.place_of(self._file) if self._file is not None else None
         self._reader, self._writer = engines.reader(engine), engines.writer(engine)
         # Threads wait here, because SQLite's own wait is by sleeping and not fair.
         self._queue = threading.Lock() if location.file is not None else None
@@ -51,7 +51,9 @@ class Store:
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """Return the saved capabilities of a server, ``None`` if it was never asked."""
-        found = self._load(lambda connection: mirror_rows.load_capabilities(connection, endpoint))
+        found = self._load(
+            lambda connection: placement_rows.load_capabilities(connection, endpoint)
+        )
         if found is not None:
             self._capabilities[endpoint] = found
         return found
@@ -61,30 +63,30 @@ class Store:
         if self._capabilities.get(capabilities.endpoint) == capabilities:
             return
         with self.writing() as connection:
-            mirror_rows.save_capabilities(connection, capabilities)
+            placement_rows.save_capabilities(connection, capabilities)
         self._capabilities[capabilities.endpoint] = capabilities
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """Return the saved view of a node, ``None`` if there is none."""
-        return self._load(lambda connection: mirror_rows.load_view(connection, endpoint, root))
+        return self._load(lambda connection: placement_rows.load_view(connection, endpoint, root))
 
     def views(self) -> list[tuple[str, ProviderUuid]]:
         """Return the server's endpoint and the node's root of every saved view."""
-        return self._load(mirror_rows.list_views)
+        return self._load(placement_rows.list_views)
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
         """Save a view; only what differs from ``old``, the view saved before, is written."""
-        if old is not None and not mirror_rows.view_differs(old, new):
+        if old is not None and not placement_rows.view_differs(old, new):
             return
         with self.writing() as connection:
-            mirror_rows.save_view(connection, endpoint, root, old, new)
+            placement_rows.save_view(connection, endpoint, root, old, new)
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
         self._journals[root] = found = self._load(
-            lambda connection: journal_rows.load(connection, root)
+            lambda connection: placement_rows.load_journal(connection, root)
         )
         return found
 
@@ -92,7 +94,7 @@ class Store:
         """Return the nodes whose journal is not empty, without those that are recorded as another
         host's.
         """
-        return self._load(lambda connection: journal_rows.roots(connection, host))
+        return self._load(lambda connection: placement_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
         """Save a journal, writing only what differs from the saved one. Return it as saved.
@@ -105,11 +107,11 @@ class Store:
         if old == journal:
             return old
         if old.version != journal.version:
-            raise journal_rows.journal_conflict(root)
+            raise placement_rows.journal_conflict(root)
         # Not cached until the end, because a commit that failed may have been applied.
         self._journals.pop(root, None)
         with self.writing() as connection:
-            journal_rows.save(connection, root, old, journal)
+            placement_rows.save_journal(connection, root, old.version, journal)
         self._journals[root] = kept = replace(journal, version=old.version + 1)
         return kept
 
@@ -133,8 +135,6 @@ class Store:
         """Close the database."""
         with translate_errors(self.location, "closed"):
             self._engine.dispose()
-            if self._file is not None:
-                self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -198,116 +198,122 @@ class Store:
 
         :raises StoreError: it cannot.
         """
-        with translate_errors(self.location, "written"):
-            if self._file is not None:
-                self._file.check_room()
+        if self._file is not None:
+            with translate_errors(self.location, "written"):
+                database_file.check_room(self._file)
+            minimal = update(VERSIONS).values(version_num=VERSIONS.c.version_num)
         with self.writing() as connection:
-            if self._file is not None:
-                self._file.mark(connection)
-            else:
-                connection.execute(delete(IDENTITY).where(false()))
+            # Hosts that share a database must not wait for each other here.
+            nothing = delete(IDENTITY).where(false())
+            connection.execute(nothing if self._file is None else minimal)
 
     def _check_file(self) -> None:
-        if self._file is not None:
-            self._file.check()
+        """Check that the opened file still stands at its path, because writes to a file that was
+        moved away would be lost.
+
+        :raises StoreError: it was moved, removed or replaced.
+        """
+        if self._file is not None and database_file.place_of(self._file) != self._place:
+            raise StoreError(
+                f"{self.location.option}: the store {self} cannot be used: it was moved, removed "
+                "or replaced while the agent runs",
+                MOVED,
+                place=str(self),
+            )
 
 
 def open_store(path: Path, connection: str | None = None) -> Store:
     """Open the store in the folder ``path``, or at the database URL ``connection``; it is created
-    or upgraded if needed.
+    if needed.
 
     The caller holds the folder's run lock.
 
     :raises StoreError: the store cannot be opened, belongs to somebody else, is damaged, or was
-        made by a newer agent; it is left unchanged.
+        made by another version of the agent; it is left unchanged.
     """
     location = locate(path, connection)
     lock.prepare(path)
     with translate_errors(location, "opened"):
-        if location.file is None:
-            return Store(usable(location), location)
-        leftovers.set_aside_orphans(location.file)
-        if lock.present(location.file) is None:
-            _create(location, location.file)
-        return _open(location)
+        if location.file is not None:
+            check_former(location)
+            if location.former is not None:
+                lock.prepare(location.file.parent)
+            database_file.set_aside_orphans(location.file)
+            if lock.present(location.file) is None:
+                _create(location, location.file)
+        return Store(usable(location), location)
 
 
 def open_read_only(path: Path, connection: str | None = None) -> Store:
     """Open the store for reading only: nothing is created, no byte of the folder changes. A store
     that does not exist is empty.
 
-    :raises StoreError: as for :func:`open_store`; and on a database server, for an older schema.
+    :raises StoreError: as for :func:`open_store`.
     """
     location = locate(path, connection)
     with translate_errors(location, "read"):
         if location.file is None:
-            return _served_read_only(location)
-        copied = snapshot(path, location)
-        if copied is None:
-            return _empty(location)
-        return Store(_usable(engines.in_memory(copied), location), location, read_only=True)
+            engine = _engine(location)
+            found = _is_ours(engine, location)
+        else:
+            check_former(location)
+            copied = database_file.snapshot(path, location)
+            engine = engines.in_memory(copied or engines.memory())
+            found = copied is not None and _is_ours(engine, location)
+        if not found:
+            engine = engines.in_memory(engines.memory())
+            create_tables(engine)
+        return Store(engine, location, read_only=True)
 
 
-def _open(location: Location) -> Store:
-    """Open the store in an existing file."""
-    opened = OpenFile(location)
-    try:
-        engine = usable(location)
-        try:
-            opened.begin(engine)
-        except BaseException:
-            engine.dispose()
-            raise
-    except BaseException:
-        opened.close()
-        raise
-    return Store(engine, location, file=opened)
+def check_former(location: Location) -> None:
+    """Check that no earlier version left its store, which would be forgotten silently.
+
+    :raises StoreError: there is one.
+    """
+    former = location.former
+    if former is not None and lock.present(former) is not None:
+        raise StoreError(
+            f"{location.option}: {printable(str(former))} is the store of an earlier agent, which "
+            "this one does not read",
+            f"install that agent again, or {SET_ASIDE}",
+            place=str(former),
+        )
 
 
 def usable(location: Location) -> Engine:
-    """Return the engine of a database after checking that it is a sound store, and upgrading it.
+    """Return the engine of a database after checking that it is a sound store; tables are created
+    in an empty one on a server.
 
-    :raises StoreError: the database belongs to somebody else, is damaged, or was made by a newer
-        agent.
+    :raises StoreError: the database belongs to somebody else, is damaged, or was made by another
+        version of the agent.
     """
-    return _usable(_engine(location), location)
-
-
-def _usable(engine: Engine, location: Location) -> Engine:
-    """Return ``engine`` after checking that its database is a sound store, and upgrading it."""
+    engine = _engine(location)
     try:
-        found = version(engine, location)
-        check_sound(engine, location)
-        if found != VERSION:
-            upgrade(engine, location)
+        if not _is_ours(engine, location):
+            create_tables(engine, location)
+        if location.file is not None:
+            # A copy that was made with other tools may be in another journal mode. Not before it
+            # is known whose file it is.
+            with closing(engine.raw_connection()) as raw:
+                raw.cursor().execute("PRAGMA journal_mode = WAL").close()
     except BaseException:
         engine.dispose()
         raise
     return engine
 
 
-def _empty(location: Location) -> Store:
-    engine = engines.in_memory(engines.memory())
-    upgrade(engine)
-    return Store(engine, location, read_only=True)
-
-
-def _served_read_only(location: Location) -> Store:
-    engine = _engine(location)
+def _is_ours(engine: Engine, location: Location) -> bool:
+    """Return whether the database is a sound store; false: it is empty."""
     try:
-        found = version(engine, location)
-    finally:
-        # Also after a failure; the returned store opens its own connections.
+        found = has_tables(engine, location)
+        check_sound(engine, location)
+    except BaseException:
         engine.dispose()
-    if found is None:
-        return _empty(location)
-    if found != VERSION:
-        raise StoreError(
-            f"{location.option}: the store {location} has an older schema",
-            "run agent db upgrade",
-            place=str(location),
-        )
-    return Store(engine, location, read_only=True)
+        raise
+    if not found:
+        engine.dispose()
+    return found
 
 
 def _engine(location: Location) -> Engine:
@@ -321,24 +327,21 @@ def _engine(location: Location) -> Engine:
 
 
 def _create(location: Location, file: Path) -> None:
-    """Create the file under another name first, so that a file with the final name is always a
+    """Create the file in another folder first, so that a file with the final name is always a
     complete store.
     """
-    unfinished = file.with_name(f"{file.name}.new")
-    for leftover in (
-        unfinished,
-        *(leftovers.beside(unfinished, suffix) for suffix in leftovers.ALL),
-    ):
-        leftover.unlink(missing_ok=True)
+    room = file.parent / f".{file.name}.new"
+    shutil.rmtree(room, ignore_errors=True)
+    room.mkdir(mode=0o700)
+    unfinished = room / file.name
     engine = engines.on_disk(
         Location(location.url.set(database=str(unfinished)), location.option, unfinished)
     )
     try:
-        upgrade(engine)
+        create_tables(engine)
     finally:
         engine.dispose()
-    # When the last connection is closed no other file is left beside this one.
     with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute("PRAGMA journal_mode = WAL")
     lock.place(unfinished, file)
+    room.rmdir()

@@ -47,7 +47,7 @@ def take_sample(pid: int, store: Path, second: float, *, calm: bool) -> Sample:
         round(int(status["VmRSS"].split()[0]) / 1024, 2),
         len(list((process / "fd").iterdir())),
         int(status["Threads"]),
-        round(sum(file.stat().st_size for file in store.glob("store.sqlite*")) / 2**20, 2),
+        round(sum(file.stat().st_size for file in store.glob("database/store.sqlite*")) / 2**20, 2),
         round(sum(map(int, times)) / 100, 2),
         calm,
         round(int(status["RssAnon"].split()[0]) / 1024, 2),

@@ -6,9 +6,8 @@ import sys
 
 from tests.functional.test_daemon_claims import Host
 
-# Output of the command line, the page of a report, explanations of requests, the other database,
-# the change of an older store, the embedded Placement, and what libraries import because it is
-# installed.
+# Output of the command line, the page of a report, explanations of requests, the driver of the other
+# database, the embedded Placement, and what libraries import because it is installed.
 OTHERS = (
     "agent.explain",
     "agent.render.page",
@@ -20,7 +19,6 @@ OTHERS = (
     "placement",
     "psycopg",
     "rich",
-    "sqlalchemy.dialects.postgresql",
 )
 # In a process that begins with nothing, because the usual ones are forks of one that has it all.
 SCRIPT = """

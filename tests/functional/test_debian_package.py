@@ -124,7 +124,7 @@ def configure(container: Container, placement: HttpPlacement) -> None:
 
 
 def keep_former_store(container: Container) -> None:
-    file = container.root / STORE / "store.sqlite"
+    file = container.root / STORE / "database/store.sqlite"
     with closing(sqlite3.connect(file)) as store:
         store.executescript((CHECKOUT / "tests/data/store-0005.sql").read_text())
     container.succeed("chown", "-R", f"{NAME}:{NAME}", f"/{STORE}")
@@ -245,7 +245,7 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     container.succeed("apt-get", "remove", "--yes", NAME)
     assert container.run("pgrep", "-u", NAME).stdout == ""
     assert not (container.root / "usr" / "lib" / NAME).exists()
-    assert (container.root / STORE / "store.sqlite").exists()
+    assert (container.root / STORE / "database/store.sqlite").exists()
     assert (container.root / "etc" / NAME / "agent.conf.d" / "test.conf").exists()
     # purged: no trace but for what it names
     told = container.succeed("apt-get", "purge", "--yes", NAME)
@@ -311,11 +311,11 @@ def test_agent_setup_there_and_back_leaves_no_trace(wheels, container, http_plac
 def test_a_purge_leaves_the_service_that_agent_setup_put_in_place(package, container):
     install(container, package)
     container.succeed("apt-get", "remove", "--yes", NAME)
-    (container.root / STORE / "store.sqlite").write_text("")
+    (container.root / STORE / "database/store.sqlite").write_text("")
     (container.root / "etc" / NAME / "setup.json").write_text("{}")
     (container.root / UNIT).write_text("[Service]\nExecStart=/opt/agent\n")
     assert "systemd uses the unit that agent setup wrote" in install(container, package)
     told = container.succeed("apt-get", "purge", "--yes", NAME)
     assert "the service of agent setup stays" in told
-    assert (container.root / STORE / "store.sqlite").exists()
+    assert (container.root / STORE / "database/store.sqlite").exists()
     container.succeed("getent", "passwd", NAME)

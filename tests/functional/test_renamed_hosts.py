@@ -149,7 +149,7 @@ def as_the_first_release_left(
             )
     host.here.store.mkdir(exist_ok=True)
     script = (data / f"store-0014-{name}.sql").read_text().replace(RECORDED_AT, endpoint)
-    with closing(sqlite3.connect(host.here.store / "store.sqlite")) as store:
+    with closing(sqlite3.connect(host.here.store / "database/store.sqlite")) as store:
         store.executescript(script)
 
 
@@ -448,7 +448,7 @@ def test_of_two_children_of_one_role_the_one_that_is_used_stays(
     http_placement.clear()
     words = ["--once"]
     if lost:
-        (host.here.store / "store.sqlite").unlink()
+        (host.here.store / "database/store.sqlite").unlink()
         words.append("--adopt")
     states = [(node["state"], node["errors"]) for node in (host.once(*words), host.once())]
     # What is not used goes before what is used is offered again; its name is free one pass later.

@@ -344,7 +344,7 @@ def test_with_records_everything_read_again_is_four_requests_a_provider(
     assert placement.count() == placement.count("GET") == 4 * size.providers + 2
     placement.clear()
     agent.stop()
-    with closing(sqlite3.connect(agent.folder / "store.sqlite")) as store, store:
+    with closing(sqlite3.connect(agent.folder / "database/store.sqlite")) as store, store:
         store.execute("PRAGMA foreign_keys = ON")
         store.execute("DELETE FROM mirror")
     assert agent.once().state == "in-sync"

@@ -218,7 +218,7 @@ def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(
     for file in host.command.store.rglob("*"):
         if file.is_file():
             said.look(str(file), file.read_bytes())
-    with contextlib.closing(sqlite3.connect(host.command.store / "store.sqlite")) as store:
+    with contextlib.closing(sqlite3.connect(host.command.store / "database/store.sqlite")) as store:
         assert [row[0] for row in store.execute("SELECT endpoint FROM endpoint")] == [
             http_placement.url.replace("http://", f"http://{shown}@")
         ]

@@ -255,7 +255,7 @@ def test_after_kill_9_at_any_moment_of_its_birth_a_store_opens(tmp_path: Path) -
         with RunLock(folder), open_store(folder) as store:
             identity = establish(folder, [], "host", store)
             assert (folder / "compute_id.proposed").read_text() == f"{identity.uuid}\n"
-        assert {"compute_id.proposed", "lock", "store.sqlite"} == {
+        assert {"compute_id.proposed", "database", "lock"} == {
             name for name in names_in(folder) if not name.startswith(".compute_id.")
         }
 
@@ -274,11 +274,11 @@ def file_size_limit(size: int) -> Iterator[None]:
 def test_a_full_disk_is_reported_and_leaves_what_was_saved(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view())
-        wal = (tmp_path / "store.sqlite-wal").stat().st_size
+        wal = (tmp_path / "database/store.sqlite-wal").stat().st_size
         for grown in (0, 100, 5000, 60000):
             with file_size_limit(wal + grown), pytest.raises(StoreError) as refused:
                 store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=500, generation=9))
-            assert str(tmp_path / "store.sqlite") in refused.value.message
+            assert str(tmp_path / "database/store.sqlite") in refused.value.message
             assert refused.value.message.startswith("[store] path")
             assert "make room on its file system" in refused.value.remedy
             assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
@@ -299,7 +299,7 @@ def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_late
     with open_store(tmp_path) as store:
         records = Records(store)
         write(records, RecordChanges(nodes=(here,)))
-        wal = (tmp_path / "store.sqlite-wal").stat().st_size
+        wal = (tmp_path / "database/store.sqlite-wal").stat().st_size
         for more in (0, 100, 30000):
             with file_size_limit(wal + more), pytest.raises(StoreError) as refused:
                 write(records, wanted)
@@ -322,7 +322,7 @@ def test_a_journal_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> Non
     with open_store(tmp_path) as store:
         version = store.save_journal(ROOT, old).version
         with (
-            file_size_limit((tmp_path / "store.sqlite-wal").stat().st_size + 100),
+            file_size_limit((tmp_path / "database/store.sqlite-wal").stat().st_size + 100),
             pytest.raises(StoreError),
         ):
             store.save_journal(ROOT, replace(new, version=version))
@@ -338,9 +338,9 @@ def test_a_store_that_finds_no_room_at_its_birth_is_born_later(tmp_path: Path) -
         with file_size_limit(size), pytest.raises(StoreError) as refused:
             open_store(folder)
         assert "make room on its file system" in refused.value.remedy
-        assert not (folder / "store.sqlite").exists()
+        assert not (folder / "database/store.sqlite").exists()
     open_store(folder).close()
-    assert names_in(folder) == ["store.sqlite"]
+    assert names_in(folder / "database") == ["store.sqlite"]
 
 
 def test_an_identity_that_finds_no_room_is_not_there_in_part(tmp_path: Path) -> None:

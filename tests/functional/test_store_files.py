@@ -23,7 +23,7 @@ def host(http_placement, tmp_path):
 
 
 def store_file(host):
-    return host.command.store / "store.sqlite"
+    return host.command.store / "database/store.sqlite"
 
 
 def set_aside(host):

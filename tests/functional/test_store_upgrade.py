@@ -27,14 +27,14 @@ def kept(request, http_placement, tmp_path):
     """An agent with the store of a former version: the version, the agent."""
     agent = AgentHere(tmp_path / "agent", on(http_placement, "fake.pci"))
     agent.store.mkdir()
-    with closing(sqlite3.connect(agent.store / "store.sqlite")) as store:
+    with closing(sqlite3.connect(agent.store / "database/store.sqlite")) as store:
         store.executescript((CHECKOUT / "tests/data" / f"store-{request.param}.sql").read_text())
     return request.param, agent
 
 
 def rows(agent):
     """The rows of each table by column, without the table of the version."""
-    with closing(sqlite3.connect(agent.store / "store.sqlite")) as store:
+    with closing(sqlite3.connect(agent.store / "database/store.sqlite")) as store:
         store.row_factory = sqlite3.Row
         names = [
             name
@@ -47,7 +47,7 @@ def rows(agent):
 
 
 def schema(agent):
-    with closing(sqlite3.connect(agent.store / "store.sqlite")) as store:
+    with closing(sqlite3.connect(agent.store / "database/store.sqlite")) as store:
         (found,) = store.execute("SELECT version_num FROM compute_node_agent_schema").fetchone()
         return found
 
@@ -98,7 +98,7 @@ def test_an_audit_goes_on_where_the_former_version_stopped(kept, http_placement)
 def test_a_store_of_a_newer_version_is_refused_with_a_remedy(kept, arguments):
     _, agent = kept
     assert agent.run("db", "upgrade").code == 0
-    with closing(sqlite3.connect(agent.store / "store.sqlite")) as store, store:
+    with closing(sqlite3.connect(agent.store / "database/store.sqlite")) as store, store:
         store.execute("UPDATE compute_node_agent_schema SET version_num = '0999'")
     before = rows(agent)
     result = agent.run(*arguments)

@@ -28,7 +28,7 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.reading import read_folder
-from agent.store.engines import FILE_NAME
+from agent.store.engines import FILE_NAME, FOLDER
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from agent.tracker.node_record import Agent
@@ -179,7 +179,7 @@ class AgentUnderTest:
         """End the process as ``kill -9`` does: a store in a file keeps what is in its file and its
         write-ahead log now, without the end of a store that is closed.
         """
-        file = self.folder / FILE_NAME
+        file = self.folder / FOLDER / FILE_NAME
         log = file.with_name(f"{FILE_NAME}-wal")
         left = {one: one.read_bytes() for one in (file, log) if one.exists()}
         self.stop()

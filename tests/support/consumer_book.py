@@ -16,9 +16,9 @@ from agent.model.instance import Amounts, Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.placement import clock
-from agent.store.record_schema import INSTANCE
 from agent.store.records import Records, Transaction
 from agent.store.store import open_store
+from agent.store.tables import INSTANCE
 
 HOST = "host-1"
 FLAVOR = Flavor("f1", "F1", vcpus=1, memory_mb=2048, root_gb=20)

@@ -17,9 +17,9 @@ from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings
-from agent.store.metadata import METADATA
-from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, UNIT
+from agent.store.mapping import METADATA
 from agent.store.store import open_store
+from agent.store.tables import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, UNIT
 from agent.tree.policy import Layout, Policy
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.device_account import Asked, DeviceAccount

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from agent.errors import AgentError
-from agent.store.metadata import METADATA
+from agent.store.mapping import METADATA
 from tests.support.tracking import World
 
 

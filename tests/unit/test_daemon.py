@@ -25,8 +25,8 @@ from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
 from agent.service.garbage_search import GarbageSearch
-from agent.store.record_schema import LEASE
 from agent.store.store import open_read_only
+from agent.store.tables import LEASE
 from tests.support import faults
 from tests.support.ini import write_config
 from tests.support.tracking import Time

@@ -10,7 +10,6 @@ MODULES = {
     ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): path
     for package in ("agent", "drivers")
     for path in (CHECKOUT / package).rglob("*.py")
-    if "alembic" not in path.parts
 }
 
 

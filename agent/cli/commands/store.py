@@ -1,4 +1,4 @@
-"""``agent db upgrade``, ``restore`` and ``backup``: work on the store as a whole."""
+"""``agent db upgrade``, ``backup``, ``restore`` and ``set-aside``: work on the store as a whole."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,16 +12,17 @@ from agent.errors import IdentityError
 from agent.model.names import printable
 from agent.store import identity
 from agent.store.backup import back_up, restore
-from agent.store.engines import locate
+from agent.store.database_file import set_aside
+from agent.store.engines import locate, translate_errors
 from agent.store.lock import RunLock
-from agent.store.schema import VERSION
 from agent.store.store import Store, open_store
+from agent.store.tables import VERSION
 
 UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"
 
 
 def upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Create the store, or upgrade it to the newest schema. Return the exit code.
+    """Create the store, or check that it has the schema of this version. Return the exit code.
 
     :raises StoreError: another run holds the store, or it cannot be used.
     """
@@ -40,7 +41,7 @@ def upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
             options,
         )
     else:
-        write(f"{place} has schema {VERSION}, the newest\n")
+        write(f"{place} has schema {VERSION}, that of this version\n")
     return 0
 
 
@@ -80,7 +81,7 @@ def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     elif options.dry_run:
         write(f"{printable(str(source))} can be put in the place of {location}\n")
     else:
-        kept = f"; what was there is {printable(before.name)} now" if before else ""
+        kept = f"; what was there is in {printable(before.name)} now" if before else ""
         write(f"{location} is what {printable(str(source))} has{kept}\n")
     return 0
 
@@ -109,4 +110,39 @@ def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
         )
     else:
         write(f"{location} as it was a moment ago is in {printable(str(target))}\n")
+    return 0
+
+
+SET_ASIDE_SCHEMA = "compute-node-agent/db-set-aside/1"
+# The command, and what it does.
+WHAT_FOLLOWS = {
+    "agent --once --adopt": "takes the tree in Placement over again, by the names of its providers",
+    "agent guests import": "records the guests that run here, each with its share of the host",
+    "agent drift": "names allocations whose guest does not run here; claims whose guest was not "
+    "built yet have to be made again",
+}
+
+
+def set_store_aside(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Move the database away, also one of an earlier version or a damaged one, so that the next run
+    begins with an empty one. Identity and embedded Placement stay. Return the exit code.
+
+    :raises StoreError: a run holds the store, or it is on a database server.
+    """
+    folder = Path(conf.store.path)
+    location = locate(folder, conf.store.connection)
+    with RunLock(folder), translate_errors(location, "moved"):
+        moved = set_aside(location)
+    if options.as_document:
+        shown = {
+            "store": str(location),
+            "folder": str(moved) if moved else None,
+            "next": list(WHAT_FOLLOWS) if moved else [],
+        }
+        write_document({"schema": SET_ASIDE_SCHEMA, **shown, "errors": [], "exit_code": 0}, options)
+    elif moved is None:
+        write(f"there is no store {location}\n")
+    else:
+        steps = "".join(f"  {command}\n    {does}\n" for command, does in WHAT_FOLLOWS.items())
+        write(f"what was {location} is in {printable(str(moved))} now; next\n{steps}")
     return 0

@@ -599,7 +599,7 @@ def test_a_host_with_any_name_is_found_again(
     assert agent.run("tree").stdout.startswith(name)
     # A host of that name but another disk is told apart by the name alone, asked for as it is.
     (agent.store / "compute_id").unlink()
-    (agent.store / "store.sqlite").unlink()
+    (agent.store / "database/store.sqlite").unlink()
     stranger = agent.run("--once", "--dry-run", "--format", "json")
     assert [error["code"] for error in stranger.json["nodes"][0]["errors"]] == [
         "placement.name-conflict"

@@ -39,7 +39,7 @@ def identified(agent: AgentHere, *, connected: bool = True) -> AgentHere:
         ["--node", "nobody"] if connected else ["--placement-endpoint", "http://127.0.0.1:1/"]
     )
     assert agent.run("--once", *arguments).code == 1
-    assert sorted(contents(agent.store)) == ["compute_id.proposed", "store.sqlite"]
+    assert sorted(contents(agent.store)) == ["compute_id.proposed", "database/store.sqlite"]
     return agent
 
 
@@ -662,11 +662,11 @@ def test_a_store_that_is_none(
     agent: AgentHere, http_placement: HttpPlacement, spoil: Callable[[Path], object], told: str
 ) -> None:
     assert agent.run("--once").code == 0
-    spoil(agent.store / "store.sqlite")
+    spoil(agent.store / "database/store.sqlite")
     for arguments in ([], ["--dry-run"]):
         problem = the_only(refused(agent, http_placement, *arguments))
         assert problem["code"] == "store.unusable"
-        assert str(agent.store / "store.sqlite") in problem["message"]
+        assert str(agent.store / "database/store.sqlite") in problem["message"]
         assert told in problem["message"]
 
 
@@ -678,7 +678,8 @@ def without_permission(path: str | None) -> Callable[[Path], str]:
         agent.store.mkdir()
         (agent.folder / "host.yaml").write_text("memory_mib: 1024")
         if path is not None:
-            (agent.store / "store.sqlite").touch()
+            (agent.store / "database").mkdir()
+            (agent.store / "database/store.sqlite").touch()
         options = {"compute_driver": "fake.file", "host": "node-a", "state_path": "/nonexistent"}
         nobody = {"auth_type": "none", "endpoint": "http://127.0.0.1:1"}
         agent.configure(
@@ -703,7 +704,7 @@ def without_permission(path: str | None) -> Callable[[Path], str]:
         ("agent.conf", "--config-file {}: Permission denied"),
         ("host.yaml", "{}: cannot be read: Permission denied"),
         ("store", "[store] path {}"),
-        ("store/store.sqlite", "the store {} cannot be"),
+        ("store/database/store.sqlite", "the store {} cannot be"),
     ],
 )
 def test_what_the_user_may_not_read(tmp_path: Path, path: str, told: str) -> None:

@@ -425,11 +425,11 @@ def test_the_store_is_made_and_brought_up_to_date(
 ) -> None:
     made = agent.run("db", "upgrade")
     assert made.code == 0
-    assert str(agent.store / "store.sqlite") in made.stdout
-    before = rows(agent.store / "store.sqlite")
+    assert str(agent.store / "database/store.sqlite") in made.stdout
+    before = rows(agent.store / "database/store.sqlite")
     again = agent.run("db", "upgrade", "--format", "json")
     assert (again.code, again.json["errors"]) == (0, [])
-    assert rows(agent.store / "store.sqlite") == before
+    assert rows(agent.store / "database/store.sqlite") == before
     assert agent.run("--once").code == 0
     assert http_placement.count("POST") == 5
 

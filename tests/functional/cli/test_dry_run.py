@@ -324,7 +324,9 @@ def test_the_text_shows_the_same_operations_as_the_run_after_it(
 def test_a_busy_store_is_no_obstacle(agent: AgentHere, http_placement: HttpPlacement) -> None:
     """A dry run takes no lock: it answers while a run is at work, and leaves the store to it."""
     really(agent)
-    with closing(sqlite3.connect(agent.store / "store.sqlite", isolation_level=None)) as writer:
+    with closing(
+        sqlite3.connect(agent.store / "database/store.sqlite", isolation_level=None)
+    ) as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("UPDATE identity SET host = host")
         assert dry(agent, http_placement).code == 0
@@ -388,9 +390,9 @@ def test_embedded_with_a_store_the_copy_in_memory_is_the_database(
     assert [one["op"] for one in operations(told)].count("delete-provider") == 4
     assert sorted(path.name for path in agent.store.iterdir()) == [
         "compute_id",
+        "database",
         "lock",
         "placement.sqlite",
-        "store.sqlite",
     ]
 
 

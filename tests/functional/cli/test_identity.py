@@ -103,7 +103,7 @@ def test_an_identity_that_was_made_up_yields_to_novas_that_appears_later(
     (nova / "compute_id").write_text(holder)
     node = node_of(lost, "--state_path", str(nova), "--adopt")
     assert (node["uuid"], node["errors"]) == (holder, [])
-    assert list(contents(lost.store)) == ["compute_id", "store.sqlite"]
+    assert list(contents(lost.store)) == ["compute_id", "database/store.sqlite"]
 
 
 def test_a_final_identity_of_an_earlier_release_yields_too(
@@ -167,7 +167,7 @@ def test_what_ends_between_the_proposal_and_the_root_leaves_no_conflict_with_one
     proxy.faults.clear()
     node = node_of(agent)
     assert (node["uuid"], node["errors"], root(http_placement)) == (made, [], made)
-    assert list(contents(agent.store)) == ["compute_id", "store.sqlite"]
+    assert list(contents(agent.store)) == ["compute_id", "database/store.sqlite"]
     assert node_of(agent)["state"] == "in-sync"
 
 

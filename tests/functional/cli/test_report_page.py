@@ -209,7 +209,7 @@ def test_a_page_goes_where_a_link_leads_with_the_rights_of_any_new_file(agent):
 @pytest.mark.parametrize("words", [("--once", "--dry-run", "--report"), ("report",)])
 def test_a_file_with_something_else_is_not_replaced_by_a_page(agent, words):
     assert agent.run("--once").code == 0
-    store = agent.store / "store.sqlite"
+    store = agent.store / "database/store.sqlite"
     notes = agent.folder / "notes.html"
     notes.write_text("<!DOCTYPE html>mine")
     before = notes.read_bytes(), store.read_bytes()

@@ -137,7 +137,7 @@ def test_the_command_starts_nova_compute_with_the_engine(
     assert [file.name for file in (tmp_path / "logs").iterdir()] == ["nova-compute.log"]
     engine = output(START + COMMAND, *given)
     assert engine == "agent.nova.manager agent.nova.manager"
-    assert (tmp_path / "compute-node-agent" / "compute-1" / "store.sqlite").exists()
+    assert (tmp_path / "compute-node-agent" / "compute-1" / "database/store.sqlite").exists()
 
 
 # P, C: the requests of each of CASES, by nova's own report and by the engine's.

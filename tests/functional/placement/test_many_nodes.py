@@ -56,13 +56,12 @@ def in_placement(placement: PlacementServer) -> None:
 
 
 def in_store(agent: AgentUnderTest) -> None:
-    (file,) = agent.folder.glob("*.sqlite*")
+    (file,) = agent.folder.glob("database/*.sqlite*")
     with closing(sqlite3.connect(file)) as database, database:
-        (first,) = database.execute("SELECT id FROM mirror").fetchone()
-        multiply(database, "mirror", id=f"{first} + i", root=UUID)
-        multiply(database, "mirror_provider", mirror=f"{first} + i", uuid=UUID, name=OTHER_NAME)
-        multiply(database, "journal", root=UUID)
-        multiply(database, "journal_provider", root=UUID, provider=UUID)
+        (root,) = database.execute("SELECT root FROM mirror").fetchone()
+        multiply(database, "mirror", root=UUID, providers=f"replace(providers, '{root}', {UUID})")
+        multiply(database, "mirror_provider", root=UUID, uuid=UUID, name=OTHER_NAME)
+        multiply(database, "journal", root=UUID, contents=f"replace(contents, '{root}', {UUID})")
 
 
 @pytest.fixture

@@ -145,11 +145,11 @@ def test_a_damaged_identity_is_an_error(agent, folder):
 def test_db_upgrade_makes_the_store(agent, folder):
     code, out, _ = agent("db", "upgrade")
     assert code == 0
-    assert str(folder / "store.sqlite") in out
-    assert (folder / "store.sqlite").exists()
+    assert str(folder / "database/store.sqlite") in out
+    assert (folder / "database/store.sqlite").exists()
     code, out, _ = agent("db", "upgrade", "--format", "json")
     assert code == 0
-    assert json.loads(out)["store"] == str(folder / "store.sqlite")
+    assert json.loads(out)["store"] == str(folder / "database/store.sqlite")
 
 
 def test_config_check_of_the_defaults(agent, folder):

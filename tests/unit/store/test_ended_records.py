@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from agent.model.mirror import Journal, Ownership
 from agent.model.node_records import Lease, RecordChanges
-from agent.store.metadata import METADATA
-from agent.store.record_schema import CLAIM, INSTANCE, MIGRATION
+from agent.store.mapping import METADATA
 from agent.store.records import Records
+from agent.store.tables import CLAIM, INSTANCE, MIGRATION
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, instance, migration, node, write
 from tests.unit.store.trees import ENDPOINT, node_view

@@ -1,9 +1,6 @@
 """The ownership journal, and what is known of servers, in the store."""
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -82,26 +79,6 @@ def test_an_equal_journal_is_not_written(place: Place) -> None:
         store.save_journal(ROOT, JOURNAL)
     with place.open() as store, place.write_locked():
         store.save_journal(ROOT, JOURNAL)
-
-
-def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, file_store: Store) -> None:
-    file_store.save_journal(ROOT, JOURNAL)
-    with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
-        before = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-        file_store.save_journal(
-            ROOT,
-            replace(
-                JOURNAL,
-                providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED},
-                version=1,
-            ),
-        )
-        after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-    assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {
-        uuid_of("cell"),
-        uuid_of("x"),
-    }
-    assert after.keys() - before.keys() == {uuid_of("x")}
 
 
 def test_a_journal_is_never_overwritten_by_one_that_was_made_of_an_older_version(

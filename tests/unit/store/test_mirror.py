@@ -36,7 +36,9 @@ def written_rows(folder: Path) -> Iterator[list[tuple[str, str]]]:
     database itself.
     """
     done: list[tuple[str, str]] = []
-    with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
+    with closing(
+        sqlite3.connect(folder / "database/store.sqlite", isolation_level=None)
+    ) as outside:
         outside.execute("CREATE TABLE done (what, uuid)")
         for what, row in (("insert", "new"), ("update", "new"), ("delete", "old")):
             outside.execute(
@@ -218,8 +220,8 @@ def test_an_emptied_view_stays_empty(store: Store) -> None:
 
 def test_rows_that_make_no_tree_are_reported_as_damage(place: Place, store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    place.execute("UPDATE mirror_provider SET parent = 'nobody' WHERE name = 'cell 1'")
-    with pytest.raises(StoreError, match=r"the store .* is damaged.*--adopt"):
+    place.execute("UPDATE mirror_provider SET parent_uuid = 'nobody' WHERE name = 'cell 1'")
+    with pytest.raises(StoreError, match=r"the store .* is damaged.*db set-aside"):
         store.view(ENDPOINT, ROOT)
 
 

@@ -39,11 +39,13 @@ def _refusal(opening: Opening, folder: Path, connection: str | None = None) -> S
 def test_a_new_folder_is_its_owners_only(folder: Path) -> None:
     open_store(folder / "below").close()
     assert stat.S_IMODE((folder / "below").stat().st_mode) == 0o700
-    assert names_in(folder / "below") == ["store.sqlite"]
+    assert stat.S_IMODE((folder / "below/database").stat().st_mode) == 0o700
+    assert names_in(folder / "below") == ["database"]
+    assert names_in(folder / "below/database") == ["store.sqlite"]
 
 
 def test_the_database_is_durable_and_keeps_its_references(folder: Path, file_store: Store) -> None:
-    with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
+    with closing(sqlite3.connect(folder / "database/store.sqlite")) as outside:
         assert outside.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     engine = engines.on_disk(locate(folder, None))
     with engine.connect() as connection:
@@ -91,13 +93,13 @@ def test_a_path_below_a_file_is_refused(opening: Opening, tmp_path: Path) -> Non
 def test_a_file_that_is_no_database_is_refused_and_left_alone(
     opening: Opening, garbage: bytes, folder: Path
 ) -> None:
-    folder.mkdir()
-    (folder / "store.sqlite").write_bytes(garbage)
+    (folder / "database").mkdir(parents=True)
+    (folder / "database/store.sqlite").write_bytes(garbage)
     error = _refusal(opening, folder)
-    assert str(folder / "store.sqlite") in error.message
+    assert str(folder / "database/store.sqlite") in error.message
     assert "move it away" in error.remedy
-    assert (folder / "store.sqlite").read_bytes() == garbage
-    assert names_in(folder) == ["store.sqlite"]
+    assert (folder / "database/store.sqlite").read_bytes() == garbage
+    assert names_in(folder / "database") == ["store.sqlite"]
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
@@ -105,8 +107,8 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(
 def test_somebody_elses_database_is_refused_and_left_alone(
     opening: Opening, mode: str, folder: Path
 ) -> None:
-    folder.mkdir()
-    with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
+    (folder / "database").mkdir(parents=True)
+    with closing(sqlite3.connect(folder / "database/store.sqlite")) as outside, outside:
         outside.execute(f"PRAGMA journal_mode = {mode}")
         outside.execute("CREATE TABLE alembic_version (version_num)")
         outside.execute("INSERT INTO alembic_version VALUES ('0001')")
@@ -122,7 +124,7 @@ def test_a_damaged_store_is_refused_and_left_alone(
 ) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=300))
-    file = folder / "store.sqlite"
+    file = folder / "database/store.sqlite"
     whole = file.read_bytes()
     file.write_bytes(
         whole[: len(whole) // 2]
@@ -150,7 +152,11 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_may_not_be_written_is_refused_when_written() -> None:
     def attempt(shared: Path) -> str:
-        for path in (shared / "state", shared / "state" / "store.sqlite"):
+        for path in (
+            shared / "state",
+            shared / "state/database",
+            shared / "state/database/store.sqlite",
+        ):
             path.chmod(path.stat().st_mode & ~0o222)
         with open_read_only(shared / "state") as store:
             assert store.view(ENDPOINT, ROOT) is not None

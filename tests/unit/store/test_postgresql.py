@@ -16,10 +16,11 @@ from sqlalchemy import Connection, make_url
 from agent import deadline
 from agent.errors import StoreError
 from agent.model.mirror import Journal, ServerCapabilities
-from agent.store import migration
-from agent.store.metadata import METADATA
-from agent.store.schema import VERSION_TABLE
+from agent.store import schema
+from agent.store.engines import Location
+from agent.store.mapping import METADATA
 from agent.store.store import Store, open_read_only, open_store
+from agent.store.tables import VERSIONS
 from tests.support.service_manager import until
 from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, names_in, node_view, uuid_of
@@ -164,11 +165,16 @@ def test_somebody_elses_database_is_refused_and_left_alone(place: Place) -> None
         ) == [("alembic_version",)]
 
 
-def test_a_newer_schema_is_refused(place: Place) -> None:
+@pytest.mark.parametrize(("version", "whose"), [("0999", "a newer"), ("0014", "an earlier")])
+def test_a_store_of_another_version_is_refused_and_an_empty_database_is_the_way_on(
+    postgresql: "PostgreSQL", place: Place, version: str, whose: str
+) -> None:
     place.open().close()
-    place.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
+    place.execute(f"UPDATE {VERSIONS.name} SET version_num = '{version}'")
     for error in _refusals(place.folder, place.url or ""):
-        assert "made by a newer agent" in error.message
+        assert f"made by {whose} agent" in error.message
+        assert "name an empty database in [store] connection" in error.remedy
+    open_store(place.folder, postgresql.url(postgresql.create())).close()
 
 
 def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Place) -> None:
@@ -185,14 +191,6 @@ def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Plac
             == []
         )
     assert not place.folder.exists()
-
-
-def test_an_older_schema_is_not_changed_by_who_only_reads(place: Place) -> None:
-    place.open().close()
-    place.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
-    with pytest.raises(StoreError, match="has an older schema") as refused:
-        place.open_read_only()
-    assert refused.value.remedy == "run agent db upgrade"
 
 
 def test_what_one_agent_saves_another_reads_and_the_folder_keeps_only_what_is_the_hosts_own(
@@ -220,8 +218,8 @@ def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
             )
         }
-        assert list(connection.exec_driver_sql(f"SELECT count(*) FROM {VERSION_TABLE}")) == [(1,)]
-    assert tables == {*METADATA.tables, VERSION_TABLE}
+        assert list(connection.exec_driver_sql(f"SELECT count(*) FROM {VERSIONS.name}")) == [(1,)]
+    assert tables == {*METADATA.tables, VERSIONS.name}
 
 
 @pytest.mark.parametrize("again", range(4))
@@ -251,10 +249,10 @@ def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebod
     monkeypatch: pytest.MonkeyPatch,
     open_one: Callable[[Path, str | None], Store],
 ) -> None:
-    look, pause = migration._versions, threading.Lock()
+    look, pause = schema._has_tables, threading.Lock()
 
-    def looked(connection: Connection) -> list[str] | None:
-        found = look(connection)
+    def looked(connection: Connection, location: Location) -> bool:
+        found = look(connection, location)
         if pause.acquire(blocking=False):
             # Meanwhile another one starts, as far as it can.
             others.append(threads.submit(open_store, tmp_path / "other", place.url))
@@ -262,7 +260,7 @@ def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebod
         return found
 
     others: list[Future[Store]] = []
-    monkeypatch.setattr(migration, "_versions", looked)
+    monkeypatch.setattr(schema, "_has_tables", looked)
     with ThreadPoolExecutor(1) as threads:
         open_one(place.folder, place.url).close()
         others[0].result().close()

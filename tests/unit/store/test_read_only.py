@@ -77,22 +77,23 @@ def test_a_store_that_was_closed_is_read_as_it_is(folder: Path) -> None:
     with RunLock(folder), open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view())
     assert contents(_read(folder)) == contents(node_view())
-    assert names_in(folder) == ["lock", "store.sqlite"]
+    assert names_in(folder) == ["database", "lock"]
+    assert names_in(folder / "database") == ["store.sqlite"]
 
 
 def test_what_a_crash_left_in_the_log_is_read(folder: Path) -> None:
     with daemon(folder, saves=3):
         pass
-    assert (folder / "store.sqlite-wal").stat().st_size > 0
+    assert (folder / "database/store.sqlite-wal").stat().st_size > 0
     assert contents(_read(folder)) == contents(node_view(generation=2))
 
 
 def test_a_log_without_its_index_is_read(folder: Path) -> None:
     with daemon(folder, saves=3):
         pass
-    (folder / "store.sqlite-shm").unlink()
+    (folder / "database/store.sqlite-shm").unlink()
     assert contents(_read(folder)) == contents(node_view(generation=2))
-    assert not (folder / "store.sqlite-shm").exists()
+    assert not (folder / "database/store.sqlite-shm").exists()
 
 
 def test_the_copy_of_a_crashed_store_is_gone_afterwards(
@@ -109,7 +110,6 @@ def test_the_copy_of_a_crashed_store_is_gone_afterwards(
 @pytest.mark.parametrize("saves", [0, 1, 40])
 def test_a_store_that_a_daemon_has_open_is_read(folder: Path, saves: int) -> None:
     with daemon(folder, saves):
-        assert (folder / "store.sqlite-wal").exists()
         view = _read(folder)
     assert (
         view is None if saves == 0 else contents(view) == contents(node_view(generation=saves - 1))
@@ -123,7 +123,7 @@ def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_n
     with daemon(folder, saves=3):
         pass
     if index == "lost":
-        (folder / "store.sqlite-shm").unlink()
+        (folder / "database/store.sqlite-shm").unlink()
     with RunLock(folder):
         assert contents(_read(folder)) == contents(node_view(generation=2))
 

@@ -20,14 +20,8 @@ DAMAGES = [
         "uuid",
         "$.vcpus",
     ),
-    (
-        "instance",
-        'UPDATE instance SET flavor = replace(flavor, \'"id"\', \'"more": 1, "id"\')',
-        "uuid",
-        "`more`",
-    ),
     ("instance", "UPDATE instance SET image_properties = '[1]'", "uuid", "object"),
-    ("claim", "UPDATE claim SET cells = '[{\"host_cell\": -1}]'", "id", "$[0].host_cell"),
+    ("claim", 'UPDATE claim SET cells = \'[{"host_cell": "x"}]\'', "id", "$[0].host_cell"),
     (
         "claim",
         'UPDATE claim SET mdevs = \'[{"provider": 1, "resource_class": "VGPU", "count": 1}]\'',

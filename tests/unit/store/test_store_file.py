@@ -1,8 +1,7 @@
-"""A store's SQLite file and what lies beside it: whose a log is, and what becomes of the file while
-it is open.
+"""A store's SQLite file and the log beside it: after a crash, moved away, restored, and while it is
+open.
 """
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -15,12 +14,11 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
+from agent.store.database_file import check_room, set_aside
 from agent.store.engines import FILE_NAME, in_file, locate, on_disk
-from agent.store.leftovers import LogMarks, following, marks_of_log
 from agent.store.lock import RunLock
-from agent.store.open_file import OpenFile
 from agent.store.store import open_read_only, open_store
-from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view
+from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
 
 SAVER = """
 import os, sys
@@ -50,13 +48,15 @@ def generation(folder: Path) -> int | None:
     """What is saved, as a new opening sees it."""
     with open_store(folder) as store:
         view = store.view(ENDPOINT, ROOT)
-    with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
+    with closing(sqlite3.connect(folder / "database/store.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     return view.tree.provider(ROOT).generation if view else None
 
 
-def asides(folder: Path) -> list[str]:
-    return [name for name in names_in(folder) if "orphan" in name]
+def kept(folder: Path, why: str) -> list[str]:
+    """The names of what was moved away."""
+    (aside,) = [one for one in (folder / "database").iterdir() if why in one.name]
+    return names_in(aside)
 
 
 # However much there is in the log: less than SQLite writes into the file at once, and more.
@@ -74,83 +74,62 @@ def test_a_log_is_taken_into_its_own_file_after_a_crash(folder: Path, count: int
         assert view is not None
         assert view.tree.provider(ROOT).generation == (times + 1) * count
     assert generation(folder) == 3 * count
-    assert names_in(folder) == ["store.sqlite"]
+    assert names_in(folder / "database") == ["store.sqlite"]
 
 
-def test_a_log_is_not_taken_into_a_new_file(folder: Path, count: int) -> None:
+def test_a_log_whose_database_is_gone_is_set_aside_and_completes_the_database_again(
+    folder: Path, count: int
+) -> None:
     crash_after(folder, 1, 1 + count)
-    (folder / "store.sqlite").rename(folder / "moved")
+    (folder / "database/store.sqlite").rename(folder / "moved")
     assert generation(folder) is None
-    (log,) = [name for name in asides(folder) if name.endswith("-wal")]
-    (folder / "moved").rename(folder / log.removesuffix("-wal"))
+    assert kept(folder, "orphan") == ["store.sqlite-shm", "store.sqlite-wal"]
+    (aside,) = (folder / "database").glob("*orphan*")
+    (folder / "moved").rename(aside / "store.sqlite")
     with RunLock(folder):
-        restore(
-            locate(folder, None),
-            folder / log.removesuffix("-wal"),
-            lambda _store: None,
-            dry_run=False,
-        )
+        restore(locate(folder, None), aside / "store.sqlite", lambda _store: None, dry_run=False)
     assert generation(folder) == count
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("opening", [open_store, open_read_only])
-def test_a_log_is_not_taken_into_an_older_copy_of_its_own_file(
-    folder: Path, tmp_path: Path, opening: Callable[..., object], count: int
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+def test_the_log_of_a_crash_is_not_applied_to_the_backup_that_is_restored(
+    folder: Path, tmp_path: Path, count: int, damaged: bool
 ) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
-    shutil.copyfile(folder / "store.sqlite", tmp_path / "copy")
+    back_up(folder, locate(folder, None), tmp_path / "backup")
     crash_after(folder, 2, 2 + count)
-    shutil.copyfile(tmp_path / "copy", folder / "store.sqlite")
-    if opening is open_read_only:
-        before = folder_state(folder)
-        with open_read_only(folder) as store:
-            assert contents(store.view(ENDPOINT, ROOT)) == contents(
-                node_view(cells=5, generation=1)
-            )
-        assert folder_state(folder) == before
+    if damaged:
+        (folder / "database/store.sqlite").write_bytes(b"not a database any more")
+    before = restore(locate(folder, None), tmp_path / "backup", lambda _store: None, dry_run=False)
+    assert names_in(folder / "database") == ["store.sqlite", before.name if before else ""]
     assert generation(folder) == 1
-    assert [name.endswith("-wal") for name in asides(folder)].count(True) == 1
+    # What was there is whole, too.
+    if not damaged and before is not None:
+        restore(locate(folder, None), before / "store.sqlite", lambda _store: None, dry_run=False)
+        assert generation(folder) == 1 + count
 
 
-def test_a_log_is_not_taken_into_a_backup_of_the_running_agent_that_wrote_it(
-    folder: Path, tmp_path: Path
+def test_a_database_is_set_aside_with_its_log_and_an_empty_one_begins(
+    folder: Path, count: int
 ) -> None:
-    with open_store(folder) as store:
-        store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
-        back_up(folder, locate(folder, None), tmp_path / "backup")
-        store.save_view(
-            ENDPOINT, ROOT, node_view(cells=5, generation=1), node_view(cells=6, generation=2)
-        )
-        # As a crash leaves them.
-        for name in ("store.sqlite-wal", "store.sqlite-shm"):
-            shutil.copyfile(folder / name, tmp_path / name)
-    for name in ("store.sqlite-wal", "store.sqlite-shm"):
-        shutil.copyfile(tmp_path / name, folder / name)
-    shutil.copyfile(tmp_path / "backup", folder / "store.sqlite")
-    assert generation(folder) == 1
-    assert asides(folder)
-
-
-def test_the_log_of_an_agent_without_marks_is_taken_in(folder: Path, tmp_path: Path) -> None:
-    open_store(folder).close()
-    file = folder / "store.sqlite"
-    with closing(sqlite3.connect(file, isolation_level=None)) as old:
-        old.execute("PRAGMA user_version = 0")
-        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        old.execute("INSERT INTO identity VALUES ('h', ?)", [ROOT])
-        shutil.copytree(folder, tmp_path / "crashed")
-    with open_store(tmp_path / "crashed") as store:
-        assert store.identity("h") == ROOT
-    assert asides(tmp_path / "crashed") == []
-
-
-def test_a_journal_that_cannot_be_the_stores_is_set_aside(folder: Path) -> None:
-    open_store(folder).close()
-    (folder / "store.sqlite-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(504))
+    crash_after(folder, 1, 1 + count)
+    aside = set_aside(locate(folder, None))
+    assert aside is not None
+    assert names_in(aside) == ["store.sqlite", "store.sqlite-shm", "store.sqlite-wal"]
     assert generation(folder) is None
-    assert [name.endswith("-journal") for name in asides(folder)] == [True]
+    restore(locate(folder, None), aside / "store.sqlite", lambda _store: None, dry_run=False)
+    assert generation(folder) == count
+
+
+def test_nothing_is_set_aside_that_is_not_there_or_is_somebody_elses(tmp_path: Path) -> None:
+    folder, file = tmp_path / "state", tmp_path / "nova.sqlite"
+    assert set_aside(locate(folder, None)) is None
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE services (id)")
+    with pytest.raises(StoreError, match="is not a store of this agent"):
+        set_aside(locate(folder, f"sqlite:///{file}"))
+    assert names_in(tmp_path) == ["nova.sqlite"]
 
 
 @pytest.mark.parametrize("opening", [open_store, open_read_only])
@@ -173,7 +152,9 @@ def test_an_index_that_lacks_rows_is_found_without_a_crash_too(
     ]
     for some in statements:
         # Each in a connection of its own, because the schema is read once.
-        with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(folder / "database/store.sqlite", isolation_level=None)
+        ) as connection:
             for pragma in ("writable_schema = ON", "ignore_check_constraints = ON"):
                 connection.execute(f"PRAGMA {pragma}")
             for statement in some:
@@ -183,86 +164,33 @@ def test_an_index_that_lacks_rows_is_found_without_a_crash_too(
     assert "agent db restore" in refused.value.remedy
 
 
-@pytest.mark.parametrize(
-    "harm", ["moved", "removed", "replaced", "overwritten", "emptied", "log removed"]
-)
+@pytest.mark.parametrize("harm", ["moved", "removed", "replaced"])
 def test_nothing_is_read_or_written_once_the_file_is_another(
     folder: Path, tmp_path: Path, harm: str
 ) -> None:
     first, second = node_view(cells=5, generation=1), node_view(cells=6, generation=2)
-    file, log = folder / "store.sqlite", folder / "store.sqlite-wal"
+    file = folder / "database/store.sqlite"
     store = open_store(folder)
     store.save_view(ENDPOINT, ROOT, None, first)
     back_up(folder, locate(folder, None), tmp_path / "backup")
-    store.save_view(ENDPOINT, ROOT, first, second)
     harms: dict[str, Callable[[], object]] = {
         "moved": lambda: file.rename(tmp_path / "moved"),
         "removed": file.unlink,
-        "log removed": log.unlink,
-        "replaced": lambda: (
-            shutil.copyfile(tmp_path / "backup", tmp_path / "new"),
-            (tmp_path / "new").replace(file),
-        ),
-        "overwritten": lambda: shutil.copyfile(tmp_path / "backup", file),
-        "emptied": lambda: os.truncate(file, 0),
+        "replaced": lambda: shutil.move(tmp_path / "backup", file),
     }
     harms[harm]()
     for use in (
         lambda: store.view(ENDPOINT, ROOT),
-        lambda: store.save_view(ENDPOINT, ROOT, second, first),
+        lambda: store.save_view(ENDPOINT, ROOT, first, second),
         store.check_writable,
     ):
         with pytest.raises(StoreError, match="while the agent runs") as refused:
             use()
         assert "agent db restore" in refused.value.remedy
-    store.close()
-    # What was put there is as it was put there.
-    if harm in ("replaced", "overwritten"):
-        assert file.read_bytes() == (tmp_path / "backup").read_bytes()
-        assert generation(folder) == 1
-    elif harm == "log removed":
-        assert generation(folder) == 2
-    elif harm != "emptied":
-        assert generation(folder) is None
-
-
-def test_a_file_that_is_put_back_is_used_again(folder: Path, tmp_path: Path) -> None:
-    with open_store(folder) as store:
-        store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
-        (folder / "store.sqlite").rename(tmp_path / "moved")
-        with pytest.raises(StoreError, match="moved away or removed"):
-            store.view(ENDPOINT, ROOT)
-        (tmp_path / "moved").rename(folder / "store.sqlite")
+    if harm == "moved":
+        (tmp_path / "moved").rename(file)
         assert store.view(ENDPOINT, ROOT) is not None
-
-
-def test_a_log_that_is_moved_into_the_file_between_two_readings_is_no_harm(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def work(count: int) -> None:
-        """Write as another process would, and move the log's contents into the file."""
-        for _ in range(count):
-            (mark,) = other.execute("PRAGMA user_version").fetchone()
-            other.execute(f"PRAGMA user_version = {following(mark)}")
-        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        other.execute(f"PRAGMA user_version = {following(mark + 1)}")
-
-    def read_late(log: Path) -> LogMarks:
-        read.append(log)
-        if len(read) == 1:
-            work(3)
-        return marks_of_log(log)
-
-    read: list[Path] = []
-    with (
-        open_store(folder) as store,
-        closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as other,
-    ):
-        work(3)
-        monkeypatch.setattr("agent.store.open_file.marks_of_log", read_late)
-        store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
-    assert len(read) > 1
-    assert generation(folder) == 1
+    store.close()
 
 
 def test_a_store_stays_usable_through_thousands_of_writes(folder: Path) -> None:
@@ -304,10 +232,8 @@ def test_a_disk_on_which_only_the_log_has_room_is_full(small_disk: Path) -> None
         filler.unlink()
         store.check_writable()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    file = OpenFile(locate(small_disk, None))
     with pytest.raises(OSError, match="Read-only file system"):
-        file.check_room()
-    file.close()
+        check_room(small_disk / "database/store.sqlite")
 
 
 def test_transactions_one_after_the_other_use_one_connection_of_many(tmp_path):

@@ -14,7 +14,7 @@ def test_only_an_agent_that_ends_in_order_closes_its_store(
     host = WalkedHost("a", placement, tmp_path, None, Time())
     assert host.start().state == "changed"
     (host.kill if killed else host.stop)()
-    log = tmp_path / "store.sqlite-wal"
+    log = tmp_path / "database/store.sqlite-wal"
     assert (log.exists() and log.stat().st_size > 0) == killed
     assert host.start().state == "in-sync"
     host.stop()

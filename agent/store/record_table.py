@@ -1,9 +1,10 @@
-"""Tables whose rows have versions: reading and writing records, many with one statement."""
+"""Tables of records with versions: reading and writing, many records with one statement."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import (
+    CheckConstraint,
     ColumnElement,
     Connection,
     Executable,
@@ -20,6 +21,7 @@ from sqlalchemy import (
 from agent.errors import RecordConflict
 from agent.model.names import printable
 from agent.model.node_records import DamagedRecord
+from agent.store.mapping import METADATA, Mapper
 
 
 class Versioned(Protocol):
@@ -46,25 +48,30 @@ class RecordBatch(NamedTuple, Generic[Record]):
     """The key of the last row, which is the marker for the next page."""
 
 
-class VersionedTable(Generic[Record]):
-    """A table of versioned records.
-
-    ``to_key`` returns the values of the primary key in the order of its columns, ``to_row`` all
-    columns but the version; ``to_record`` converts a whole row.
-    """
+class RecordTable(Generic[Record]):
+    """A table of the versioned records of one dataclass."""
 
     def __init__(
         self,
-        table: Table,
-        to_key: Callable[[Record], tuple[str, ...]],
-        to_row: Callable[[Record], dict[str, Any]],
-        to_record: Callable[[Row[Any]], Record],
+        name: str,
+        kind: type[Record],
+        *checks: CheckConstraint,
+        key: Sequence[str],
+        references: Mapping[str, str] | None = None,
+        not_negative: Collection[str] = (),
+        spread: Collection[str] = (),
     ) -> None:
-        self._table, self._to_key = table, to_key
-        self._to_row, self._to_record = to_row, to_record
-        self._keys = tuple(table.primary_key)
+        """``key``: the columns of the primary key. ``references``, ``spread``: see
+        :class:`~agent.store.mapping.Mapper`.
+        """
+        self._mapper = Mapper(kind, spread)
+        bounds = [CheckConstraint(f"{column} >= 0", name=column) for column in not_negative]
+        columns = self._mapper.columns(key, references)
+        self.table = table = Table(name, METADATA, *columns, *bounds, *checks)
+        self._keys = [table.c[column] for column in key]
+        self._positions = [self._mapper.names.index(column) for column in key]
         # The parameters of the key in a condition, apart from those of the values to write.
-        self._parameters = [f"the_{column.name}" for column in self._keys]
+        self._parameters = [f"the_{column}" for column in key]
         same = [
             column == bindparam(parameter)
             for column, parameter in zip(self._keys, self._parameters, strict=True)
@@ -77,6 +84,8 @@ class VersionedTable(Generic[Record]):
             delete(table).where(*same, expected),
         )
         self.all = select(*table.c)
+        self.one = self.all.where(self._keys[0] == bindparam("key"))
+        """The record of a key of one column."""
         self._same = select(table.c.version).where(*same, expected)
 
     def read(
@@ -86,16 +95,12 @@ class VersionedTable(Generic[Record]):
         records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
             try:
-                records.append(self._to_record(row))
+                records.append(self._mapper.value(row))
             except NONSENSE as error:
-                damaged.append(
-                    DamagedRecord(
-                        self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"
-                    )
-                )
-        return RecordBatch(
-            tuple(records), tuple(damaged), "" if row is None else self._key_text(row)
-        )
+                why = f"{type(error).__name__}: {error}"
+                damaged.append(DamagedRecord(self.table.name, self._key_text(row), why))
+        last = "" if row is None else self._key_text(row)
+        return RecordBatch(tuple(records), tuple(damaged), last)
 
     def page(
         self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]
@@ -115,8 +120,10 @@ class VersionedTable(Generic[Record]):
         :raises RecordConflict: somebody else wrote one of them meanwhile.
         """
         # In the same order everywhere, so that two writers do not deadlock.
-        ordered = sorted(records, key=self._to_key)
-        new = [{**self._to_row(record), "version": 1} for record in ordered if record.version == 0]
+        ordered = sorted(records, key=self._key)
+        new = [
+            {**self._mapper.row(record), "version": 1} for record in ordered if record.version == 0
+        ]
         old = [record for record in ordered if record.version]
         if new:
             connection.execute(self._insert, new)
@@ -131,13 +138,9 @@ class VersionedTable(Generic[Record]):
         :raises RecordConflict: somebody else wrote or deleted one of them meanwhile.
         """
         if records:
-            ordered = sorted(records, key=self._to_key)
-            self._execute_guarded(
-                connection,
-                self._delete,
-                ordered,
-                [self._guard_values(record) for record in ordered],
-            )
+            ordered = sorted(records, key=self._key)
+            guards = [self._guard_values(record) for record in ordered]
+            self._execute_guarded(connection, self._delete, ordered, guards)
 
     def _execute_guarded(
         self,
@@ -164,24 +167,25 @@ class VersionedTable(Generic[Record]):
         return connection.execute(self._same, self._guard_values(record)).first() is not None
 
     def _conflict(self, record: Record) -> RecordConflict:
-        name = "/".join(printable(part) for part in self._to_key(record))
+        name = "/".join(printable(part) for part in self._key(record))
         return RecordConflict(
-            f"{self._table.name} {name} was changed by somebody else meanwhile",
-            table=self._table.name,
+            f"{self.table.name} {name} was changed by somebody else meanwhile",
+            table=self.table.name,
             key=name,
         )
 
+    def _key(self, record: Record) -> tuple[str, ...]:
+        return tuple(getattr(record, column.name) for column in self._keys)
+
     def _guard_values(self, record: Record) -> dict[str, Any]:
-        return {
-            **dict(zip(self._parameters, self._to_key(record), strict=True)),
-            "expected": record.version,
-        }
+        key = zip(self._parameters, self._key(record), strict=True)
+        return {**dict(key), "expected": record.version}
 
     def _update_values(self, record: Record) -> dict[str, Any]:
-        row = self._to_row(record)
+        row = self._mapper.row(record)
         for column in self._keys:
             del row[column.name]
         return {**row, **self._guard_values(record), "version": record.version + 1}
 
     def _key_text(self, row: Row[Any]) -> str:
-        return "/".join(str(row._mapping[column]) for column in self._keys)
+        return "/".join(str(row[position]) for position in self._positions)

@@ -126,10 +126,11 @@ class Merge:
     def _role(self, tree: ProviderTree, mine: Provider) -> str:
         if mine.uuid == self.root:
             return ""
-        role = child_role(mine.name, tree.name_of(self.root))
-        # What the node no longer has may still be called after a former name of the node.
-        desired = self.inputs.is_desired(mine.uuid)
-        return role if desired else self.journal.of(mine.uuid).role or role
+        if self.inputs.is_desired(mine.uuid):
+            return child_role(mine.name, tree.name_of(self.root))
+        # What the node no longer has may still be called after a former name of the node; its role
+        # is found later, if it is not known.
+        return self.journal.of(mine.uuid).role
 
     # --- which providers --------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -799,12 +800,16 @@ def test_a_file_system_without_locks_is_told_as_that(
         }
     )
 
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    ask = fcntl.fcntl
+
+    def refuse(file: Any, command: int, argument: Any = 0) -> Any:
+        if command == fcntl.F_OFD_SETLK:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        return ask(file, command, argument)
 
     # No file system of this machine is without locks.
     with monkeypatch.context() as without_locks:
-        without_locks.setattr(fcntl, "lockf", refuse)
+        without_locks.setattr(fcntl, "fcntl", refuse)
         found = agent.run("--once")
     assert found.code == 1
     shown = " ".join((found.stdout + found.stderr).split())

@@ -345,6 +345,7 @@ def test_a_store_that_finds_no_room_at_its_birth_is_born_later(tmp_path: Path) -
 
 def test_an_identity_that_finds_no_room_is_not_there_in_part(tmp_path: Path) -> None:
     with open_store(tmp_path / "database") as store:
+        assert store.identity("host") is None
         with file_size_limit(10), pytest.raises(StoreError, match="File too large"):
             establish(tmp_path / "state", [], "host", store)
         assert folder_state(tmp_path / "state") == {}

@@ -58,6 +58,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("takeover", "undo", "--dry-run"),
     ("decommission", "node-a"),
     ("identity", "set", B),
+    ("db", "set-aside"),
 )
 ELSEWHERE = {
     ("identity", "rename"): "tests/functional/test_renamed_hosts.py",

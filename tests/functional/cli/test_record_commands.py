@@ -54,7 +54,7 @@ class Desk:
         assert store is not None
         self.command = AgentHere(
             folder,
-            {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent}},
+            {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent.parent}},
         )
         self.run = self.command.run
 
@@ -77,7 +77,7 @@ class Desk:
     @property
     def store(self) -> Path:
         assert self.site.world.store.location.file is not None
-        return self.site.world.store.location.file.parent
+        return self.site.world.store.location.file.parent.parent
 
 
 def error_of(result: Result) -> Body:

@@ -15,8 +15,6 @@ Half = Literal["only", "old", "new"]
 ClaimState = Literal["held", "consumed", "released"]
 Purpose = Literal["instance", "move", "devices"]
 HALVES: frozenset[Half] = frozenset(get_args(Half))
-CLAIM_STATES: frozenset[ClaimState] = frozenset(get_args(ClaimState))
-PURPOSES: frozenset[Purpose] = frozenset(get_args(Purpose))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

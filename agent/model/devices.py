@@ -11,9 +11,7 @@ from agent.model.names import ProviderUuid
 DeviceType = Literal["type-PCI", "type-PF", "type-VF", "vdpa"]
 DeviceState = Literal["available", "claimed", "allocated"]
 Serves = Literal["guests", "nobody", "host"]
-DEVICE_TYPES: frozenset[DeviceType] = frozenset(get_args(DeviceType))
 DEVICE_STATES: frozenset[DeviceState] = frozenset(get_args(DeviceState))
-SERVES: frozenset[Serves] = frozenset(get_args(Serves))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

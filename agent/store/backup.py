@@ -13,7 +13,7 @@ from agent.errors import StoreError
 from agent.model.names import printable
 from agent.store.database_file import make_aside, move_logs, set_aside_orphans, snapshot
 from agent.store.engines import Location, damaged_store, in_file, not_a_file, translate_errors
-from agent.store.lock import prepare, present, sync_file, sync_folder
+from agent.store.lock import prepare, present, sync
 from agent.store.store import Store, check_former, usable
 
 SERVERS_OWN = "use the server's own tools, for example pg_dump and pg_restore"
@@ -57,11 +57,11 @@ def _place(finished: Path, target: Path) -> None:
     """Rename the finished file to ``target``, which must not exist."""
     try:
         finished.chmod(0o600)
-        sync_file(finished)
+        sync(finished)
         # Without a hard link, because file systems for backups often lack them.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         finished.replace(target)
-        sync_folder(target.parent)
+        sync(target.parent)
     except OSError as error:
         raise _no_target(target, error) from error
 
@@ -120,7 +120,7 @@ def _put_in_place(finished: Path, file: Path) -> Path | None:
     After a crash at any moment a complete store has that name, if one had it before, and no log of
     another one is beside it.
     """
-    sync_file(finished)
+    sync(finished)
     set_aside_orphans(file)
     kept = None
     if present(file):
@@ -131,7 +131,7 @@ def _put_in_place(finished: Path, file: Path) -> Path | None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         move_logs(file, kept)
         (kept / file.name).hardlink_to(file)
-        sync_folder(kept)
+        sync(kept)
     finished.replace(file)
-    sync_folder(file.parent)
+    sync(file.parent)
     return kept

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from agent.errors import StoreError
 from agent.model.names import printable
 from agent.store.engines import Location, memory, not_a_file
-from agent.store.lock import holder, present, sync_folder
+from agent.store.lock import holder, present, sync
 from agent.store.tables import APPLICATION_ID
 
 LOG = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ def _move(file: Path, why: str, parent: Path) -> Path:
         file.rename(folder / file.name)
     move_logs(file, folder)
     for changed in {folder, parent, file.parent}:
-        sync_folder(changed)
+        sync(changed)
     return folder
 
 

@@ -45,10 +45,10 @@ def place(finished: Path, file: Path) -> None:
 
     :raises FileExistsError: the new name is in use; nothing is ever replaced.
     """
-    sync_file(finished)
+    sync(finished)
     file.hardlink_to(finished)
     finished.unlink()
-    sync_folder(file.parent)
+    sync(file.parent)
 
 
 def write_file(file: Path, text: str) -> None:
@@ -62,22 +62,16 @@ def write_file(file: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="ascii") as opened:
             opened.write(text)
             os.fchmod(opened.fileno(), 0o644)
-        sync_file(temporary)
+        sync(temporary)
         temporary.replace(file)
-        sync_folder(file.parent)
+        sync(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def sync_file(file: Path) -> None:
-    """Make the file's contents durable."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the folder's entries durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make a file's contents, or a folder's entries, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -44,27 +44,16 @@ class Store:
         self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
         self.location = location
-        # The contents of the database as far as they were loaded or saved: nobody else writes it
-        # while the run lock is held.
-        self._capabilities: dict[str, ServerCapabilities] = {}
-        self._journals: dict[ProviderUuid, Journal] = {}
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """Return the saved capabilities of a server, ``None`` if it was never asked."""
-        found = self._load(
-            lambda connection: placement_rows.load_capabilities(connection, endpoint)
-        )
-        if found is not None:
-            self._capabilities[endpoint] = found
-        return found
+        return self._load(lambda connection: placement_rows.load_capabilities(connection, endpoint))
 
     def save_capabilities(self, capabilities: ServerCapabilities) -> None:
         """Save the capabilities of a server, unless they are equal to the saved ones."""
-        if self._capabilities.get(capabilities.endpoint) == capabilities:
-            return
-        with self.writing() as connection:
-            placement_rows.save_capabilities(connection, capabilities)
-        self._capabilities[capabilities.endpoint] = capabilities
+        if self.capabilities(capabilities.endpoint) != capabilities:
+            with self.writing() as connection:
+                placement_rows.save_capabilities(connection, capabilities)
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """Return the saved view of a node, ``None`` if there is none."""
@@ -85,10 +74,7 @@ class Store:
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
-        self._journals[root] = found = self._load(
-            lambda connection: placement_rows.load_journal(connection, root)
-        )
-        return found
+        return self._load(lambda connection: placement_rows.load_journal(connection, root))
 
     def roots(self, host: str) -> frozenset[ProviderUuid]:
         """Return the nodes whose journal is not empty, without those that are recorded as another
@@ -97,23 +83,18 @@ class Store:
         return self._load(lambda connection: placement_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
-        """Save a journal, writing only what differs from the saved one. Return it as saved.
+        """Save a journal, unless it is equal to the saved one. Return it as saved.
 
         :raises RecordConflict: the journal is based on an older version than the saved one.
         """
-        old = self._journals.get(root)
-        if old is None or old.version != journal.version:
-            old = self.journal(root)
+        old = self.journal(root)
         if old == journal:
             return old
         if old.version != journal.version:
             raise placement_rows.journal_conflict(root)
-        # Not cached until the end, because a commit that failed may have been applied.
-        self._journals.pop(root, None)
         with self.writing() as connection:
             placement_rows.save_journal(connection, root, old.version, journal)
-        self._journals[root] = kept = replace(journal, version=old.version + 1)
-        return kept
+        return replace(journal, version=old.version + 1)
 
     def identity(self, host: str) -> ProviderUuid | None:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if

@@ -54,7 +54,11 @@ class Desk:
         assert store is not None
         self.command = AgentHere(
             folder,
-            {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent.parent}},
+            {
+                "DEFAULT": default,
+                "api": {"socket": site.api.path},
+                "store": {"path": store.parent.parent},
+            },
         )
         self.run = self.command.run
 

@@ -7,14 +7,15 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from agent.model.node_records import RecordChanges
+from agent.store.records import Records
+from agent.store.store import open_store
 from tests.functional.test_packaging import NOT_SOURCE, run
 from tests.support import backends
 from tests.support.child import CHECKOUT
@@ -23,6 +24,7 @@ from tests.support.host_state import differences, state_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.service_manager import until
+from tests.unit.store.record_samples import claim, instance, node, write
 
 pytestmark = [
     pytest.mark.packaging,
@@ -123,10 +125,17 @@ def configure(container: Container, placement: HttpPlacement) -> None:
     container.succeed("systemd-tmpfiles", "--create")
 
 
-def keep_former_store(container: Container) -> None:
-    file = container.root / STORE / "database/store.sqlite"
-    with closing(sqlite3.connect(file)) as store:
-        store.executescript((CHECKOUT / "tests/data/store-0005.sql").read_text())
+def keep_store(container: Container) -> None:
+    """A store with a claim, as a run before left it."""
+    folder = container.root / STORE
+    with open_store(folder) as store:
+        here = node("node-a", "node-a", uuid=NODE)
+        runs = instance(host="node-a", node=NODE)
+        changes = RecordChanges(
+            nodes=(here,), instances=(runs,), claims=(claim(runs, here, id=CLAIM),)
+        )
+        write(Records(store), changes)
+    (folder / "compute_id").write_text(f"{NODE}\n")
     container.succeed("chown", "-R", f"{NAME}:{NAME}", f"/{STORE}")
 
 
@@ -209,9 +218,9 @@ def test_a_host_from_the_installation_to_the_purge(package, former, container, h
     folders = (f"/etc/{NAME}/agent.conf", f"/etc/{NAME}", f"/{STORE}")
     modes = [f"640 root {NAME}", f"750 root {NAME}", f"750 {NAME} {NAME}"]
     assert container.succeed("stat", "--format=%a %U %G", *folders).splitlines() == modes
-    # started on the store of a former version
+    # started on a store
     configure(container, http_placement)
-    keep_former_store(container)
+    keep_store(container)
     as_service(container, "agent", "config", "check")
     container.succeed("systemctl", "enable", "--now", NAME)
     assert is_active(container)
@@ -311,6 +320,7 @@ def test_agent_setup_there_and_back_leaves_no_trace(wheels, container, http_plac
 def test_a_purge_leaves_the_service_that_agent_setup_put_in_place(package, container):
     install(container, package)
     container.succeed("apt-get", "remove", "--yes", NAME)
+    (container.root / STORE / "database").mkdir()
     (container.root / STORE / "database/store.sqlite").write_text("")
     (container.root / "etc" / NAME / "setup.json").write_text("{}")
     (container.root / UNIT).write_text("[Service]\nExecStart=/opt/agent\n")

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -312,24 +311,6 @@ def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_late
         loaded = reading.load(here.uuid)
     assert loaded is not None
     assert (loaded.node.version, len(loaded.claims)) == (2, 200)
-
-
-def test_a_journal_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
-    old, new = (
-        Journal({ROOT: Ownership()}),
-        Journal({uuid_of(str(n)): Ownership() for n in range(300)}, adopted=True),
-    )
-    with open_store(tmp_path) as store:
-        version = store.save_journal(ROOT, old).version
-        with (
-            file_size_limit((tmp_path / "database/store.sqlite-wal").stat().st_size + 100),
-            pytest.raises(StoreError),
-        ):
-            store.save_journal(ROOT, replace(new, version=version))
-        assert store.journal(ROOT) == old
-        store.save_journal(ROOT, replace(new, version=version))
-    with open_store(tmp_path) as store:
-        assert store.journal(ROOT) == new
 
 
 def test_a_store_that_finds_no_room_at_its_birth_is_born_later(tmp_path: Path) -> None:

@@ -641,6 +641,11 @@ def damaged(file: Path) -> None:
     file.write_bytes(content)
 
 
+def a_foreign_database(file: Path) -> None:
+    file.unlink()
+    somebody_elses(file)
+
+
 def from_the_future(file: Path) -> None:
     with closing(sqlite3.connect(file)) as database:
         database.execute("UPDATE compute_node_agent_schema SET version_num = '9999'")
@@ -653,7 +658,7 @@ def from_the_future(file: Path) -> None:
     [
         (lambda file: file.write_bytes(b"garbage" * 1000), "not a database"),
         (lambda file: file.write_bytes(b""), "is not a store"),
-        (lambda file: (file.unlink(), somebody_elses(file)), "is not a store"),
+        (a_foreign_database, "is not a store"),
         (damaged, "store.sqlite"),
         (from_the_future, "made by a newer agent"),
     ],
@@ -669,6 +674,13 @@ def test_a_store_that_is_none(
         assert problem["code"] == "store.unusable"
         assert str(agent.store / "database/store.sqlite") in problem["message"]
         assert told in problem["message"]
+    # The command that the remedy names ends it, unless the file is somebody else's.
+    aside = agent.run("db", "set-aside")
+    if spoil is a_foreign_database:
+        assert (aside.code, "is not a store of this agent" in aside.stderr) == (1, True)
+    else:
+        assert aside.code == 0
+        assert agent.run("--once", "--adopt").code == 0
 
 
 def without_permission(path: str | None) -> Callable[[Path], str]:

@@ -31,10 +31,6 @@ KNOWLEDGE = ServerCapabilities(
 )
 
 
-def test_no_journal_is_an_empty_one(store: Store) -> None:
-    assert store.journal(ROOT) == Journal()
-
-
 def test_a_journal_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     with place.open() as store:
         store.save_journal(ROOT, JOURNAL)
@@ -125,10 +121,6 @@ def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes
     )
 
 
-def test_a_server_never_asked_is_none(store: Store) -> None:
-    assert store.capabilities(ENDPOINT) is None
-
-
 def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     with place.open() as store:
         store.save_capabilities(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
@@ -139,11 +131,3 @@ def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
         assert store.capabilities("http://elsewhere/") == ServerCapabilities(
             "http://elsewhere/", "1.30"
         )
-
-
-def test_equal_knowledge_is_not_written(place: Place, store: Store) -> None:
-    store.save_capabilities(KNOWLEDGE)
-    with place.open() as fresh:
-        assert fresh.capabilities(ENDPOINT) == KNOWLEDGE
-        with place.write_locked():
-            fresh.save_capabilities(KNOWLEDGE)

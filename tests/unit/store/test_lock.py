@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,14 +50,6 @@ def test_a_second_run_is_told_who_holds_the_store(folder: Path) -> None:
         assert refused.value.data["pid"] == process.pid
 
 
-def test_the_file_holds_the_holders_pid(folder: Path) -> None:
-    with another_run(folder) as process:
-        assert (folder / "lock").read_text() == f"{process.pid}\n"
-    with RunLock(folder):
-        pass
-    assert (folder / "lock").read_text() == f"{os.getpid()}\n"
-
-
 def test_asking_for_the_holder_takes_and_writes_nothing(folder: Path) -> None:
     with another_run(folder) as process:
         before = folder_state(folder)
@@ -98,45 +89,6 @@ def test_the_own_process_is_refused_too_and_does_not_lose_the_lock_by_asking(fol
                 f"StoreLocked: [store] path {folder} is in use by another run of the agent, pid "
                 f"{os.getpid()}"
             ) in second.stderr.read()
-
-
-def test_a_lock_can_be_taken_again_after_it_was_left(folder: Path) -> None:
-    lock = RunLock(folder)
-    for _ in range(2):
-        with lock:
-            assert holder(folder) == os.getpid()
-        assert holder(folder) is None
-    lock.release()
-
-
-def test_a_fork_does_not_believe_that_it_holds_its_parents_lock(folder: Path) -> None:
-    with RunLock(folder):
-        parent, child = os.getpid(), os.fork()
-        if child == 0:
-            os._exit(0 if holder(folder) == parent else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert holder(folder) == parent
-
-
-def test_of_many_threads_one_gets_the_lock(folder: Path) -> None:
-    gate, got, locks = threading.Barrier(8), [], [RunLock(folder) for _ in range(8)]
-
-    def attempt(lock: RunLock) -> None:
-        gate.wait()
-        try:
-            lock.acquire()
-        except StoreLocked as error:
-            got.append(error.data["pid"])
-
-    threads = [threading.Thread(target=attempt, args=(lock,)) for lock in locks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert got == [os.getpid()] * 7
-    for lock in locks:
-        lock.release()
-    assert holder(folder) is None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -49,10 +49,6 @@ def written_rows(folder: Path) -> Iterator[list[tuple[str, str]]]:
         done.extend(outside.execute("SELECT what, uuid FROM done"))
 
 
-def test_nothing_saved_is_none(store: Store) -> None:
-    assert store.view(ENDPOINT, ROOT) is None
-
-
 def test_a_view_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     view = replace(
         node_view(), sharing_read_at=1.5, sharing_aggregates=frozenset({uuid_of("shared")})
@@ -83,25 +79,6 @@ def test_who_holds_what_comes_back_as_it_was(store: Store) -> None:
     assert uuid_of("cell 2") not in view.consumers
 
 
-def test_only_the_consumers_that_differ_are_written(store: Store) -> None:
-    old = replace(
-        node_view(),
-        consumers=CONSUMERS,
-        unknown_since={uuid_of("stranger"): 1.0, uuid_of("known now"): 2.0},
-    )
-    store.save_view(ENDPOINT, ROOT, None, old)
-    for new in (
-        replace(old, consumers={**CONSUMERS, ROOT: {uuid_of("guest"): {"VCPU": 2}}}),
-        replace(old, consumers={uuid_of("cell 1"): {}, uuid_of("cell 2"): {}}),
-        replace(old, unknown_since={uuid_of("stranger"): 1.0, uuid_of("another"): 3.0}),
-        replace(old, consumers={}, unknown_since={}),
-        node_view(),
-    ):
-        store.save_view(ENDPOINT, ROOT, old, new)
-        assert contents(store.view(ENDPOINT, ROOT)) == contents(new)
-        old = new
-
-
 def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
     name = "näme with\n'quotes' & # 中文 \x00" + "x" * 200
     one = replace(
@@ -113,28 +90,6 @@ def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
     view = PlacementView(tree_of(one, provider("no generation")), {})
     store.save_view(ENDPOINT, ROOT, None, view)
     assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
-
-
-def test_views_of_other_endpoints_and_roots_are_apart(store: Store) -> None:
-    here, there = node_view(), view_of(provider("other root", None))
-    store.save_view(ENDPOINT, ROOT, None, here)
-    store.save_view("http://elsewhere/", ROOT, None, there)
-    store.save_view(ENDPOINT, uuid_of("other root"), None, there)
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(here)
-    assert contents(store.view("http://elsewhere/", ROOT)) == contents(there)
-
-
-def test_roots_that_share_with_the_node_are_part_of_its_view(store: Store) -> None:
-    view = view_of(
-        provider("root", None),
-        provider("cell"),
-        provider("sharing", None, traits=["MISC_SHARES_VIA_AGGREGATE"]),
-    )
-    store.save_view(ENDPOINT, ROOT, None, view)
-    loaded = store.view(ENDPOINT, ROOT)
-    assert contents(loaded) == contents(view)
-    assert loaded is not None
-    assert [root.name for root in loaded.tree.roots] == ["root", "sharing"]
 
 
 def test_local_resources_are_not_kept(store: Store) -> None:
@@ -179,12 +134,6 @@ def test_a_change_of_the_sharing_question_alone_is_kept(folder: Path, file_store
     assert contents(file_store.view(ENDPOINT, ROOT)) == contents(new)
 
 
-def test_a_view_saved_without_an_old_one_replaces_what_is_there(store: Store) -> None:
-    store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
-    store.save_view(ENDPOINT, ROOT, None, node_view(cells=2))
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=2))
-
-
 def test_an_old_view_that_is_not_what_is_there_does_no_harm(store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
     store.save_view(ENDPOINT, ROOT, node_view(cells=4), node_view(cells=5, generation=7))
@@ -210,12 +159,6 @@ def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(16)))
     assert store.journal(uuid_of("node 15")).of(uuid_of("node 15")).traits == {"T9"}
-
-
-def test_an_emptied_view_stays_empty(store: Store) -> None:
-    store.save_view(ENDPOINT, ROOT, None, node_view())
-    store.save_view(ENDPOINT, ROOT, node_view(), PlacementView())
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(PlacementView())
 
 
 def test_rows_that_make_no_tree_are_reported_as_damage(place: Place, store: Store) -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,12 +66,6 @@ def test_a_store_that_is_not_there_is_empty_and_is_not_made(place: Place) -> Non
     assert not place.folder.exists()
 
 
-def test_an_empty_folder_stays_empty(folder: Path) -> None:
-    folder.mkdir()
-    assert _read(folder) is None
-    assert names_in(folder) == []
-
-
 def test_a_store_that_was_closed_is_read_as_it_is(folder: Path) -> None:
     with RunLock(folder), open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view())
@@ -86,14 +79,6 @@ def test_what_a_crash_left_in_the_log_is_read(folder: Path) -> None:
         pass
     assert (folder / "database/store.sqlite-wal").stat().st_size > 0
     assert contents(_read(folder)) == contents(node_view(generation=2))
-
-
-def test_a_log_without_its_index_is_read(folder: Path) -> None:
-    with daemon(folder, saves=3):
-        pass
-    (folder / "database/store.sqlite-shm").unlink()
-    assert contents(_read(folder)) == contents(node_view(generation=2))
-    assert not (folder / "database/store.sqlite-shm").exists()
 
 
 def test_the_copy_of_a_crashed_store_is_gone_afterwards(
@@ -126,20 +111,6 @@ def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_n
         (folder / "database/store.sqlite-shm").unlink()
     with RunLock(folder):
         assert contents(_read(folder)) == contents(node_view(generation=2))
-
-
-def test_what_the_daemon_saves_later_is_not_seen(folder: Path) -> None:
-    with open_store(folder) as store, open_read_only(folder) as reader:
-        store.save_view(ENDPOINT, ROOT, None, node_view())
-        assert reader.view(ENDPOINT, ROOT) is None
-
-
-def test_threads_may_share_what_was_opened(place: Place) -> None:
-    with place.open() as store:
-        store.save_view(ENDPOINT, ROOT, None, node_view(cells=30))
-    with place.open_read_only() as store, ThreadPoolExecutor(8) as threads:
-        views = list(threads.map(lambda _: store.view(ENDPOINT, ROOT), range(100)))
-    assert all(contents(view) == contents(node_view(cells=30)) for view in views)
 
 
 def test_a_folder_with_odd_characters_is_read(tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent.errors import StoreError
 from agent.model.devices import DeviceRecord
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.reading import RecordReader
 from agent.store.records import Records
-from tests.support.store_place import Place
 from tests.unit.store import record_samples as samples
 from tests.unit.store.record_samples import (
     claim,
@@ -99,30 +97,6 @@ def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
         ) == ((), ((), ()), ((), ()))
         assert reading.node_versions([nobody]) == {}
         assert reading.consumers([]).instances == {}
-
-
-def test_records_survive_the_process(place: Place) -> None:
-    here, guest = node(), instance()
-    with place.open() as store:
-        write(
-            Records(store),
-            RecordChanges(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)),
-        )
-    for opening in (place.open, place.open_read_only):
-        with opening() as store, Records(store).reading() as reading:
-            loaded = reading.load(here.uuid)
-            assert loaded is not None
-            assert [one.instance for one in loaded.claims] == [guest.uuid]
-
-
-def test_a_store_that_is_open_to_be_read_only_gives_no_transaction(place: Place) -> None:
-    place.open().close()
-    with (
-        place.open_read_only() as store,
-        pytest.raises(StoreError, match="open to be read only"),
-        Records(store).transaction([]),
-    ):
-        pytest.fail("it did")
 
 
 # --- what belongs to a node -----------------------------------------------------------------------

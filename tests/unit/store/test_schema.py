@@ -1,15 +1,30 @@
 """The schema: a store of another version is refused, and left as it is."""
 
+import hashlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from agent.errors import StoreError
+from agent.store.mapping import METADATA
 from agent.store.store import open_read_only, open_store
 from agent.store.tables import VERSION, VERSIONS
 from tests.unit.store.trees import folder_state
+
+
+def test_another_schema_has_another_number() -> None:
+    tables = METADATA.sorted_tables
+    made = [
+        *(str(CreateTable(table)) for table in tables),
+        *sorted(str(CreateIndex(index)) for table in tables for index in table.indexes),
+    ]
+    digest = hashlib.sha256("".join(made).encode()).hexdigest()[:12]
+    assert (VERSION, digest) == ("0016", "fd6cc5a9cb4e"), (
+        "give the schema the next number, and note it here"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
 from agent.store.database_file import check_room, set_aside
-from agent.store.engines import FILE_NAME, in_file, locate, on_disk
+from agent.store.engines import locate
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
@@ -193,16 +193,6 @@ def test_nothing_is_read_or_written_once_the_file_is_another(
     store.close()
 
 
-def test_a_store_stays_usable_through_thousands_of_writes(folder: Path) -> None:
-    with open_store(folder) as store:
-        old = None
-        for number in range(1, 400):
-            store.save_view(
-                ENDPOINT, ROOT, old, old := node_view(cells=number % 40, generation=number)
-            )
-    assert generation(folder) == 399
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
@@ -234,16 +224,3 @@ def test_a_disk_on_which_only_the_log_has_room_is_full(small_disk: Path) -> None
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(OSError, match="Read-only file system"):
         check_room(small_disk / "database/store.sqlite")
-
-
-def test_transactions_one_after_the_other_use_one_connection_of_many(tmp_path):
-    engine = on_disk(in_file(tmp_path / FILE_NAME, "[store] path"))
-    with ExitStack() as stack:
-        at_once = [stack.enter_context(engine.connect()) for _ in range(4)]
-        assert len({id(connection.connection.dbapi_connection) for connection in at_once}) == 4
-    used = set()
-    for _ in range(8):
-        with engine.connect() as connection:
-            used.add(id(connection.connection.dbapi_connection))
-    engine.dispose()
-    assert len(used) == 1

@@ -24,7 +24,7 @@ from agent.placement import clock
 from agent.placement.node_state import NodePlacementState
 from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import with_observed_guests
-from agent.tracker.start_checks import unreservable_pages
+from agent.tracker.start_checks import nothing_left, unreservable_pages
 from agent.tree.desired_tree import DriverReport
 
 
@@ -69,8 +69,12 @@ class NodeUsage:
             dry_run=options.dry_run,
         )
         view = with_observed_guests(view, clock.now()) if self._context.observes else view
-        unreservable = tuple(unreservable_pages(facts, self._context.policy.host))
-        return replace(view, drift=(*view.drift, *unreservable)) if unreservable else view
+        policy = self._context.policy
+        of_options = (
+            *unreservable_pages(facts, policy.host),
+            *nothing_left(facts, policy.reserved_memory_mib),
+        )
+        return replace(view, drift=(*view.drift, *of_options)) if of_options else view
 
     def remove(self, options: AuditOptions) -> bool:
         """Remove the records of a node that was deleted. What was read of Placement stays valid:

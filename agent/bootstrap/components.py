@@ -150,9 +150,10 @@ def _check_host(name: str) -> None:
             f"Placement takes 1 to {MAX_PROVIDER_NAME}"
         )
         raise ConfigError(what, "give the host's name")
-    if printable(name) != name:
+    if printable(name) != name or name.strip() != name:
         raise ConfigError(
-            f"[DEFAULT] host = {printable(name)}: it has control characters",
+            f"[DEFAULT] host = {printable(name)}: it has control characters, or begins or ends with "
+            "blanks",
             "give the host's name, on one line",
         )
 

@@ -36,6 +36,18 @@ def unreservable_pages(facts: HostFacts, policy: HostPolicy) -> Iterator[Drift]:
             )
 
 
+def nothing_left(facts: HostFacts, reserved_mib: int) -> Iterator[Drift]:
+    """Yield a drift if all the memory of the host is reserved. nova goes on, too."""
+    if facts.complete("memory") and facts.memory_mib and reserved_mib == facts.memory_mib:
+        yield Drift(
+            "disabled",
+            "warning",
+            f"[DEFAULT] reserved_host_memory_mb: all {reserved_mib} of MEMORY_MB are reserved: no "
+            f"guest is scheduled to {printable(facts.name)}",
+            "lower it",
+        )
+
+
 def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
     """Yield a drift for each unit that is gone and that a claim has, and for guests whose CPUs the
     operator does not offer any more. All of it stays counted.

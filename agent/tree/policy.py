@@ -208,6 +208,8 @@ class EncryptionPolicy:
 
 Layout = Literal["nested", "flat"]
 
+# Below, a million of anything gives nothing.
+LEAST_RATIO = 1e-6
 RATIOS = [
     f"{initial}{what}_allocation_ratio"
     for what in ("cpu", "ram", "disk")
@@ -285,11 +287,15 @@ class Policy:
         errors += [
             # With such a ratio Placement would offer nothing of the class, and keep it.
             ConfigError(
-                f"[DEFAULT] {option} = {conf[option]}: not above 0",
-                "give a ratio above 0, or remove it",
+                f"[DEFAULT] {option} = {conf[option]}: not above {LEAST_RATIO:g}, so that nothing "
+                "would be offered",
+                "give a higher ratio, or remove it",
             )
             for option in RATIOS
-            if option.startswith("initial_") and conf[option] == 0
+            if conf[option] is not None
+            and 0 <= conf[option] < LEAST_RATIO
+            # Another one than an initial ratio counts as not set if it is 0.
+            and (conf[option] or option.startswith("initial_"))
         ]
         ConfigErrors.raise_if_any(errors)
         return cls(

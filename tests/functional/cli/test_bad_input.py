@@ -16,7 +16,7 @@ import pytest
 
 from agent.model.names import child_uuid
 from tests.functional.cli.refusals import contents, refused, the_only
-from tests.functional.cli.setups import from_file, host_file, merged, on
+from tests.functional.cli.setups import from_file, host_file, merged, on, towards
 from tests.support import faults
 from tests.support.faults import Action, Loss
 from tests.support.http_placement import HttpPlacement
@@ -752,21 +752,78 @@ def test_an_embedded_placement_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["cpu", "ram", "disk"])
-def test_a_first_ratio_of_zero_is_refused_with_its_line_and_a_ratio_above_ends_it(
-    what: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("option", "ratio"),
+    [("initial_{}_allocation_ratio", "0.0"), ("{}_allocation_ratio", "1e-09")],
+    ids=["first", "tiny"],
+)
+def test_a_ratio_that_offers_nothing_is_refused_with_its_line_and_a_higher_one_ends_it(
+    what: str, option: str, ratio: str, tmp_path: Path
 ) -> None:
     agent_here = AgentHere(tmp_path / "agent")
-    option = f"initial_{what}_allocation_ratio"
+    option = option.format(what)
     config = {"compute_driver": "fake.small", "host": "node-a"}
-    agent_here.configure({"DEFAULT": {**config, option: "0.0"}})
+    agent_here.configure({"DEFAULT": {**config, option: ratio}})
     lines = agent_here.config_file.read_text().splitlines()
     result = agent_here.run("config", "check")
     assert result.code == 1
-    assert f"[DEFAULT] {option} = 0.0: not above 0" in result.stderr
-    assert "give a ratio above 0" in result.stderr
-    assert f"{agent_here.config_file}:{lines.index(f'{option} = 0.0') + 1}" in result.stderr
+    assert f"[DEFAULT] {option} = {ratio}: not above 1e-06" in result.stderr
+    assert "give a higher ratio" in result.stderr
+    assert f"{agent_here.config_file}:{lines.index(f'{option} = {ratio}') + 1}" in result.stderr
     agent_here.configure({"DEFAULT": {**config, option: "0.5"}})
     assert agent_here.run("config", "check").code == 0
+
+
+def test_a_name_of_blanks_is_no_name(tmp_path: Path) -> None:
+    agent_here = AgentHere(tmp_path / "agent")
+    agent_here.configure({"DEFAULT": {"compute_driver": "fake.small", "host": '" "'}})
+    result = agent_here.run("config", "check")
+    assert result.code == 1
+    assert "[DEFAULT] host =  : it has control characters, or begins or ends" in result.stderr
+
+
+def test_a_name_that_is_too_long_for_its_children_is_told_and_a_shorter_one_ends_it(
+    tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    agent_here = AgentHere(tmp_path / "agent")
+    for length, told in ((195, ["give the host a shorter name: [DEFAULT] host"] * 4), (190, [])):
+        agent_here.configure(
+            {
+                **towards(http_placement),
+                "DEFAULT": {"compute_driver": "fake.numa", "host": "n" * length},
+            }
+        )
+        (node,) = agent_here.run("identity", "rename", "--format", "json").json["nodes"]
+        assert [one["remedy"] for one in node["errors"]] == told
+
+
+def test_all_memory_reserved_is_told_and_less_ends_it(
+    tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    agent_here, reserved = AgentHere(tmp_path / "agent"), 512
+    for _ in range(2):
+        agent_here.configure(
+            {
+                **towards(http_placement),
+                "DEFAULT": {
+                    "compute_driver": "fake.small",
+                    "host": "node-a",
+                    "reserved_host_memory_mb": reserved,
+                },
+            }
+        )
+        (node,) = agent_here.run("--once", "--format", "json").json["nodes"]
+        records = [
+            one["inventories"]["MEMORY_MB"] for one in http_placement.dump()["providers"].values()
+        ]
+        reserved = records[0]["total"]
+    (drift,) = node["drift"]
+    assert (drift["kind"], drift["remedy"]) == ("disabled", "lower it")
+    assert f"reserved_host_memory_mb: all {reserved} of MEMORY_MB are reserved" in drift["detail"]
+    agent_here.configure(
+        {**towards(http_placement), "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"}}
+    )
+    assert agent_here.run("--once", "--format", "json").json["nodes"][0]["drift"] == []
 
 
 @pytest.mark.parametrize("what", ["gone", "unknown", "refuses", "fails"])

@@ -60,6 +60,21 @@ from agent.tree.reshape.allocation_editor import GuestPlaces, ReshapeContext
 LOG = logging.getLogger(__name__)
 
 
+def _names_again(context: AuditContext, node: ProviderUuid) -> str:
+    """Return the remedy for a root that has another name than its node."""
+    rename = "agent identity rename gives it to the provider and its children, while no daemon runs"
+    if context.observes:
+        return "set [DEFAULT] host back to its name"
+    if context.identity is None or context.identity.uuid != node:
+        # A node of a backend has its uuid from there.
+        return f"if the node's name is right, {rename}; else rename the node in its backend"
+    return (
+        f"if the host got this name, {rename}; if compute_id was copied from another host, give "
+        "this one an identity of its own: agent identity set $(uuidgen); else set [DEFAULT] host "
+        "back to the provider's name"
+    )
+
+
 class Observer:
     """Reads what an attempt needs to know of one node."""
 
@@ -131,12 +146,7 @@ class Observer:
                         f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
                         f"node {printable(node.name)!r}"
                     ),
-                    "set [DEFAULT] host back to its name"
-                    if self.context.observes
-                    else "if the host got this name, agent identity rename gives it to the "
-                    "provider and its children, while no daemon runs; if compute_id was copied "
-                    "from another host, give this one an identity of its own: agent identity set "
-                    "$(uuidgen); else set [DEFAULT] host back to the provider's name",
+                    _names_again(self.context, node.uuid),
                 )
             if not (options.adopt or options.rename):
                 self._check_mark(tree.provider(node.uuid))

@@ -152,8 +152,8 @@ def _check_host(name: str) -> None:
         raise ConfigError(what, "give the host's name")
     if printable(name) != name or name.strip() != name:
         raise ConfigError(
-            f"[DEFAULT] host = {printable(name)}: it has control characters, or begins or ends with "
-            "blanks",
+            f"[DEFAULT] host = {printable(name)}: it has control characters, or begins or ends "
+            "with blanks",
             "give the host's name, on one line",
         )
 

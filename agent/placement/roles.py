@@ -117,7 +117,8 @@ def named_by_role(
             tree.rename(other, other)
             tree.rename(uuid, name)
             tree.rename(other, before)
-        elif not tree.exists(name):
+        # A node of ironic is called by its uuid.
+        elif not tree.exists(name) or tree.provider(name).uuid == uuid:
             tree.rename(uuid, name)
     return replace(view, tree=PresentTree(tree.freeze())) if names else view
 

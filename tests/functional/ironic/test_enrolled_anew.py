@@ -1,4 +1,5 @@
-"""A node of ironic that is enrolled anew under its uuid, with another class, while somebody has it.
+"""A node of ironic that is enrolled anew under its uuid, with another class, while somebody has it,
+or whose provider has another name.
 The ironic is a recorded one, Placement a real one over HTTP.
 """
 
@@ -50,3 +51,21 @@ def test_who_keeps_the_former_class_of_a_node_is_named_with_the_command_that_end
     assert told() == []
     assert http_placement.other.inventory(node)[SILVER]["reserved"] == 0
     assert GOLD not in http_placement.other.inventory(node)
+
+
+def test_a_node_whose_provider_has_another_name_gets_it_by_the_command_that_is_named(
+    ironic: RecordedIronic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent, node = AgentHere(tmp_path, config(ironic, http_placement)), node_uuid(0)
+    agent.run("--once")
+    name = http_placement.other.provider(node)["name"]
+    http_placement.other.rename(node, "renamed")
+    (audited,) = agent.run("--once", "--format", "json").json["nodes"]
+    (error,) = audited["errors"]
+    assert error["code"] == "placement.identity-conflict"
+    assert "compute_id" not in error["remedy"]
+    (command,) = re.findall(r"agent (identity rename)", error["remedy"])
+    assert agent.run(*command.split()).code == 0
+    assert http_placement.other.provider(node)["name"] == name
+    (audited,) = agent.run("--once", "--format", "json").json["nodes"]
+    assert (audited["state"], audited["errors"]) == ("in-sync", [])

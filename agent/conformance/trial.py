@@ -66,7 +66,6 @@ LOCK_WAIT = 5.0
 # How many calls may hang at once: more than there are methods, because a call that hung is not made
 # again on the same instance.
 _STUCK = 100
-_ONLY_ONE = "see the check constructor: there is no second instance"
 
 
 class ReshapeAsked(Unanswered):
@@ -141,7 +140,7 @@ class DriverTrial:
         """Why there is no second instance; empty if there is one."""
         self._facts: dict[str, HostFacts] = {}
         self._hung: set[str] = set()
-        self._blocked = "the driver has not been started"
+        self._started = False
 
     # --- instances --------------------------------------------------------------------------------
 
@@ -157,9 +156,7 @@ class DriverTrial:
 
         :raises Unanswered: it cannot be made; the reason is recorded.
         """
-        self._blocked = _ONLY_ONE
         self.driver = self.make_another()
-        self._blocked = "the driver has not been started"
         self._hung.clear()
 
     def make_another(self) -> Driver:
@@ -171,7 +168,7 @@ class DriverTrial:
             return self._instance()
         except AgentError as error:
             self.not_again = printable(str(error))
-            raise Unanswered(_ONLY_ONE) from error
+            raise Unanswered("see the check constructor: there is no second instance") from error
 
     def start(self, host: HostContext) -> None:
         """Start the present instance.
@@ -179,9 +176,8 @@ class DriverTrial:
         :raises AgentError: the driver says that it cannot be started.
         :raises Unanswered: it hung, or raised something else.
         """
-        self._blocked = "see the check start: the driver did not start"
         self._record_call("start", (host,))
-        self._blocked = ""
+        self._started = True
 
     def stop(self) -> None:
         """Stop the present instance; a failure is recorded."""
@@ -190,7 +186,7 @@ class DriverTrial:
         except (AgentError, Unanswered):
             return
         finally:
-            self._blocked = "the driver was stopped"
+            self._started = False
 
     def _instance(self) -> Driver:
         def constructor() -> Driver:
@@ -225,8 +221,8 @@ class DriverTrial:
         :param on: another instance than the present one.
         :raises Unanswered: no answer came; the reason is recorded.
         """
-        if self._blocked and not early:
-            raise Unanswered(self._blocked)
+        if not (self._started or early):
+            raise Unanswered("see the checks start and constructor: the driver did not start")
         if method in self._hung:
             raise Unanswered(f"see the check {method}: it hung before")
         for tries_left in reversed(range(TRIES)):

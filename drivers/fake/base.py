@@ -5,19 +5,17 @@ are listed beside them.
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from oslo_config import cfg
 
 from agent.driver.interface import Allocations, HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.devices import PciAddress, PciDevice
-from agent.model.facts import CpuFacts, Domain, HostFacts, Section
-from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.inventory import Inventories, Number, Record, completed
 from agent.model.names import number_of, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Topology
 
 ETHERNET = 0x020000
 ETHERNET_VENDOR, ETHERNET_PF, ETHERNET_VF = "8086", "1528", "1515"
@@ -138,49 +136,20 @@ FEATURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DescribedFacts(HostFacts):
-    """Facts that also list providers beyond those that the core derives."""
+    """The facts of a described machine, which also list providers beyond those that the core
+    derives.
+    """
 
+    name: str = ""
+    taken_at: float = 0.0
+    hypervisor_type: str = "fake"
+    hypervisor_version: int = 1000
     providers: tuple[ProviderEntry, ...] = ()
     """Parents first."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """What a fake node has. The sections are those of :class:`agent.model.facts.HostFacts`."""
-
-    hypervisor_type: str = "fake"
-    hypervisor_version: int = 1000
-    cpu: CpuFacts | None = None
-    memory_mib: int | None = None
-    disk_gib: int | None = None
-    numa: Topology | None = None
-    pci: tuple[PciDevice, ...] | None = None
-    mdev: tuple[MdevParent, ...] | None = None
-    encryption: EncryptionFacts | None = None
-    domains: tuple[Domain, ...] | None = None
-    units: tuple[AssignableUnit, ...] | None = None
-    incomplete: Mapping[Section, str] = field(default_factory=dict)
-    providers: tuple[ProviderEntry, ...] = ()
-
-    def facts(self, name: str) -> DescribedFacts:
-        """Return a snapshot of the machine as the node called ``name``."""
-        return DescribedFacts(
-            name=name,
-            taken_at=time.time(),
-            hypervisor_type=self.hypervisor_type,
-            hypervisor_version=self.hypervisor_version,
-            cpu=self.cpu,
-            memory_mib=self.memory_mib,
-            disk_gib=self.disk_gib,
-            numa=self.numa,
-            pci=self.pci,
-            mdev=self.mdev,
-            encryption=self.encryption,
-            domains=self.domains,
-            units=self.units,
-            incomplete=self.incomplete,
-            providers=self.providers,
-        )
+    def snapshot(self, name: str) -> "DescribedFacts":
+        """Return the facts as of now of the node called ``name``."""
+        return replace(self, name=name, taken_at=time.time())
 
 
 def processor(online: frozenset[int]) -> CpuFacts:
@@ -188,9 +157,11 @@ def processor(online: frozenset[int]) -> CpuFacts:
     return CpuFacts(online, architecture="x86_64", model=MODEL, vendor=VENDOR, features=FEATURES)
 
 
-def plain(vcpus: int, memory_mib: int, disk_gib: int) -> Machine:
+def plain(vcpus: int, memory_mib: int, disk_gib: int) -> DescribedFacts:
     """Return a machine without NUMA cells and devices."""
-    return Machine(cpu=processor(frozenset(range(vcpus))), memory_mib=memory_mib, disk_gib=disk_gib)
+    return DescribedFacts(
+        cpu=processor(frozenset(range(vcpus))), memory_mib=memory_mib, disk_gib=disk_gib
+    )
 
 
 class BaseDriver:

@@ -22,7 +22,7 @@ from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.base import (
     NODE,
     BaseDriver,
-    Machine,
+    DescribedFacts,
     ProviderEntry,
     ShapesOutright,
     full_record,
@@ -56,7 +56,7 @@ class DescribedDriver(BaseDriver):
     host.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, machine: Machine) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, machine: DescribedFacts) -> None:
         super().__init__(conf)
         self.machine = machine
 
@@ -75,7 +75,7 @@ class DescribedDriver(BaseDriver):
         """
         if name not in self.node_names():
             raise unknown_node(name)
-        return self.machine.facts(name)
+        return self.machine.snapshot(name)
 
     def is_node_deleted(self, name: str) -> bool:
         """Whether the node is not one of the driver's."""
@@ -86,7 +86,7 @@ class DescribedDriver(BaseDriver):
 class CatalogueRow:
     """A row of the catalogue. Called with the options, it makes a driver."""
 
-    machine: Machine
+    machine: DescribedFacts
     capable_of: frozenset[str] = frozenset()
     """Capabilities beside those of every fake driver."""
     predictable: bool = False
@@ -158,7 +158,7 @@ def _cell(number: int) -> Cell:
     )
 
 
-NUMA = Machine(
+NUMA = DescribedFacts(
     cpu=processor(frozenset(range(2 * CORES))),
     memory_mib=CELLS * MEMORY_MIB,
     disk_gib=DISK_GIB,
@@ -216,7 +216,7 @@ class BaremetalDriver(ShapesOutright, DescribedDriver):
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         unit = ProviderEntry(NODE, inventories={RESOURCE_CLASS: full_record({"total": 1})})
-        super().__init__(conf, Machine(providers=(unit,)))
+        super().__init__(conf, DescribedFacts(providers=(unit,)))
         self._names = dict.fromkeys(
             baremetal_uuid(index) for index in range(conf.fake.baremetal_nodes)
         )

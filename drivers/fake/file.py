@@ -13,7 +13,14 @@ from agent.model.facts import HostFacts
 from agent.model.names import normal_uuid, printable
 from agent.yaml_files.parsing import Document, Where, parse, read_bytes, shown
 from agent.yaml_files.schema import DocumentSchema
-from drivers.fake.base import NODE, BaseDriver, Machine, ShapesOutright, name_on_node, unknown_node
+from drivers.fake.base import (
+    NODE,
+    BaseDriver,
+    DescribedFacts,
+    ShapesOutright,
+    name_on_node,
+    unknown_node,
+)
 from drivers.fake.read_devices import Part
 from drivers.fake.read_node import NodeReader
 
@@ -24,7 +31,7 @@ HOST_FILE = DocumentSchema("drivers.fake", "host.schema.json", "etc/hosts/numa.y
 class HostFile:
     """A host file without errors."""
 
-    machines: Mapping[str, Machine]
+    machines: Mapping[str, DescribedFacts]
     """By node name."""
     uuids: Mapping[str, str]
     """By node name: the uuids that the file has."""
@@ -78,7 +85,7 @@ def _places(document: Document, broken: Collection[Where]) -> list[Where]:
     return places
 
 
-def _check_names(machines: Collection[tuple[NodeReader, Machine]]) -> None:
+def _check_names(machines: Collection[tuple[NodeReader, DescribedFacts]]) -> None:
     """Note an error for each name or uuid that two nodes share, because both are unique in all of
     Placement.
     """
@@ -184,7 +191,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         file = self._require_valid()
         if name not in file.machines:
             raise unknown_node(name)
-        return file.machines[name].facts(name)
+        return file.machines[name].snapshot(name)
 
     def is_node_deleted(self, name: str) -> bool:
         """Whether the file, as it is now, lacks the node.

@@ -12,7 +12,14 @@ from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
 from agent.model.topology import Topology, format_cpu_list
 from agent.yaml_files.parsing import Where, shown
-from drivers.fake.base import NODE, Machine, ProviderEntry, full_record, name_on_node, processor
+from drivers.fake.base import (
+    NODE,
+    DescribedFacts,
+    ProviderEntry,
+    full_record,
+    name_on_node,
+    processor,
+)
 from drivers.fake.read_devices import Part, read_cells, read_devices, read_mdevs
 from drivers.fake.read_guests import Around, read_guests, with_owners
 
@@ -179,7 +186,7 @@ class NodeReader:
         self.data: Mapping[str, Any] = self.part.data
         self.name: str | None = None if "name" in gone else self.data.get("name", host)
 
-    def machine(self) -> Machine:
+    def machine(self) -> DescribedFacts:
         """Return the machine, with errors noted if it is inconsistent."""
         online = self.part.cpus("cpu", "online") if "online" in self.data.get("cpu", {}) else None
         part = self._list("cells")
@@ -199,7 +206,7 @@ class NodeReader:
             (cells or NO_CELLS) if whole else None,
             {device.address for device in devices or ()} if self._whole("pci", pci) else None,
         )
-        return Machine(
+        return DescribedFacts(
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
             cpu=cpu,

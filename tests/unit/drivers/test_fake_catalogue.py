@@ -11,14 +11,13 @@ from agent.driver.interface import (
     available,
     canonical_name,
 )
-from agent.errors import DriverError, NotReady
+from agent.errors import DriverError
 from agent.model.facts import HostFacts
 from agent.model.provider_tree import compare_trees
 from drivers.fake.catalogue import baremetal_uuid
 from tests.unit.drivers.fakes import (
     EXAMPLES,
     IDENTITY,
-    configured,
     record,
     root_tree,
     shaped,
@@ -88,19 +87,6 @@ def test_a_host_has_the_size_of_the_catalogue(name):
     )
     assert (facts.memory_mib, facts.disk_gib) == (memory_mib, disk_gib)
     assert not facts.incomplete
-
-
-def test_a_plain_fake_has_no_cells_and_no_devices():
-    facts = started("fake").facts("cn1")
-    assert facts.numa is None
-    assert facts.pci is None
-
-
-def test_a_driver_that_was_not_started_is_not_ready():
-    from agent.driver.interface import load
-
-    with pytest.raises(NotReady):
-        load("fake", configured()).nodes()
 
 
 @pytest.mark.parametrize(

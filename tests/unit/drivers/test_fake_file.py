@@ -304,12 +304,6 @@ def test_units_are_on_the_node_on_a_cell_or_on_a_described_provider(host_file):
     assert facts_of(host_file, "units: []").units == ()
 
 
-def test_incomplete_sections_are_passed_on(host_file):
-    assert facts_of(host_file, "memory_mib: 5\nincomplete: {pci: listing failed}").incomplete == {
-        "pci": "listing failed"
-    }
-
-
 def test_a_provider_may_be_described_before_its_parent_and_below_a_cell_of_the_agent(host_file):
     text = """
         cells: [{id: 3, cpus: 0-1, memory_mib: 10}]
@@ -364,12 +358,6 @@ def test_odd_names_are_names(host_file, name):
     driver = driver_of(host_file, f'name: "{name}"')
     assert list(driver.nodes().values()) == [name]
     assert driver.facts(name).name == name
-
-
-def test_an_edit_shows_at_the_next_call(host_file):
-    driver = driver_of(host_file, "memory_mib: 5")
-    host_file.write_text("memory_mib: 6")
-    assert driver.facts("cn1").memory_mib == 6
 
 
 def test_an_edit_within_one_tick_of_the_clock_and_of_the_same_size_shows_too(host_file):

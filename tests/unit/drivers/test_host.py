@@ -8,26 +8,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.driver.interface import Driver, available, load
-from agent.errors import ConfigError, DriverError, NotReady
-from agent.model.facts import summarize_faults
+from agent.errors import ConfigError, NotReady
 from agent.model.topology import parse_cpu_list
-from drivers.host import HostDriver, sysfs
+from drivers.host import sysfs
 from drivers.host.driver import _version
-from tests.support.host_driver import CONTEXT, host_conf, started
+from tests.support.host_driver import CONTEXT, started
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> RecordedSysfs:
     return smt_host(tmp_path / "sys")
-
-
-def test_driver_is_found_by_its_name(tree):
-    driver = load("host", host_conf(tree.root))
-    assert isinstance(driver, HostDriver)
-    assert isinstance(driver, Driver)
-    assert "host" in available()
 
 
 def test_only_node_is_the_host_with_its_identity(tree):
@@ -78,25 +69,6 @@ def test_facts_are_read_anew_each_time(tree):
     after = driver.facts(CONTEXT.name)
     assert before.cpu.online - after.cpu.online == {4, 5}
     assert len(after.pci) == len(before.pci) + 1
-
-
-def test_unknown_node_is_refused_by_name(tree):
-    with pytest.raises(DriverError, match=r"no node 'oth\\ner'") as caught:
-        started(tree.root).facts("oth\ner")
-    assert CONTEXT.name in caught.value.remedy
-
-
-def test_nothing_is_answered_before_start_and_after_stop(tree):
-    driver = HostDriver(host_conf(tree.root))
-    driver.stop()
-    for call in (driver.nodes, lambda: driver.facts(CONTEXT.name)):
-        with pytest.raises(NotReady, match="not started"):
-            call()
-    driver.start(CONTEXT)
-    driver.nodes()
-    driver.stop()
-    with pytest.raises(NotReady, match="not started"):
-        driver.nodes()
 
 
 def test_missing_root_is_refused_at_start_with_the_option(tmp_path):
@@ -176,11 +148,6 @@ def test_bad_list_of_cpus_makes_cpu_and_numa_incomplete(tree):
     tree.cpus_online("0-")
     facts = started(tree.root).facts(CONTEXT.name)
     assert set(facts.incomplete) == {"cpu", "numa"}
-
-
-def test_many_faults_are_one_short_line():
-    assert summarize_faults(("a", "b", "c")) == "a; b; c"
-    assert summarize_faults(("a", "b", "c", "d", "e")) == "a; b; c; and 2 more"
 
 
 def test_disk_is_the_file_system_of_the_nearest_existing_parent(tree, tmp_path):

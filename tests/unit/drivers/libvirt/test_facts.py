@@ -12,7 +12,6 @@ from tests.support.libvirt_answers import (
     GPU,
     MDEV,
     ONLINE,
-    PF,
     answers,
     cuttable,
     domain,
@@ -44,12 +43,6 @@ def test_what_a_host_has():
     assert found.incomplete == {}
 
 
-def test_devices_of_a_parent_name_their_guests():
-    [parent] = facts(answers()).mdev
-    assert parent.total("nvidia-35") == 16
-    assert {one.uuid: one.owner for one in parent.mdevs}[MDEV] == OWNER
-
-
 def test_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
     found = facts(
         answers(
@@ -66,10 +59,6 @@ def test_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
 def test_encryption_by_kernel_and_domain_capabilities():
     found = facts(answers(kernel=KernelAnswer({"sev": "Y", "sev_es": "Y", "sev_snp": "N"})))
     assert found.encryption.contexts == {"sev": 15, "sev_es": 100}
-
-
-def test_host_without_any_encryption():
-    assert facts(answers()).encryption is None
 
 
 def test_a_feature_that_disappeared_is_false():
@@ -108,25 +97,6 @@ def test_consumers_of_mediated_devices_are_known_by_parent():
 
 def test_memory_may_be_that_of_files():
     assert facts(answers(), file_backed_memory_mib=1048576).memory_mib == 1048576
-
-
-def test_traits_of_all_kinds():
-    traits = facts(answers(), "+pcid", "-avx2").traits
-    true = {
-        "HW_CPU_X86_VMX",
-        "HW_CPU_X86_INTEL_PCID",
-        "HW_CPU_HYPERTHREADING",
-        "HW_ARCH_X86_64",
-        "COMPUTE_ARCH_X86_64",
-        "COMPUTE_STORAGE_BUS_VIRTIO",
-    }
-    assert {name for name in true if not traits[name]} == set()
-    assert (
-        traits["HW_CPU_X86_AVX2"]
-        is traits["HW_ARCH_AARCH64"]
-        is traits["COMPUTE_STORAGE_BUS_IDE"]
-        is False
-    )
 
 
 def test_backend_that_cannot_tell_tells_nothing():
@@ -297,13 +267,6 @@ def test_many_faults_are_one_line():
 
 def test_order_of_the_listing_does_not_matter():
     assert facts(answers(devices=DEVICES[::-1])).pci == facts(answers()).pci
-
-
-def test_wide_domains_are_read():
-    assert (
-        str(facts(answers(devices=(pci("10000:00:02.0"), pci(PF)))).pci[-1].address)
-        == "10000:00:02.0"
-    )
 
 
 def test_kernel_that_tells_libvirt_neither_memory_nor_cpus_is_asked_by_its_cells():

@@ -223,52 +223,31 @@ class OtherNode(SoundDriver):
         return self.described("node-9")
 
 
-@breaks("facts-types")
-class NegativeMemory(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, memory_mib=-1)
+def describing(**fields: Any) -> type[SoundDriver]:
+    """A driver with these fields in its facts."""
+
+    def facts(self: SoundDriver, name: str) -> HostFacts:
+        return self.described(name, **fields)
+
+    return type(f"Describing_{next(iter(fields))}", (SoundDriver,), {"facts": facts})
+
+
+for _name, _fields in (
+    ("facts-types", {"memory_mib": -1}),
+    ("facts-incomplete", {"incomplete": {"gpu": "it does not answer"}}),
+    ("facts-incomplete", {"incomplete": {"pci": ""}}),
+    ("facts-sections", {"memory_mib": None}),
+    ("facts-time", {"taken_at": time.monotonic()}),
+    ("facts-traits", {"traits": {"HW_CPU_X86_AVX9000": True}}),
+    ("facts-immutable", {"cpu": CpuFacts({0, 1, 2, 3})}),  # type: ignore[arg-type]
+):
+    breaks(_name)(describing(**_fields))
 
 
 @breaks("facts-types")
 class NoFacts(SoundDriver):
     def facts(self, name: str) -> Any:
         return {"name": name} if self.started else None
-
-
-@breaks("facts-incomplete")
-class UnknownSection(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, incomplete={"gpu": "it does not answer"})
-
-
-@breaks("facts-incomplete")
-class NoReason(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, incomplete={"pci": ""})
-
-
-@breaks("facts-sections")
-class ForgetsMemory(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, memory_mib=None)
-
-
-@breaks("facts-time")
-class SecondsSinceBoot(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, taken_at=time.monotonic())
-
-
-@breaks("facts-traits")
-class UnknownTrait(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, traits={"HW_CPU_X86_AVX9000": True})
-
-
-@breaks("facts-immutable")
-class GivesASet(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described(name, cpu=CpuFacts({0, 1, 2, 3}))  # type: ignore[arg-type]
 
 
 @breaks("facts-immutable")

@@ -18,7 +18,6 @@ from agent.cli.command import Options, Source
 from agent.cli.configuration import load
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.service.garbage_search import GarbageSearch
 from agent.tracker.requests import InstanceClaim
 from bench.figures import Message, Stopwatch, serve
 from bench.tree_driver import HELD, ROOT, Tree, TreeDriver
@@ -37,7 +36,6 @@ class Agent:
         self._fleet: Fleet | None = None
         # As the command and the daemon do.
         gc.freeze()
-        self._search = GarbageSearch(own_process=True)
 
     def work(self, message: Message) -> Message:
         """Make a pass; ``claims`` or ``abort`` in the message ask for that instead.
@@ -59,8 +57,6 @@ class Agent:
             return {}
         report = self._fleet.run(AuditOptions(start=True))
         problems = [*report.errors, *(error for node in report.nodes for error in node.errors)]
-        if all(node.state == "in-sync" for node in report.nodes):
-            self._search.narrow()
         return {
             "states": sorted({node.state for node in report.nodes}),
             "errors": [problem.message for problem in problems],

@@ -15,7 +15,6 @@ from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
 from agent.cli.command import Options, Source
 from agent.cli.configuration import load
-from agent.service.garbage_search import GarbageSearch
 
 MIB = 1024 * 1024
 
@@ -40,7 +39,6 @@ def main() -> None:
     conf = load(Options(sources=(Source(Path(sys.argv[1])),)))
     # As the command and the daemon do.
     gc.freeze()
-    search = GarbageSearch(own_process=True)
     sys.stdin.readline()
     wall, cpu = time.perf_counter(), time.process_time()
     with running_fleet(conf, threading.Event()) as fleet:
@@ -54,8 +52,6 @@ def main() -> None:
                 "resident": psutil.Process().memory_info().rss / MIB,
                 "peak": peak(),
             }
-            if figures["states"] == ["in-sync"]:
-                search.narrow()
             print(json.dumps(figures), flush=True)
             if not sys.stdin.readline():
                 return

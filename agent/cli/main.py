@@ -20,7 +20,6 @@ from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
 from agent.cli.output import report_exit_code, write_problems, write_report
 from agent.cli.parser import find_format, parse
-from agent.cli.unused_modules import not_imported
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
 from agent.model.report import FAILED, INTERRUPTED, USAGE, Problem, Report
@@ -130,13 +129,12 @@ class _Invocation:
     def code(self) -> int:
         """Run the command. Return the exit code."""
         options = self.options
-        with not_imported():
-            command = find(options.command, options.once)
-            self.conf = conf = (
-                read_configuration(options, local=command.local).conf
-                if command.lenient
-                else load(options, local=command.local)
-            )
+        command = find(options.command, options.once)
+        self.conf = conf = (
+            read_configuration(options, local=command.local).conf
+            if command.lenient
+            else load(options, local=command.local)
+        )
         if command.local:
             log_to_stderr(debug=options.debug)
         else:

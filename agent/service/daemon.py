@@ -17,8 +17,6 @@ from agent.render.json_report import problems_of
 from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
-from agent.service.garbage_search import GarbageSearch
-from agent.service.heap import limit_unused_memory
 from agent.service.log_writer import WRITER
 from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
@@ -58,7 +56,6 @@ class Daemon:
         warn: Warn,
         notifier: Notifier,
         signals: Signals,
-        garbage_search: GarbageSearch,
     ) -> None:
         self._conf, self._reread, self._signals = conf, reread, signals
         self._service = DaemonService(signals.wake)
@@ -78,7 +75,6 @@ class Daemon:
             self._service,
             self._api,
             self._status,
-            garbage_search,
         )
 
     def run(self) -> None:
@@ -180,13 +176,11 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
     # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
     # another thread searches for cells.
     sys.setswitchinterval(SWITCH_SECONDS)
-    limit_unused_memory()
     threading.excepthook = _log_end_of_thread
     with Signals() as signals:
         # Here, because a thread from before this context would be ended by the signals.
         WRITER.take_over()
-        search = GarbageSearch(own_process=True)
-        Daemon(conf, reread, set_up_log, warn, Notifier(), signals, search).run()
+        Daemon(conf, reread, set_up_log, warn, Notifier(), signals).run()
     return 0
 
 

@@ -1,10 +1,9 @@
 """The daemon's local API, which exists only where ``[api] socket`` is set."""
 
-from typing import TYPE_CHECKING
-
 from oslo_config import cfg
 
 from agent.api.access import Access
+from agent.api.local_api import LocalApi
 from agent.api.record_views import RecordViews
 from agent.conf.default import host_name
 from agent.driver.worker import Outcome
@@ -12,9 +11,6 @@ from agent.model.report import Report
 from agent.service.daemon_service import DaemonService
 from agent.store.records import Records
 from agent.store.store import Store
-
-if TYPE_CHECKING:
-    from agent.api.local_api import LocalApi
 
 
 class OptionalApi:
@@ -31,9 +27,6 @@ class OptionalApi:
         """
         self._service.set_records(RecordViews(Records(store), host_name(self._conf)))
         if self._conf.api.socket:
-            # Imported here, because it takes memory that an agent without it saves.
-            from agent.api.local_api import LocalApi
-
             api = LocalApi(self._conf, self._service)
             api.start()
             self._api = api

@@ -2,6 +2,7 @@
 change.
 """
 
+import gc
 import logging
 import math
 import time
@@ -19,8 +20,6 @@ from agent.render.json_report import dumps, report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
-from agent.service.garbage_search import GarbageSearch
-from agent.service.heap import give_back_memory
 from agent.service.optional_api import OptionalApi
 from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import Runtime
@@ -45,9 +44,7 @@ class Passes:
         service: DaemonService,
         api: OptionalApi,
         status: Status,
-        garbage_search: GarbageSearch,
     ) -> None:
-        self._garbage_search = garbage_search
         self._schedule, self._dirty_nodes = schedule, dirty_nodes
         self._background, self._stopping = background, background.stopping
         self._service, self._api, self._status = service, api, status
@@ -154,13 +151,9 @@ class Passes:
             return
         if not self._begun:
             check_start(report)
-        if not self._begun or _has_changed(report):
-            give_back_memory()
         self._begun, self._nodes = True, report.nodes or self._nodes
         if self._schedule_next(report) and _asked_placement(report):
             self._asked_at = begun
-            if not _has_changed(report):
-                self._garbage_search.narrow()
         self._problem_log.log_changes(report.errors, report.nodes)
         self._api.show(report, runtime.hanging, whole=True)
         text = summary(report.errors, report.nodes, runtime.hanging)
@@ -198,7 +191,7 @@ class Passes:
             # What was replaced answered until now. Its parts refer to each other, so that their
             # memory would stay until Python looks for old garbage, which takes hours.
             self._reloaded = False
-            self._garbage_search.collect()
+            gc.collect()
         return with_store_state(report, store, self._nodes)
 
     def _schedule_next(self, report: Report) -> bool:
@@ -250,8 +243,6 @@ class Passes:
             report = self._background.run("an audit of changed nodes", audit)
         except AgentError as error:
             report = _failure(runtime, error)
-        if _has_changed(report):
-            give_back_memory()
         if not self._stopping.is_set():
             self._report_some(report, runtime)
 
@@ -292,11 +283,6 @@ def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -
     return AuditOptions(
         dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
     )
-
-
-def _has_changed(report: Report) -> bool:
-    """Return whether the audits of the report changed anything."""
-    return any(node.state == "changed" for node in report.nodes)
 
 
 def _asked_placement(report: Report) -> bool:

@@ -11,6 +11,8 @@ from agent.api.service import LastAudit, ReportPage
 from agent.model.names import choose_nodes, printable
 from agent.model.report import Problem
 from agent.render.json_report import error_rows, node_document
+from agent.render.page import page_of
+from agent.render.page_html import render_page, served_policy
 from agent.tracker.errors import UnknownNode
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
@@ -41,10 +43,6 @@ def make_report_page(
 
     :raises UnknownNode: one of ``wanted`` matches no node.
     """
-    # Imported here, because a daemon that shows no page needs no template engine.
-    from agent.render.page import page_of
-    from agent.render.page_html import render_page, served_policy
-
     chosen, unmatched = choose_nodes(
         audits, wanted, lambda audit: (audit.report.uuid, audit.report.name)
     )

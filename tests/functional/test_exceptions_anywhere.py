@@ -46,7 +46,6 @@ from agent.placement.transport import Exchange, Timeouts, Transport
 from agent.service import audit_queue, background, passes, runtime
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
-from agent.service.garbage_search import GarbageSearch
 from agent.service.problem_log import ProblemLog
 from agent.store.records import Records
 from agent.store.store import Store
@@ -373,7 +372,6 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
         lambda _conf, _usable: None,
         manager,
         Operator(walk),
-        GarbageSearch(own_process=False),
     )
     walk.daemon.run()
     assert walk.faults == []

@@ -24,7 +24,6 @@ from agent.service import audit_queue, background, runtime
 from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
-from agent.service.garbage_search import GarbageSearch
 from agent.store.store import open_read_only
 from agent.store.tables import LEASE
 from tests.support import faults
@@ -115,7 +114,6 @@ def service(placement, tmp_path, monkeypatch):
             lambda _conf, _usable: None,
             manager,
             Operator(script),
-            GarbageSearch(own_process=False),
         ).run()
         # Whatever systemd is told begins with a word that docs/states.md has.
         assert {text.partition(":")[0] for _, text in manager.told if text} <= set(

@@ -31,7 +31,7 @@ help:
 	@echo 'make lowest     tests with the oldest versions of the libraries that setup.cfg allows'
 	@echo 'make deb        a Debian package, in build/deb (DEB_VERSION=1.2 for another version)'
 	@echo 'make test-deb   installs, starts, upgrades and purges the package in a container; as root'
-	@echo 'make bench      how cost grows with trees and nodes, the sizes that take seconds; tox -e bench: beside nova'
+	@echo 'make bench      what passes cost, the sizes that take seconds, in build/bench; tox -e bench: beside nova'
 	@echo 'make clean      remove what the other targets made, and the state of make audit'
 
 # No configuration of this machine is read, because the Placement of a real cloud must not be touched.
@@ -56,9 +56,7 @@ test test-long: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 		$(BIN)/python -m pytest --basetemp=$$folder/t -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)) && rm -rf $$folder
 
 bench: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
-	$(BIN)/python -m bench.growth --quick
-	$(BIN)/python -m bench.numa_fit
-	$(BIN)/python -m bench.claims
+	$(BIN)/python -m bench.run --quick --without-nova --output build/bench
 
 lint pip-audit docs genconfig lowest: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@

@@ -9,7 +9,7 @@ from typing import Any
 from bench.matrix import Row
 
 FILE = Path(__file__).with_name("baseline.json")
-CPU_FACTOR, INSTRUCTIONS_FACTOR, LINES_FACTOR = 2.0, 1.15, 1.05
+CPU_FACTOR, LINES_FACTOR = 2.0, 1.05
 """How much more is noise."""
 CPU_GRAIN = 0.03
 """Seconds of the processor within which no two passes can be told apart on a busy machine."""
@@ -18,7 +18,7 @@ UNSTEADY = ("outage",)
 
 
 def interpreter() -> str:
-    """Return what instructions depend on."""
+    """Return what the number of lines depends on."""
     return f"{platform.python_implementation()} {_minor()} {platform.machine()}"
 
 
@@ -42,7 +42,6 @@ def _cases(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
                 {
                     "requests": row.figures.requests,
                     "cpu_ratio": ratio,
-                    "instructions": row.figures.instructions,
                     "lines": row.figures.lines,
                 },
             )
@@ -58,8 +57,7 @@ def read_baseline(file: Path = FILE) -> Mapping[str, Any]:
 
 def growths(rows: Sequence[Row], baseline: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each case that needs more than the baseline: more requests, more lines of
-    Python, or more instructions; where those cannot be compared, a larger share of nova's time of
-    the processor.
+    Python, or a larger share of nova's time of the processor.
     """
     nova = {row.key: row.figures.cpu for row in rows if row.peer == "nova"}
     same = baseline["interpreter"] == interpreter()
@@ -79,11 +77,7 @@ def _growth_of(
         limit = LINES_FACTOR * known["lines"]
         if (found.lines or 0) > limit:
             yield f"{row.key}: {found.lines} lines of Python, at most {limit:.0f} are expected"
-    if same_interpreter and None not in (known["instructions"], found.instructions):
-        limit = INSTRUCTIONS_FACTOR * known["instructions"]
-        if (found.instructions or 0) > limit:
-            yield f"{row.key}: {found.instructions} instructions, at most {limit:.0f} are expected"
-    elif known["cpu_ratio"] is not None and nova is not None:
+    if known["cpu_ratio"] is not None and nova is not None:
         seconds = CPU_FACTOR * known["cpu_ratio"] * nova + CPU_GRAIN
         if found.cpu > seconds:
             yield (

@@ -1,24 +1,25 @@
-"""How many claims a second an agent makes durable, and what the audit of a node with a thousand
-instances costs.
-
-``python -m bench.claims`` prints two tables. See README.md beside this file.
+"""How many claims a second an agent makes durable in one process, and what the audit of a node with
+a thousand instances costs.
 """
 
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
+from agent.model.devices import DeviceRequest
 from agent.store.store import open_store
 from tests.support.postgresql import BINARIES, PostgreSQL
-from tests.support.tracking import F1, Host, World
+from tests.support.tracking import F1, Host, World, device, race
 
+SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
 THREADS = 8
 WARM, CLAIMS, RUNS = 80, 800, 3
 INSTANCES, AUDITS = 1000, 5
@@ -87,49 +88,6 @@ def rate(world: World, threads: int, nodes: int) -> Rate:
     return Rate(CLAIMS / seconds, cpu / CLAIMS, sorted(one for some in waits for one in some))
 
 
-def fastest(connection: Callable[[], Connection], threads: int, nodes: int) -> Rate:
-    """The best of some runs, because the machine may be busy."""
-    found = []
-    for _ in range(RUNS):
-        with world(connection()) as empty:
-            found.append(rate(empty, threads, nodes))
-    return max(found, key=attrgetter("a_second"))
-
-
-def rates(name: str, connection: Callable[[], Connection], budget: str) -> None:
-    """Print a store's rows of the table of claims."""
-    for threads, nodes in ((1, 1), (THREADS, 1), (THREADS, THREADS)):
-        found = fastest(connection, threads, nodes)
-        waits = (
-            f"{1000 * median(found.waits):.1f} | "
-            f"{1000 * found.waits[len(found.waits) * 99 // 100]:.1f}"
-        )
-        print(
-            (
-                f"| {name} | {threads} | {nodes} | {found.a_second:.0f} | {budget} | "
-                f"{1000 * found.cpu:.2f} | {waits} |"
-            ),
-            flush=True,
-        )
-
-
-def claims() -> None:
-    """Print the table of claims."""
-    print(
-        "| store | threads | nodes | claims a second | budget | CPU ms | ms: median | 99 % "
-        "|\n|---|---:|---:|---:|---:|---:|---:|---:|"
-    )
-    rates("SQLite", lambda: None, "300")
-    if not any(BINARIES.glob("*/bin/postgres")):
-        print(f"(no PostgreSQL in {BINARIES})")
-        return
-    server = PostgreSQL(durable=True)
-    try:
-        rates("PostgreSQL", lambda: server.url(server.create()), "–")
-    finally:
-        server.remove()
-
-
 def best(action: Callable[[], object]) -> float:
     """CPU milliseconds of the best of some runs, because the machine may be busy."""
 
@@ -141,27 +99,89 @@ def best(action: Callable[[], object]) -> float:
     return 1000 * min(once() for _ in range(AUDITS))
 
 
-def audits() -> None:
-    """Print the table of audits."""
+@dataclass(frozen=True)
+class ClaimRow:
+    """The claims of so many threads on so many nodes. The milliseconds are how long a claim took."""
+
+    store: str
+    threads: int
+    nodes: int
+    a_second: float
+    cpu_milliseconds: float
+    milliseconds_median: float
+    milliseconds_99: float
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What was measured of claims in one process, and of the disk below their store."""
+
+    rows: Sequence[ClaimRow]
+    winners: int
+    """How many of eight threads got the last device."""
+    audits: Mapping[str, float]
+    """CPU milliseconds of audits of a node with a thousand instances."""
+    synced: float
+    """Milliseconds until 4 KiB are on the disk."""
+
+
+def claim_figures(folder: Path, runs: int) -> Claims:
+    """Measure each rate ``runs`` times, of which the best counts, and the others once."""
+    return Claims(list(_rows(runs)), _winners_of_the_last_device(), _audits(), synced(folder))
+
+
+def _rows(runs: int) -> Iterator[ClaimRow]:
+    """Yield the rows of SQLite, and of PostgreSQL if there is one."""
+    yield from _rows_of(SQLITE, lambda: None, runs)
+    if not any(BINARIES.glob("*/bin/postgres")):
+        return
+    server = PostgreSQL(durable=True)
+    try:
+        yield from _rows_of(POSTGRESQL, lambda: server.url(server.create()), runs)
+    finally:
+        server.remove()
+
+
+def _rows_of(store: str, connection: Callable[[], Connection], runs: int) -> Iterator[ClaimRow]:
+    shapes = ((1, 1), (THREADS, 1), (THREADS, THREADS))
+    found: dict[tuple[int, int], list[Rate]] = {shape: [] for shape in shapes}
+    # In turns, so that a slow minute of the machine does not meet one shape alone.
+    for _ in range(runs):
+        for shape, rates in found.items():
+            with world(connection()) as empty:
+                rates.append(rate(empty, *shape))
+    for (threads, nodes), rates in found.items():
+        fastest = max(rates, key=attrgetter("a_second"))
+        waits = fastest.waits
+        yield ClaimRow(
+            store,
+            threads,
+            nodes,
+            fastest.a_second,
+            1000 * fastest.cpu,
+            1000 * median(waits),
+            1000 * waits[len(waits) * 99 // 100],
+        )
+
+
+def _winners_of_the_last_device() -> int:
+    """Return how many of eight threads that claim the same device at once get it."""
+    with world(None) as empty:
+        host = empty.plain("host")
+        host.devices = (device(host, "0000:80:00.0"),)
+        host.audit()
+        wanted = (DeviceRequest("device", 1, {"product_id": "1563"}),)
+        guests = [f"guest-{number}" for number in range(THREADS)]
+        outcomes = race(*(partial(host.claim, guest, F1, devices=wanted) for guest in guests))
+    return sum(not isinstance(outcome, Exception) for outcome in outcomes)
+
+
+def _audits() -> Mapping[str, float]:
+    """Return the CPU milliseconds of the audits of a node with a thousand instances."""
     with world(None) as empty:
         host = empty.plain("host")
         claim(host, [f"guest-{number}" for number in range(INSTANCES)])
-        figures = {
+        return {
             "every audit": best(host.audit),
             "the first after a restart": best(lambda: (host.restart(), host.audit(start=True))),
         }
-    print(f"\n| audit of {INSTANCES} instances | CPU ms | budget |\n|---|---:|---:|")
-    for name, milliseconds in figures.items():
-        print(f"| {name} | {milliseconds:.0f} | 500 |")
-
-
-def main() -> None:
-    """Print the tables."""
-    with tempfile.TemporaryDirectory(prefix="agent-bench-") as folder:
-        print(f"4 KiB are on the disk after {synced(Path(folder)):.2f} ms.\n")
-    claims()
-    audits()
-
-
-if __name__ == "__main__":
-    main()

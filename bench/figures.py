@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.instructions import InstructionCount
 from bench.line_count import LineCount
 
 STATUS = Path("/proc/self/status")
@@ -34,14 +33,13 @@ class Stopwatch:
     """Measures pieces of work of this process. Constructed before any thread is started."""
 
     def __init__(self) -> None:
-        self._instructions, self._lines = InstructionCount(), LineCount()
+        self._lines = LineCount()
         self._begun = self._now()
 
-    def _now(self) -> tuple[float, float, int | None, int | None]:
+    def _now(self) -> tuple[float, float, int | None]:
         return (
             time.perf_counter(),
             time.process_time(),
-            self._instructions.read(),
             self._lines.read(),
         )
 
@@ -52,20 +50,16 @@ class Stopwatch:
     def figures(self) -> Message:
         """Return what the work has taken since it began, and what the process has now.
 
-        ``seconds``; ``cpu``: seconds of the processor; ``instructions`` and ``lines`` of Python:
-        None where they are not counted; ``resident`` and ``peak``: MiB; ``threads``.
+        ``seconds``; ``cpu``: seconds of the processor; ``lines`` of Python: None where they are
+        not counted; ``resident`` and ``peak``: MiB; ``threads``.
         """
-        seconds, cpu, *counts = self._now()
-        begun, cpu_begun, *counts_begun = self._begun
-        instructions, lines = (
-            None if count is None or before is None else count - before
-            for count, before in zip(counts, counts_begun, strict=True)
-        )
+        seconds, cpu, count = self._now()
+        begun, cpu_begun, before = self._begun
+        lines = None if count is None or before is None else count - before
         now = status()
         return {
             "seconds": seconds - begun,
             "cpu": cpu - cpu_begun,
-            "instructions": instructions,
             "lines": lines,
             "resident": now["VmRSS"] / 1024,
             "peak": now["VmHWM"] / 1024,

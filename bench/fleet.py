@@ -20,8 +20,8 @@ from typing import Any
 
 from bench.commit import code_commit
 from bench.fleet_pages import fleet_page
-from bench.growth import tree
 from bench.placement_site import BenchPlacement, Request, placement_on
+from bench.process_figures import host_file
 from bench.processes import Process
 from bench.results import Machine, machine, now, write_json
 from tests.support.child import CHECKOUT
@@ -130,7 +130,7 @@ def _prepare(placement: BenchPlacement, folder: Path, hosts: Sequence[str]) -> N
     """Write the configuration of each host."""
     for host in hosts:
         place = folder / host
-        described = tree(place, PROVIDERS)
+        described = host_file(place, PROVIDERS)
         options: Config = {
             **described,
             "DEFAULT": {**described["DEFAULT"], "host": host, "state_path": place},

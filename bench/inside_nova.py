@@ -1,13 +1,6 @@
-"""What nova-compute's tracker asks of Placement, as it is and with the agent's engine.
+"""What nova-compute's tracker asks of Placement, as it is and with the agent's engine."""
 
-``NOVA_PYTHON=…/bin/python python -m bench.inside_nova [--quick]`` prints a table. See README.md
-beside this file.
-"""
-
-import argparse
 import contextlib
-import os
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +12,6 @@ from bench.tree_driver import HELD, Tree
 from bench.tree_driver import ROOT as NODE
 from tests.support.http_placement import HttpPlacement
 
-PROVIDERS, QUICK_PROVIDERS = (1, 9, 73, 513), (1, 9)
-CONSUMERS, QUICK_CONSUMERS = (0, 100), (0, 5)
 CASES = ("first", "steady", "one change", "restart", "reshape")
 ROOT = NODE.format(1)
 
@@ -114,46 +105,3 @@ def budget(case: str, providers: int, consumers: int) -> int:
         # Two providers are made, and all others had an inventory.
         "reshape": consumers + providers + 2 * 2 + 6,
     }[case]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.inside_nova",
-        description="Requests of nova-compute's tracker, as it is and with the agent's engine.",
-    )
-    parser.add_argument("--quick", action="store_true", help="only the sizes that take seconds")
-    quick = parser.parse_args(arguments).quick
-    python = os.environ.get("NOVA_PYTHON")
-    if python is None:
-        raise SystemExit(
-            "NOVA_PYTHON must name a Python that has nova and the agent's dependencies"
-        )
-    print("| P | C | case | nova: requests | s | CPU s | engine: requests | s | CPU s | budget |")
-    print("|---:|---:|---|" + "---:|" * 7, flush=True)
-    with tempfile.TemporaryDirectory(prefix="agent-bench-") as name:
-        placement = HttpPlacement(Path(name))
-        placement.start()
-        try:
-            for providers in QUICK_PROVIDERS if quick else PROVIDERS:
-                for consumers in QUICK_CONSUMERS if quick else CONSUMERS:
-                    rows(placement, python, Path(name), (providers, consumers))
-        finally:
-            placement.stop()
-
-
-def rows(placement: HttpPlacement, python: str, folder: Path, size: tuple[int, int]) -> None:
-    """Print the rows of one size."""
-    state = folder / "P{}C{}".format(*size)
-    nova, engine = (
-        measure(Site(placement, python, mode, state), *size) for mode in ("nova", "engine")
-    )
-    for case in CASES:
-        cells = [*map(str, size), case]
-        for period in (nova[case], engine[case]):
-            cells += [str(period.requests), f"{period.seconds:.2f}", f"{period.cpu:.2f}"]
-        print("| " + " | ".join([*cells, str(budget(case, *size) + 1)]) + " |", flush=True)
-
-
-if __name__ == "__main__":
-    main()

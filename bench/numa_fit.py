@@ -1,19 +1,14 @@
 """How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside
 nova.
 
-``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance,
-``--near-limit COUNT`` of so many that want about all devices. See README.md beside this file.
+:func:`of_chance` and :func:`near_limit` make fits by chance, for the tests.
 """
 
-import argparse
-import importlib.util
 import json
-import os
 import random
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
@@ -29,8 +24,6 @@ from agent.pci.device_request import Nearness
 
 CPUS = 16
 REPEATS = 5
-# A Python that can import nova, of a virtual environment of its own.
-NOVA = "NOVA_PYTHON"
 HERE = Path(__file__).parent
 NODE = ProviderUuid("5d1c9d7e-8b0a-4a52-9f63-000000000001")
 
@@ -447,64 +440,3 @@ def fit_rows(python: str | None, cases: Sequence[Case] = CASES) -> Iterator[FitR
         outcome = {case.fit() for _ in range(REPEATS)}.pop()
         best = 1000 * min(case.seconds)
         yield FitRow(case.name, outcome, best, nova.get(case.name), case.budget)
-
-
-def show_table() -> None:
-    """Print a line for each case."""
-    python = os.environ.get(NOVA) or (
-        sys.executable if importlib.util.find_spec("nova") is not None else None
-    )
-    print("| guest cells on host cells | outcome | ms | nova | budget |\n|---|---|---:|---:|---:|")
-    for row in fit_rows(python):
-        nova = "–" if row.nova is None else f"{row.nova:.1f}"
-        budget = "–" if row.budget is None else f"{row.budget:g}"
-        print(f"| {row.name} | {row.outcome} | {row.agent:.1f} | {nova} | {budget} |", flush=True)
-
-
-def show_chance(count: int, made: Callable[[int], Case]) -> None:
-    """Print what became of so many fits by chance, and the worst of them."""
-    outcomes: dict[str, int] = {}
-    seconds: list[tuple[float, int]] = []
-    for number in range(count):
-        case = made(number)
-        assert case.rows
-        outcome = case.fit()
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-        seconds.append((case.seconds[0], number))
-    # Again, because the machine may have been busy.
-    worst = sorted(seconds, reverse=True)[: max(count // 100, 5)]
-    again = sorted(
-        ((min(_seconds(made(number)) for _ in range(REPEATS)), number) for _, number in worst),
-        reverse=True,
-    )
-    print(", ".join(f"{what}: {times}" for what, times in sorted(outcomes.items())))
-    print(
-        f"median {1000 * sorted(seconds)[count // 2][0]:.1f} ms, 99 % "
-        f"{1000 * sorted(seconds)[count * 99 // 100][0]:.1f} ms, worst {1000 * again[0][0]:.1f} ms:"
-    )
-    for spent, number in again[:5]:
-        print(f"{1000 * spent:8.1f} ms  {number}: {made(number)}")
-
-
-def _seconds(case: Case) -> float:
-    assert case.rows
-    case.fit()
-    return case.seconds[0]
-
-
-def main() -> None:
-    """Print the table, or the worst by chance."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--random", type=int, metavar="COUNT")
-    parser.add_argument("--near-limit", type=int, metavar="COUNT")
-    options = parser.parse_args()
-    if options.random:
-        show_chance(options.random, of_chance)
-    elif options.near_limit:
-        show_chance(options.near_limit, near_limit)
-    else:
-        show_table()
-
-
-if __name__ == "__main__":
-    main()

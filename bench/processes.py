@@ -36,7 +36,6 @@ class Pass:
     """Seconds of the processor in the measured process."""
     placement_cpu: float
     """Seconds of the processor in Placement."""
-    instructions: int | None
     lines: int | None
     """Lines of Python; a pass in which they were counted is not timed."""
     resident: float
@@ -103,7 +102,6 @@ class Process:
             said["seconds"],
             said["cpu"],
             placement_cpu,
-            said["instructions"],
             said["lines"],
             said["resident"],
             said["peak"],

@@ -12,8 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.claim_figures import Claims
-from bench.instructions import InstructionCount
+from bench.claims import Claims
 from bench.matrix import Row
 from bench.numa_fit import FitRow
 from bench.process_figures import ProcessFigures
@@ -31,7 +30,6 @@ class Machine:
     memory: float
     """GiB."""
     kernel: str
-    counts_instructions: bool
     versions: Mapping[str, str]
     started: str
     """UTC."""
@@ -100,7 +98,6 @@ def machine(
         processors=os.cpu_count() or 0,
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
-        counts_instructions=InstructionCount().available,
         versions={"commit": commit, **_versions(nova_python)},
         started=began.strftime("%Y-%m-%d %H:%M UTC"),
         seconds=(now() - began).total_seconds(),

@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.baseline import FILE, growths, make_baseline, read_baseline
 from bench.budgets import verdicts
-from bench.claim_figures import claim_figures
-from bench.claims import RUNS
+from bench.claims import RUNS, claim_figures
 from bench.commit import code_commit
 from bench.matrix import Row, Size, measure_turns
 from bench.nova_python import find_nova_python
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     began, load = now(), os.getloadavg()
-    nova_python, commit = find_nova_python(), code_commit()
+    nova_python = None if options.without_nova else find_nova_python()
+    commit = code_commit()
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     left_out: list[str] = []
     failed: list[str] = []
@@ -87,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         description="nova's resource tracker and this agent in turns on one real Placement.",
     )
     parser.add_argument("--quick", action="store_true", help="only the sizes that take seconds")
+    parser.add_argument(
+        "--without-nova", action="store_true", help="only the agent: needs no Python with nova"
+    )
     parser.add_argument("--rounds", type=int, help="how often both are measured on each size")
     parser.add_argument(
         "--minutes",
@@ -108,7 +112,7 @@ def _tell(what: str) -> None:
     print(f"{now():%H:%M:%S} {what}", file=sys.stderr, flush=True)
 
 
-def _others(nova_python: str, folder: Path, failed: list[str]) -> dict[str, Any]:
+def _others(nova_python: str | None, folder: Path, failed: list[str]) -> dict[str, Any]:
     """Measure processes, claims and fits; add to ``failed`` what cannot be measured."""
     parts: Mapping[str, Callable[[], Any]] = {
         "processes": lambda: _processes(folder / "processes"),
@@ -134,7 +138,7 @@ def _processes(folder: Path) -> ProcessFigures:
 
 def _matrix(
     options: argparse.Namespace,
-    nova_python: str,
+    nova_python: str | None,
     folder: Path,
     rounds: int,
     left_out: list[str],
@@ -166,8 +170,8 @@ def _matrix(
                     yield from measure_turns(
                         backend,
                         placement,
-                        size,
-                        nova_python,
+                        size if nova_python else replace(size, peers=("agent",)),
+                        nova_python or "",
                         folder / backend,
                         rounds,
                         count_lines=options.quick,
@@ -186,13 +190,7 @@ def _conclude(results: Results, options: argparse.Namespace) -> int:
     grown = list(growths(results.matrix, read_baseline()))
     document = {**results.document(), "verdicts": [vars(verdict) for verdict in found]}
     write_json(options.output / "results.json", document)
-    plots: Mapping[str, str] = {}
-    if not options.quick:
-        # Needed for nothing else, and not a requirement of the tests, which have a quick run.
-        from bench.plots import write_plots
-
-        plots = write_plots(options.output, results.matrix, results.fits)
-    (options.output / "index.md").write_text(page(results, found, plots))
+    (options.output / "index.md").write_text(page(results, found))
     if options.write_baseline:
         write_json(FILE, make_baseline(results.matrix))
     for verdict in found:

@@ -4,7 +4,7 @@ agent. After each step everything is held against an account of its own.
 
 A failure tells its last steps, and the command that walks the same way again. CLOUD_SEEDS: how many
 seeds from CLOUD_SEED on; CLOUD_STEPS: of each; CLOUD_LAST: how many steps are told; CLOUD_OUT: a
-folder for what happened in each walk, as JSON. ``python -m bench.cloud_walk`` makes tables of it.
+folder for what happened in each walk, as JSON.
 """
 
 import json

@@ -19,6 +19,8 @@ from agent.errors import StoreError
 from agent.model.mirror import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
+from agent.store.backup import back_up
+from agent.store.engines import locate
 from agent.store.identity import establish
 from agent.store.lock import RunLock
 from agent.store.records import Records
@@ -257,6 +259,45 @@ def test_after_kill_9_at_any_moment_of_its_birth_a_store_opens(tmp_path: Path) -
         assert {"compute_id.proposed", "database", "lock"} == {
             name for name in names_in(folder) if not name.startswith(".compute_id.")
         }
+
+
+RESTORER = """
+import sys
+from itertools import cycle
+from pathlib import Path
+from agent.store.backup import restore
+from agent.store.engines import locate
+from tests.unit.store.trees import ENDPOINT, ROOT, node_view
+from agent.store.store import open_store
+
+folder = Path(sys.argv[1])
+for number in cycle([1, 2]):
+    restore(locate(folder, None), folder / f"backup-{number}", lambda store: None, dry_run=False)
+    print("restored", flush=True)
+    # A kill here leaves a log that is not the next backup's.
+    with open_store(folder) as store:
+        store.save_view(ENDPOINT, ROOT, None, node_view(cells=20, generation=number + 2))
+"""
+
+
+def test_after_kill_9_at_any_moment_of_a_restore_one_of_the_stores_is_there_and_whole(
+    tmp_path: Path,
+) -> None:
+    for number in (1, 2):
+        with open_store(tmp_path) as store:
+            store.save_view(ENDPOINT, ROOT, None, node_view(cells=20, generation=number))
+        back_up(tmp_path, locate(tmp_path, None), tmp_path / f"backup-{number}")
+    for _ in range(12):
+        with writing(tmp_path, RESTORER) as restorer:
+            assert restorer.stdout is not None
+            assert restorer.stdout.readline() == "restored\n"
+            time.sleep(random.random() * 0.1)
+        with open_store(tmp_path) as store:
+            view = store.view(ENDPOINT, ROOT)
+        assert view is not None
+        generation = view.tree.provider(ROOT).generation
+        assert generation in (1, 2, 3, 4)
+        assert contents(view) == contents(node_view(cells=20, generation=generation))
 
 
 @contextmanager

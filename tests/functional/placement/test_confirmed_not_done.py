@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from agent.model.report import NodeReport
+from agent.placement import clock
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
-from tests.support.agent import NAME, AgentUnderTest, Shape, shaped, total
+from tests.support.agent import NAME, ROOT, AgentUnderTest, Shape, shaped, total
 from tests.support.faults import Reply
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
@@ -171,3 +174,39 @@ def test_a_write_that_is_answered_as_done_is_told_from_the_second_pass_on(
     liar.passes_on = True
     assert agent.cycle().state == "changed"
     settled(agent, http_placement, agent_log, tree, before=before, gone=gone)
+
+
+def test_a_removal_of_an_allocation_that_is_answered_as_done_is_told_when_the_holders_are_read_again(
+    host: Host,
+    liar: Liar,
+    http_placement: HttpPlacement,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent: AgentUnderTest = host(
+        shaped(HAS), placement=http_placement, url=liar.url, policy=Policy(purge_after=0.0)
+    )
+    begun, hours = clock.now(), 0
+    agent.cycle(start=True)
+    unknown = http_placement.other.claim({ROOT: {"VCPU": 1}})
+
+    def later() -> NodeReport:
+        nonlocal hours
+        hours += 1
+        monkeypatch.setattr(clock, "now", lambda: begun + 3600 * hours)
+        return agent.cycle()
+
+    assert later().state == "in-sync"
+    liar.passes_on = False
+    # The answer itself cannot be told from a true one.
+    assert later().state == "changed"
+    for _ in range(3):
+        report = later()
+        if report.errors:
+            break
+    (error,) = report.errors
+    assert (error.code, report.state) == ("placement.not-done", "degraded")
+    assert error.message.startswith(f"{liar.url} confirmed the allocations of {unknown}")
+    liar.passes_on = True
+    assert later().state == "changed"
+    assert http_placement.other.allocations(unknown)["allocations"] == {}
+    assert later().state == "in-sync"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.run import AuditRun
 from agent.errors import AgentError, ProviderNameConflict
-from agent.model.names import ProviderUuid
+from agent.model.names import AGENT_MARK, ProviderUuid
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
@@ -32,9 +32,10 @@ def tell_way_out(
                 f"; consumers with allocations on it: {consumers}, providers below it: "
                 f"{len(rows) - 1}"
             )
-            # Both are this host: it wrote its own root, and the holder has its mark.
-            own = state.view.tree.exists(node.uuid) and state.journal.owns(node.uuid)
-            if own and agent_trait(context.agent) in run.client.traits(holder)[1]:
+            if _wrote_root(state, node.uuid) and (
+                agent_trait(context.agent) in run.client.traits(holder)[1]
+            ):
+                # Both are this host.
                 steps = [*_moves(run.client, rows, holder, state, node.uuid), *_deletions(rows)]
                 remedy = (
                     "this host was that provider for a while, and becomes one again by: "
@@ -55,6 +56,20 @@ def _remedy(holder: ProviderUuid, node: AuditedNode, identity: HostIdentity | No
     else:
         same = f"agent identity set {holder}"
     return f"if this host is that provider: {same}; if they are two hosts: rename one of them"
+
+
+def _wrote_root(state: NodePlacementState, root: ProviderUuid) -> bool:
+    """Return whether this agent has written the root in Placement, under whatever name: the root
+    has a mark, and the journal each mark of it. That the journal has the root is no proof, because
+    a rename that was refused was noted there before.
+    """
+    tree = state.view.tree
+    marks = (
+        {trait for trait in tree.provider(root).traits if trait.startswith(AGENT_MARK)}
+        if tree.exists(root)
+        else set()
+    )
+    return bool(marks) and marks <= state.journal.of(root).traits
 
 
 def _moves(

@@ -216,6 +216,38 @@ def test_a_copied_identity_is_given_up_with_the_command_that_the_conflict_names(
     assert [node_of(one)["state"] for one in (agent, copy)] == ["in-sync"] * 2
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["with its store", "without its store"])
+def test_a_host_that_got_the_compute_id_of_another_one_is_itself_again_by_what_is_told(
+    agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path, *, lost: bool
+) -> None:
+    assert agent.run("--once").code == 0
+    other = AgentHere(tmp_path / "other")
+    other.configure(on(http_placement, "fake.numa", {"DEFAULT": {"host": "node-b"}}))
+    assert other.run("--once").code == 0
+    theirs, mine = root(http_placement, "node-a"), root(http_placement, "node-b")
+    for provider in (theirs, mine):
+        http_placement.other.claim({provider: {"DISK_GB": 1}})
+    before = http_placement.dump()
+    if lost:
+        shutil.rmtree(other.store)
+        other.store.mkdir()
+    (other.store / "compute_id").write_text(f"{theirs}\n")
+    assert the_only(node_of(other)["errors"])["code"] == "placement.identity-conflict"
+    # The wrong one of the remedies takes nothing from the other host, and leads back.
+    refused = other.run("identity", "rename", "--format", "json").json["nodes"][0]["errors"][0]
+    assert f"if this host is that provider: agent identity set {mine};" in refused["remedy"]
+    assert http_placement.dump() == before
+    assert other.run("identity", "set", mine).code == 0
+    assert (
+        the_only(other.run("--once", "--adopt", "--format", "json").json["nodes"])["errors"] == []
+    )
+    after = http_placement.dump()
+    assert after["consumers"] == before["consumers"]
+    assert after["providers"].keys() == before["providers"].keys()
+    assert after["providers"][theirs] == before["providers"][theirs]
+    assert [node_of(one)["state"] for one in (agent, other)] == ["in-sync"] * 2
+
+
 def test_two_hosts_with_one_name_are_two_once_one_is_renamed(
     agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path
 ) -> None:

@@ -83,19 +83,23 @@ def test_a_holder_of_the_name_in_capitals_is_told_once_and_taken_over_with_what_
     assert on_mariadb.other.allocations(GUEST)["allocations"][holder]["resources"] == {"DISK_GB": 1}
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
 def test_a_host_whose_name_changes_in_case_only_is_renamed_with_its_children(
-    on_mariadb: HttpPlacement, tmp_path: Path
+    on_mariadb: HttpPlacement, tmp_path: Path, *, by_hand: bool
 ) -> None:
-    agent = AgentHere(tmp_path / "agent")
-    called(agent, on_mariadb, "BETA")
+    agent, name = AgentHere(tmp_path / "agent"), f"beta{by_hand}".lower()
+    called(agent, on_mariadb, name if by_hand else name.upper())
     node = run(agent)
     before = names(on_mariadb, node["uuid"])
-    called(agent, on_mariadb, "beta")
+    if by_hand:
+        for provider, present in before.items():
+            on_mariadb.other.rename(provider, present.upper())
+    called(agent, on_mariadb, name)
     told = problem(run(agent), "placement.identity-conflict")
     assert run(agent, "identity", "rename", "--dry-run")["errors"] == []
     carry_out(agent, told["remedy"], "identity rename")
     assert names(on_mariadb, node["uuid"]) == {
-        uuid: name.replace("BETA", "beta") for uuid, name in before.items()
+        uuid: present.replace(name.upper(), name) for uuid, present in before.items()
     }
     assert run(agent)["state"] == "in-sync"
 

@@ -122,9 +122,10 @@ class NodeAllocations:
 
         ``tried``: consumers that an earlier attempt of this pass could not remove.
         """
+        if self.view.created:
+            # No guest of the node can be on record yet.
+            return JudgedAllocations()
         try:
-            if not self.consumer_records.is_needed(self.view, purging=self.purge_after is not None):
-                return JudgedAllocations()
             return self._judged(client, owned, facts, tried)
         except AgentError as error:
             return JudgedAllocations(errors=(error,))
@@ -144,18 +145,21 @@ class NodeAllocations:
         ours = [
             uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)
         ]
+        state, in_turn, offering = self.placement_state, root_and_cells(tree), ours
+        on_record = self.consumer_records.is_needed(purging=self.purge_after is not None)
+        if not on_record:
+            # Without records all that is held is unknown: only what may be held is asked about.
+            ours = state.perhaps_held(ours, in_turn, self.refresh)
         if not ours:
             return JudgedAllocations()
-        consumers = self.placement_state.consumers_in_turn(
-            client, ours, root_and_cells(tree), self.refresh
-        )
+        consumers = state.consumers_in_turn(client, ours, in_turn, self.refresh)
         records = self.consumer_records.read(
             self.view, {consumer for held in consumers.values() for consumer in held}
         )
         holding = AllocationShare(
             self.view.node,
             consumers,
-            offered_only_by(ours, self.placement_state.view.tree),
+            offered_only_by(offering, self.placement_state.view.tree),
             running(facts),
         )
         verdicts = judge_allocations(
@@ -173,7 +177,12 @@ class NodeAllocations:
         return JudgedAllocations(
             tuple(removal_operations(checked.removals, checked.found, own, roots)),
             (
-                *verdicts.drift,
+                *(
+                    one
+                    for one in verdicts.drift
+                    # Without records the guests that run are told as guests.
+                    if on_record or one.consumer not in (holding.running or ())
+                ),
                 *checked.drift(self.view.node, own),
                 *allocation_drift(present, records),
             ),

@@ -16,9 +16,9 @@ from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
 from agent.placement.client import PlacementClient, ProviderHolding
-from agent.placement.consumers import read_uses
 from agent.placement.flush import FlushContext, FlushResult, flush
 from agent.placement.merge import Target, Usages, Use
+from agent.placement.merge_inputs import uses_of
 from agent.placement.mirror import Freshness
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import make_plan
@@ -272,7 +272,11 @@ class MirroredNode:
         """
         found: dict[ProviderUuid, frozenset[str]] = {}
         for uuid, classes in flushed.held.items():
-            uses = {name: use for name, use in read_uses(client, uuid).items() if name in classes}
+            uses = {
+                name: use
+                for name, use in uses_of(client.consumers(uuid)).items()
+                if name in classes
+            }
             found[uuid] = frozenset(uses)
             self._refused[uuid] = clock.now(), uses
         inventories = {

@@ -17,7 +17,6 @@ from agent.model.operation import (
     SetInventory,
 )
 from agent.placement.client import PlacementClient
-from agent.placement.merge_inputs import Use, uses_of
 
 Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
@@ -25,11 +24,6 @@ Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 # the pause between two reads in seconds; each pause is twice the one before.
 REREAD = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
-
-
-def read_uses(client: PlacementClient, uuid: ProviderUuid) -> Mapping[str, Use]:
-    """Read how much of each class of a provider is used, and by whom."""
-    return uses_of(client.consumers(uuid))
 
 
 def with_allocation(

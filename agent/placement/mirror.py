@@ -125,6 +125,30 @@ def refresh_view(
     )
 
 
+def perhaps_allocated(before: ProviderTree, now: ProviderTree) -> frozenset[ProviderUuid]:
+    """Return the providers whose generation moved by more than the writes of their contents: each
+    write of contents or of an allocation moves it by one.
+    """
+    return frozenset(
+        known.uuid
+        for known in before.providers()
+        if now.exists(known.uuid) and _is_perhaps_allocated(known, now.provider(known.uuid))
+    )
+
+
+def _is_perhaps_allocated(before: Provider, now: Provider) -> bool:
+    if before.generation is None or now.generation is None or before.generation == now.generation:
+        return False
+    written = sum(
+        (
+            before.inventory != now.inventory,
+            before.traits != now.traits,
+            before.aggregates != now.aggregates,
+        )
+    )
+    return now.generation - before.generation != written
+
+
 def _is_due(
     view: PlacementView,
     rows: Sequence[Row],

@@ -35,12 +35,11 @@ from agent.placement.consumers import (
     HolderTurns,
     RereadSchedule,
     differing,
-    read_uses,
     with_allocation,
 )
 from agent.placement.flush import Contents, FlushResult
-from agent.placement.merge_inputs import Usages
-from agent.placement.mirror import Freshness, refresh_view
+from agent.placement.merge_inputs import Usages, uses_of
+from agent.placement.mirror import Freshness, perhaps_allocated, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.roles import doubled, named_by_role, with_roles
 from agent.placement.server import Server, with_names
@@ -86,6 +85,10 @@ class NodePlacementState:
         self._turns, self._rereads = HolderTurns(), RereadSchedule()
         # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
+        # The providers that others may have allocated from since their consumers were last read.
+        self._allocated = frozenset[ProviderUuid]()
+        # Whether the last refresh took the node's rows from a list for many nodes.
+        self._listed = False
 
     @property
     def view(self) -> PlacementView:
@@ -139,7 +142,7 @@ class NodePlacementState:
         """
         self._view = self._saved = self._journal = self._kept = self._reclaimed = None
         self._suspects, self._unwritten = frozenset(), frozenset()
-        self._refused, self._before = [], {}
+        self._refused, self._before, self._allocated = [], {}, frozenset()
 
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
@@ -180,7 +183,9 @@ class NodePlacementState:
             for uuid, held in known.items()
             if uuid in self._view.read_at and uuid not in self._view.consumers
         }
+        self._listed = rows is not None
         if self._view.tree is not before.tree:
+            self._allocated |= perhaps_allocated(before.tree, self._view.tree) - self._suspects
             log_losses(before.tree, self._view.tree, self._root, self.journal, self._suspects)
         if self._journaled and self._view.tree is not self._reclaimed:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
@@ -207,8 +212,8 @@ class NodePlacementState:
     def held_usages(self, client: PlacementClient) -> Usages:
         """Return the usage of the classes and providers that are held until they are free."""
         waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
-        read = client.exchange.each(lambda uuid: read_uses(client, uuid), waiting)
-        return dict(zip(waiting, read, strict=True))
+        self._read_holders(client, waiting)
+        return {uuid: uses_of(self.view.consumers[uuid]) for uuid in waiting}
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
         """Return the consumers of each of the providers ``ours``.
@@ -218,6 +223,35 @@ class NodePlacementState:
         wanted = list(ours)
         self._read_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
+
+    def perhaps_held(
+        self,
+        ours: Iterable[ProviderUuid],
+        in_turn: Collection[ProviderUuid],
+        within: float,
+    ) -> list[ProviderUuid]:
+        """Return those of the providers ``ours`` that somebody may hold something of, where nobody
+        is known to: those with known consumers, those that others may have allocated from since
+        they were last seen, and one of ``in_turn`` whose consumers were never asked for.
+
+        None of a node of a list for many nodes: who has a bare-metal node is nova's to say.
+
+        :param within: the seconds after which one of ``in_turn`` is asked for, 0 for never.
+        """
+        if self._listed:
+            return []
+        known, now = self.view.consumers, clock.now()
+        wanted = list(ours)
+        found = [uuid for uuid in wanted if known.get(uuid) or uuid in self._allocated]
+        unasked = [
+            uuid
+            for uuid in wanted
+            if uuid in in_turn
+            and uuid not in known
+            and uuid not in found
+            and now - self.view.read_at.get(uuid, now) >= within
+        ]
+        return [*found, *(unasked[:1] if within else ())]
 
     def consumers_in_turn(
         self,
@@ -275,6 +309,7 @@ class NodePlacementState:
             **dict.fromkeys(stale, 0.0),
         }
         self._view = replace(self.view, consumers={**others, **read}, consumers_at=asked)
+        self._allocated -= read.keys()
         self._before = {uuid: held for uuid, held in self._before.items() if uuid not in read}
 
     def reread_allocations(

@@ -57,12 +57,11 @@ class ConsumerRecords(Protocol):
     def begin_pass(self) -> None:
         """Look once, for all nodes of a pass, whether there are records."""
 
-    def is_needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Return whether the node's allocations have to be read: there is a record of a guest or a
-        claim, on any node, ended or not.
+    def is_needed(self, *, purging: bool) -> bool:
+        """Return whether all of the node's allocations have to be read: there is a record of a
+        guest or a claim, on any node, ended or not.
 
-        ``purging``: also without any record, because unknown consumers are to be removed. False in
-        the pass that created the node's record, because no guest of the node can be on record yet.
+        ``purging``: also without any record, because unknown consumers are to be removed.
 
         :raises StoreError: the records cannot be read.
         """
@@ -112,12 +111,10 @@ class StoredConsumerRecords:
             with self._records.reading() as reading:
                 self._has_records = reading.has_records()
 
-    def is_needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Return whether the node's allocations have to be read, see
+    def is_needed(self, *, purging: bool) -> bool:
+        """Return whether all of the node's allocations have to be read, see
         :meth:`ConsumerRecords.is_needed`.
         """
-        if view.created:
-            return False
         if not self._looked:
             self._look()
         return purging or self._has_records

@@ -394,12 +394,12 @@ def test_a_foreign_child_that_goes_away_is_no_request_more(
 ) -> None:
     theirs = placement.other.create_provider("bandwidth", parent=uuid_of(size.last))
     assert agent.cycle().state == "in-sync"
-    # Others' allocations move the root beside it.
+    # Others' allocations move the root beside it, and who holds them is asked for.
     placement.other.delete_provider(theirs)
     placement.other.claim({ROOT: {"VCPU": 1}})
     placement.clear()
     assert agent.cycle().state == "in-sync"
-    assert placement.count() == placement.count("GET") == 1 + 3 <= 5
+    assert placement.count() == placement.count("GET") == 1 + 3 + 1 <= 5
 
 
 @pytest.mark.parametrize("size", CASES[1:], ids=lambda size: f"P={size.providers}")
@@ -459,14 +459,19 @@ def test_consumers_refresh_0_never_asks_again(
         assert placement.count() == 1
 
 
-def test_without_records_nobody_is_asked_who_holds_what(
-    agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]
+def test_without_records_a_host_is_asked_who_holds_it_only_if_somebody_does(
+    agent: AgentUnderTest,
+    placement: PlacementServer,
+    at: Callable[[float], None],
+    consumers: int,
 ) -> None:
     for seconds in (60, 3600, 86400):
         at(seconds)
         placement.clear()
-        assert agent.cycle().state == "in-sync"
-        assert placement.count() == 1
+        report = agent.cycle()
+        assert report.state == "in-sync"
+        assert [one.kind for one in report.drift] == ["orphaned-allocation"] * consumers
+        assert placement.count() == 1 + bool(consumers and seconds >= 600)
 
 
 @pytest.mark.long
@@ -487,12 +492,13 @@ def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(
 
 
 def test_something_held_is_one_request_more(
-    agent: AgentUnderTest, placement: PlacementServer, size: Size
+    agent: AgentUnderTest, placement: PlacementServer, size: Size, consumers: int
 ) -> None:
     *rest, gone = inventories(size)[size.last].items()
     placement.other.claim({uuid_of(size.last): {gone[0]: 1}})
     agent.driver.script = shape_of(size, {size.last: dict(rest)})
-    assert [one.kind for one in agent.cycle().drift] == ["held-device"]
+    told = [one.kind for one in agent.cycle().drift]
+    assert told == ["held-device", *["orphaned-allocation"] * (consumers + 1)]
     for following in (agent.cycle, agent.once):
         placement.clear()
         assert following().state == "in-sync"

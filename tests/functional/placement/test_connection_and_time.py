@@ -71,6 +71,7 @@ def test_a_database_that_went_back_is_read_anew_and_told_once(
     assert seen(placement) == [
         STRUCTURE,
         *READ_R,
+        "GET al R -> 200",
         "POST RP PF0 under R -> 200",
         "PUT inv PF0 g0 -> 200",
         f"PUT inv R g{old} -> 200",

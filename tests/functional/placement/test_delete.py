@@ -103,6 +103,8 @@ def test_a_provider_in_use_is_held_and_everything_else_goes_on(
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         *read("R", "PF0"),
+        "GET al R -> 200",
+        "GET al PF0 -> 200",
         "DELETE RP PF0 -> 409",
         f"PUT inv R g{g['R']} -> 200",
         "GET in_tree=R -> 200",
@@ -116,13 +118,16 @@ def test_a_provider_in_use_is_held_and_everything_else_goes_on(
         (),
         {"done"},
     )
-    assert [(one.kind, one.provider) for one in report.drift] == [("held-device", PF0)]
+    assert [(one.kind, one.provider) for one in report.drift] == [
+        ("held-device", PF0),
+        ("orphaned-allocation", None),
+    ]
     assert placement.dump()["consumers"] == before["consumers"]
 
     placement.clear()
     report = nested.cycle()
     assert report.state == "in-sync"
-    assert [one.kind for one in report.drift] == ["held-device"]
+    assert [one.kind for one in report.drift] == ["held-device", "orphaned-allocation"]
     assert seen(placement) == ["GET in_tree=R -> 200", "GET al PF0 -> 200"]
 
     placement.other.release(consumer)
@@ -171,7 +176,10 @@ def test_a_held_provider_that_comes_back_is_given_free_again(
     nested.driver.script = script
     before = placement.dump()
     report = nested.cycle()
-    assert (report.state, report.drift) == ("changed", ())
+    assert (report.state, [one.kind for one in report.drift]) == (
+        "changed",
+        ["orphaned-allocation"],
+    )
     placement.clear()
     settled(nested, placement, agent_log, WITH_CHILDREN, before=before)
 
@@ -360,6 +368,6 @@ def test_a_held_class_gives_the_same_exit_code_in_every_pass(
     codes = []
     for following in (node_a.cycle, node_a.cycle, node_a.once):
         report = following()
-        assert [one.kind for one in report.drift] == ["held-device"]
+        assert [one.kind for one in report.drift] == ["held-device", "orphaned-allocation"]
         codes.append((exit_code([report]), exit_code([report], detailed=True)))
     assert codes == [(DONE, CHANGED)] * 3

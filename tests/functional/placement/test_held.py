@@ -33,7 +33,7 @@ def test_a_second_class_that_has_to_be_held_does_not_release_the_first(
     report = node_a.cycle()
     assert (report.attempts, [one.kind for one in report.drift]) == (
         2,
-        ["held-device", "held-device"],
+        ["held-device", "held-device", "orphaned-allocation", "orphaned-allocation"],
     )
     both = {"CUSTOM_A": total(2, reserved=2), "CUSTOM_B": total(3, reserved=3)}
     assert placement.other.inventory(pf0) == both

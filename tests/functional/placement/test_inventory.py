@@ -141,7 +141,7 @@ def test_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
     node_a.cycle()
     consumer = placement.other.claim({ROOT: {"VGPU": 1}})
     node_a.driver.script = shaped({**GIVEN, "VGPU": total(0)})
-    assert [one.kind for one in node_a.cycle().drift] == ["held-device"]
+    assert [one.kind for one in node_a.cycle().drift] == ["held-device", "orphaned-allocation"]
     assert placement.other.inventory(ROOT) == {**GIVEN, "VGPU": total(2, reserved=2)}
     placement.other.release(consumer)
     assert node_a.cycle().state == "changed"
@@ -218,6 +218,7 @@ def test_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
     assert seen(placement) == [
         ASK,
         *READ_PF0,
+        "GET al PF0 -> 200",
         "PUT inv PF0 g2 -> 409",
         "PUT inv R g2 -> 200",
         ASK,
@@ -225,12 +226,15 @@ def test_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
         "PUT inv PF0 g2 -> 200",
     ]
     assert report.attempts == 2
-    assert [one.kind for one in report.drift] == ["held-device"]
+    assert [one.kind for one in report.drift] == ["held-device", "orphaned-allocation"]
     assert placement.other.inventory(PF0) == {"SRIOV_NET_VF": total(4, reserved=4)}
     for following in (node_a.cycle, node_a.once):
         placement.clear()
         held = following()
-        assert (held.state, [one.kind for one in held.drift]) == ("in-sync", ["held-device"])
+        assert (held.state, [one.kind for one in held.drift]) == (
+            "in-sync",
+            ["held-device", "orphaned-allocation"],
+        )
         assert seen(placement) == [ASK, "GET al PF0 -> 200"]
     placement.other.release(consumer)
     placement.clear()
@@ -246,8 +250,17 @@ def test_a_total_below_what_is_used_is_written_and_warned_of_once(
     before = placement.dump()
     node_a.driver.script = shaped({"VCPU": total(1), **MEMORY})
     report = node_a.cycle()
-    assert seen(placement) == [ASK, *READ_R, "PUT inv R g3 -> 200", "GET us R -> 200"]
-    assert [(one.kind, one.severity) for one in report.drift] == [("overcommitted", "warning")]
+    assert seen(placement) == [
+        ASK,
+        *READ_R,
+        "GET al R -> 200",
+        "PUT inv R g3 -> 200",
+        "GET us R -> 200",
+    ]
+    assert [(one.kind, one.severity) for one in report.drift] == [
+        ("orphaned-allocation", "info"),
+        ("overcommitted", "warning"),
+    ]
     assert told(agent_log, logging.WARNING) == ["over-committed VCPU 8 of 1 on node-a"]
     refusal = placement.other.call(
         "PUT",
@@ -283,7 +296,14 @@ def test_a_claim_between_read_and_write_is_read_again_and_planned_anew(
         (),
         2,
     )
-    assert seen(placement) == [ASK, "PUT inv R g2 -> 409", ASK, *READ_R, "PUT inv R g3 -> 200"]
+    assert seen(placement) == [
+        ASK,
+        "PUT inv R g2 -> 409",
+        ASK,
+        *READ_R,
+        "GET al R -> 200",
+        "PUT inv R g3 -> 200",
+    ]
     assert [(one.operation.op, one.status) for one in report.outcomes] == [
         ("set-inventory", "done")
     ]
@@ -309,7 +329,7 @@ def test_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
     placement.faults.clear()
     placement.clear()
     assert node_a.cycle().state == "changed"
-    assert seen(placement) == [ASK, *READ_R, "PUT inv R g6 -> 200"]
+    assert seen(placement) == [ASK, *READ_R, "GET al R -> 200", "PUT inv R g6 -> 200"]
     settled(
         node_a, placement, agent_log, {NAME: node(wanted)}, consumers=placement.dump()["consumers"]
     )

@@ -97,7 +97,10 @@ def test_a_parent_that_is_gone_goes_and_one_in_use_is_held(
     # Not a total of what is used, as it is written there: whatever is gone and in use keeps its
     # total, and all of it is reserved.
     assert counted(placement, "VGPU") == {CHILD_07: {"VGPU": (16, 16, 16)}}
-    assert [(one.kind, one.provider) for one in report.drift] == [("held-device", used)]
+    assert [(one.kind, one.provider) for one in report.drift] == [
+        ("held-device", used),
+        ("orphaned-allocation", None),
+    ]
     assert names(placement) == {CHILD_07}
     assert agent.once().state == "in-sync"
     placement.other.release(consumer)

@@ -119,7 +119,7 @@ def test_what_is_used_is_held_and_goes_when_it_is_free(
     consumer = placement.other.claim({child: {"CUSTOM_X": 4}})
     files.remove("a.yaml")
     for run in (agent.once, agent.once):
-        (drift,) = run().drift
+        drift, _ = run().drift
         assert (
             drift.detail
             == f"{CHILD}: no file gives it CUSTOM_X any more but 4 of it are allocated to {consumer}"

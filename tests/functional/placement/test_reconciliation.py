@@ -1050,12 +1050,38 @@ def test_what_a_guest_was_promised_and_what_it_holds_go_in_one_pass(
     assert placement.other.allocations(evacuated)["allocations"].keys() == {hb}
 
 
-def test_a_node_without_records_reads_no_consumers(
-    node: AgentUnderTest, placement: PlacementServer, claims: Claims
+def test_what_is_held_on_a_node_without_records_is_told_until_its_command_is_carried_out(
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    claims: Claims,
+    at: Callable[[float], None],
 ) -> None:
-    claims()
-    assert node.cycle().state == "in-sync"
-    assert [one for one in placement.requests if one.path.endswith("/allocations")] == []
+    leftover = claims()
+    for again in (node.cycle, node.cycle, node.once):
+        (told,) = kept(placement, again(), leftover)
+        assert f"agent allocation remove-tree {leftover} {ROOT}" in told.remedy
+        asked = [one.path for one in placement.requests if one.path.endswith("/allocations")]
+        # Once, because nobody moved a generation since.
+        assert asked == [f"/resource_providers/{ROOT}/allocations"]
+    placement.other.release(leftover)
+    at(1)
+    assert node.cycle().drift == ()
+
+
+def test_an_allocation_that_is_older_than_the_store_is_told_within_the_refresh(
+    node: AgentUnderTest,
+    host: Host,
+    placement: PlacementServer,
+    claims: Claims,
+    at: Callable[[float], None],
+) -> None:
+    leftover = claims()
+    node.stop()
+    again = host(SHAPE, folder="another")
+    assert [one.drift for one in (again.cycle(), again.cycle())] == [(), ()]
+    at(1)
+    (told,) = kept(placement, again.cycle(), leftover)
+    assert leftover in told.detail
 
 
 def test_the_pass_that_makes_the_nodes_record_judges_nobody(

@@ -129,6 +129,6 @@ def test_disk_that_is_gone_beside_another_move_stays_held_where_it_is_used(
     consumer = placement.other.claim({ROOT: {"DISK_GB": 20}})
     report = laid_out("nested").once()
     assert (report.state, report.errors) == ("changed", ())
-    assert [one.kind for one in report.drift] == ["held-device"]
+    assert [one.kind for one in report.drift] == ["held-device", "orphaned-allocation"]
     assert placement.dump()["consumers"][consumer]["allocations"] == {ROOT: {"DISK_GB": 20}}
     assert dedicated(placement) == PCPU["nested"]

@@ -148,8 +148,10 @@ class NodeAllocations:
         state, in_turn, offering = self.placement_state, root_and_cells(tree), ours
         on_record = self.consumer_records.is_needed(purging=self.purge_after is not None)
         if not on_record:
-            # Without records all that is held is unknown: only what may be held is asked about.
+            # Without records all that is held is unknown: only what may be held is asked about, and
+            # all that is held again, because what is given back moves no generation.
             ours = state.perhaps_held(ours, in_turn, self.refresh)
+            in_turn = frozenset(ours)
         if not ours:
             return JudgedAllocations()
         consumers = state.consumers_in_turn(client, ours, in_turn, self.refresh)
@@ -181,7 +183,8 @@ class NodeAllocations:
                     one
                     for one in verdicts.drift
                     # Without records the guests that run are told as guests.
-                    if on_record or one.consumer not in (holding.running or ())
+                    if on_record
+                    or (holding.running is not None and one.consumer not in holding.running)
                 ),
                 *checked.drift(self.view.node, own),
                 *allocation_drift(present, records),

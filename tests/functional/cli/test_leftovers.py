@@ -1,6 +1,7 @@
 """What an audit tells of consumers that no record knows, and the command that it names."""
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from agent.placement import clock
 from tests.functional.cli.setups import on
 from tests.support.consumer_book import Book
 from tests.support.http_placement import HttpPlacement
+from tests.support.other_client import OtherClient
 from tests.support.system import AgentHere
 from tests.support.tracking import guest
 
@@ -18,29 +20,43 @@ REFRESH = 600
 """The default of [placement] consumers_refresh."""
 
 
-def test_the_command_that_the_drift_of_an_unknown_consumer_names_ends_it(
-    http_placement: HttpPlacement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent, other, begun = AgentHere(tmp_path / "agent"), http_placement.other, clock.now()
-    agent.configure(on(http_placement))
+@dataclass(frozen=True)
+class Audited:
+    """A host with the driver fake whose audits are runs of ``--once`` at times that are set."""
 
-    def audited() -> Any:
-        (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    agent: AgentHere
+    other: OtherClient
+    monkeypatch: pytest.MonkeyPatch
+    begun: float = field(default_factory=clock.now)
+
+    def once(self) -> Any:
+        (node,) = self.agent.run("--once", "--format", "json").json["nodes"]
         return node
 
-    def told(consumer: str) -> list[Any]:
-        return [one for one in audited()["drift"] if one.get("consumer") == consumer]
+    def told(self, consumer: str) -> list[Any]:
+        return [one for one in self.once()["drift"] if one.get("consumer") == consumer]
 
-    def carry_out(consumer: str, later: float) -> None:
-        (drift,) = told(consumer)
+    def carry_out(self, consumer: str, later: float) -> None:
+        (drift,) = self.told(consumer)
         (command,) = re.findall(r"agent (allocation remove-tree \S+ \S+)", drift["remedy"])
-        assert agent.run(*command.split()).code == 0
+        assert self.agent.run(*command.split()).code == 0
         # What is given back moves no generation, and is seen when the holders are read again.
-        monkeypatch.setattr(clock, "now", lambda: begun + later)
-        assert told(consumer) == []
-        assert other.allocations(consumer)["allocations"].keys() == {elsewhere}
+        self.monkeypatch.setattr(clock, "now", lambda: self.begun + later)
+        assert self.told(consumer) == []
 
-    root = audited()["uuid"]
+
+@pytest.fixture
+def host(http_placement: HttpPlacement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Audited:
+    agent = AgentHere(tmp_path / "agent")
+    agent.configure(on(http_placement))
+    return Audited(agent, http_placement.other, monkeypatch)
+
+
+def test_the_command_that_the_drift_of_an_unknown_consumer_names_ends_it(
+    http_placement: HttpPlacement, host: Audited
+) -> None:
+    agent, other = host.agent, host.other
+    root = host.once()["uuid"]
     Book(agent.store, root, "node-a").instance(guest("elsewhere"), host="b", node=None)
     elsewhere = other.create_provider("node-b")
     other.set_inventory(elsewhere, {"VCPU": 4})
@@ -48,8 +64,31 @@ def test_the_command_that_the_drift_of_an_unknown_consumer_names_ends_it(
     leftover, volume = (
         other.claim(held, guest(kind), kind=kind) for kind in ("INSTANCE", "VOLUME")
     )
-    carry_out(leftover, REFRESH + 60)
+    host.carry_out(leftover, REFRESH + 60)
     agent.configure(on(http_placement, "fake.numa", PURGE))
-    (drift,) = told(volume)
+    (drift,) = host.told(volume)
     assert "of type VOLUME" in drift["detail"]
-    carry_out(volume, 2 * (REFRESH + 60))
+    host.carry_out(volume, 2 * (REFRESH + 60))
+    for consumer in (leftover, volume):
+        assert other.allocations(consumer)["allocations"].keys() == {elsewhere}
+
+
+@pytest.mark.parametrize("place", ["root", "child"])
+def test_a_leftover_on_a_host_without_records_is_told_with_the_command_that_ends_it(
+    http_placement: HttpPlacement, host: Audited, place: str
+) -> None:
+    nested = {"compute": {"cpu_dedicated_set": "2-3", "tree_layout": "nested"}}
+    host.agent.configure(on(http_placement, "fake.numa", nested))
+    node = host.once()
+    held = next(
+        row
+        for row in node["tree"]
+        if row["inventories"] and (row["uuid"] == node["uuid"]) == (place == "root")
+    )
+    name, record = next(iter(held["inventories"].items()))
+    amount = record["total"] - record["reserved"]
+    leftover = host.other.claim({held["uuid"]: {name: amount}})
+
+    (drift,) = host.told(leftover)
+    assert (drift["kind"], f"{name} {amount}" in drift["detail"]) == ("orphaned-allocation", True)
+    host.carry_out(leftover, REFRESH + 60)

@@ -462,13 +462,9 @@ def test_of_two_children_of_one_role_the_one_that_is_used_stays(
     assert held <= found.keys()
     assert http_placement.dump()["consumers"] == before["consumers"]
     assert offered(http_placement) == OFFERED
-    # A store of the first release has not asked who holds the root and the cells: one a pass.
-    for asks in (not lost, False, False):
-        http_placement.clear()
-        node = host.once()
-        assert (node["state"], len(http_placement.requests)) == ("in-sync", 1 + asks)
-        told = [(one["kind"], one["consumer"]) for one in node["drift"]]
-        assert told == [("orphaned-allocation", GUEST)] * (not lost)
+    http_placement.clear()
+    node = host.once()
+    assert (node["state"], node["drift"], len(http_placement.requests)) == ("in-sync", [], 1)
 
 
 def test_two_children_of_one_role_that_are_both_used_stay_until_one_of_them_is_free(

@@ -464,7 +464,9 @@ def test_of_two_children_of_one_role_the_one_that_is_used_stays(
     assert offered(http_placement) == OFFERED
     http_placement.clear()
     node = host.once()
-    assert (node["state"], node["drift"], len(http_placement.requests)) == ("in-sync", [], 1)
+    (told,) = node["drift"]
+    assert (told["kind"], told["consumer"]) == ("orphaned-allocation", GUEST)
+    assert (node["state"], len(http_placement.requests)) == ("in-sync", 1)
 
 
 def test_two_children_of_one_role_that_are_both_used_stay_until_one_of_them_is_free(

@@ -117,20 +117,10 @@ def _nearest(entry: Entry, names: Collection[str]) -> list[str]:
     )[:MAX_NAMES]
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """The entries that match providers of a tree."""
-
-    entries: Mapping[ProviderUuid, Sequence[Entry]]
-    """The entries of each provider that has any."""
-    found: frozenset[Key]
-    """The keys that match; an entry with another key has no provider in the tree."""
-
-
-def match(
+def _match(
     config: ProviderConfig, tree: ProviderTree, root: ProviderUuid, gone: Collection[ProviderUuid]
-) -> Matches:
-    """Match the entries with the providers of the node ``root`` that are not in ``gone``.
+) -> Mapping[ProviderUuid, Sequence[Entry]]:
+    """Return the entries of each provider of the node ``root`` that has any and is not in ``gone``.
 
     The default entry is for the root, unless another entry names the root.
     """
@@ -145,11 +135,10 @@ def match(
     for entry in config.entries:
         if entry.key in known:
             entries.setdefault(known[entry.key], []).append(entry)
-    found = frozenset(entry.key for several in entries.values() for entry in several)
     default = [entry for entry in config.entries if entry.key.is_default]
     if default and root not in entries and tree.has_traits(root, [os_traits.COMPUTE_NODE]):
         entries[root] = default
-    return Matches(entries, found)
+    return entries
 
 
 class ProviderConfigConflict(AgentError):
@@ -170,22 +159,6 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredNode:
-    """A node's tree without the additions of provider config files."""
-
-    tree: DesiredTree
-    root: ProviderUuid
-    made: Mapping[ProviderUuid, frozenset[str]]
-    """The providers that are the agent's to write, with the node's own classes on each."""
-    gone: frozenset[ProviderUuid] = frozenset()
-    """Providers that the node no longer has and that are in the tree only as parents of foreign
-    ones.
-    """
-    last: Mapping[ProviderUuid, Addition] = field(default_factory=dict)
-    """What the files have given so far, which stays where an entry cannot be applied."""
-
-
-@dataclass(frozen=True, slots=True)
 class Applied:
     """A node's tree with the additions of provider config files."""
 
@@ -197,43 +170,55 @@ class Applied:
     """The keys of the entries that have a provider."""
 
 
-def apply(config: ProviderConfig, node: ConfiguredNode, owner_trait: str) -> Applied:
-    """Return the tree in which each provider has what its entry adds, and ``owner_trait``.
+def apply(
+    config: ProviderConfig,
+    tree: DesiredTree,
+    root: ProviderUuid,
+    owner_trait: str,
+    made: Mapping[ProviderUuid, frozenset[str]],
+    *,
+    gone: Collection[ProviderUuid] = (),
+    last: Mapping[ProviderUuid, Addition],
+) -> Applied:
+    """Return the tree of a node in which each provider has what its entry adds, and
+    ``owner_trait``. An entry with a conflict is left out as a whole.
 
-    An entry with a conflict is left out as a whole.
+    :param tree: without the additions of provider config files.
+    :param made: the providers that are the agent's to write, with the node's own classes on each.
+    :param gone: providers that the node no longer has and that are in the tree only as parents of
+        foreign ones.
+    :param last: what the files have given so far, which stays where an entry cannot be applied.
     """
-    matches = match(config, node.tree, node.root, node.gone)
+    matches = _match(config, tree, root, gone)
     problems: list[ProviderConfigConflict] = []
-    additions: dict[ProviderUuid, Addition] = {}
-    for uuid, entries in matches.entries.items():
-        wrong = list(_conflicts(entries, uuid, node))
-        problems += wrong
-        additions[uuid] = (
-            _keep(uuid, node)
-            if wrong
-            else Addition(entries[0].inventories, entries[0].traits | {owner_trait})
-        )
-    tree, configured = node.tree.copy(), {}
-    for uuid, addition in additions.items():
-        before = tree.provider(uuid)
-        tree.update_inventory(uuid, {**before.inventory, **addition.inventories})
-        tree.add_traits(uuid, *addition.traits)
-        configured[uuid] = Configured(
-            frozenset(addition.inventories), addition.traits - before.traits
-        )
-    return Applied(tree, configured, problems, matches.found)
+    changed, configured = tree.copy(), {}
+    for uuid, entries in matches.items():
+        addition = Addition(entries[0].inventories, entries[0].traits | {owner_trait})
+        if wrong := [*_conflicts(entries, uuid, tree, made)]:
+            problems += wrong
+            addition = _keep(last.get(uuid, Addition()), made.get(uuid, frozenset()))
+        before = changed.provider(uuid)
+        changed.update_inventory(uuid, {**before.inventory, **addition.inventories})
+        changed.add_traits(uuid, *addition.traits)
+        classes = frozenset(addition.inventories)
+        configured[uuid] = Configured(classes, addition.traits - before.traits)
+    found = frozenset(entry.key for entries in matches.values() for entry in entries)
+    return Applied(changed, configured, problems, found)
 
 
 def _conflicts(
-    entries: Sequence[Entry], uuid: ProviderUuid, node: ConfiguredNode
+    entries: Sequence[Entry],
+    uuid: ProviderUuid,
+    tree: ProviderTree,
+    made: Mapping[ProviderUuid, frozenset[str]],
 ) -> Iterator[ProviderConfigConflict]:
-    name = printable(node.tree.name_of(uuid))
+    name = printable(tree.name_of(uuid))
     if len(entries) > 1:
         what = (
             f"provider {name} ({uuid}) has more than one entry: {' and '.join(map(str, entries))}"
         )
         yield ProviderConfigConflict(what, "keep one of them", provider=uuid)
-    if uuid not in node.made:
+    if uuid not in made:
         what = (
             f"{entries[0]}: provider {name} was put there by somebody else, and the agent writes "
             "nothing on it"
@@ -241,7 +226,7 @@ def _conflicts(
         yield ProviderConfigConflict(what, "remove the entry", provider=uuid)
         return
     for entry in entries:
-        if taken := sorted(entry.inventories.keys() & node.made[uuid]):
+        if taken := sorted(entry.inventories.keys() & made[uuid]):
             what = (
                 f"{entry}: {', '.join(taken)} of provider {name} is what the node itself has, by "
                 "its driver or its devices"
@@ -251,11 +236,10 @@ def _conflicts(
             )
 
 
-def _keep(uuid: ProviderUuid, node: ConfiguredNode) -> Addition:
+def _keep(last: Addition, own: frozenset[str]) -> Addition:
     """Return what the files have given the provider so far, without the classes that are the node's
     own now.
     """
-    last, own = node.last.get(uuid, Addition()), node.made.get(uuid, frozenset())
     return Addition(
         {name: record for name, record in last.inventories.items() if name not in own}, last.traits
     )

@@ -21,7 +21,7 @@ from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
 from agent.placement.merge_inputs import MergeInputs
-from agent.provider_config.applying import Addition, Applied, ConfiguredNode, ProviderConfig, apply
+from agent.provider_config.applying import Addition, Applied, ProviderConfig, apply
 from agent.tree.children import (
     CHILDREN,
     put_encryption,
@@ -319,7 +319,7 @@ def put_operators_files(
         for uuid, configured in configured_before.items()
         if inputs.present.exists(uuid)
     }
-    return apply(config, ConfiguredNode(tree, inputs.root, own_classes, gone, last), owner_trait)
+    return apply(config, tree, inputs.root, owner_trait, own_classes, gone=gone, last=last)
 
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:

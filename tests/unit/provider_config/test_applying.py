@@ -7,7 +7,6 @@ from agent.model.provider_tree import ProviderTree
 from agent.provider_config.applying import (
     COMPUTE_NODE,
     Addition,
-    ConfiguredNode,
     Entry,
     Key,
     ProviderConfig,
@@ -40,7 +39,7 @@ def applied(*entries, tree=None, made=None, gone=frozenset(), last=None):
     made = {ROOT: frozenset({"VCPU"}), CHILD: frozenset()} if made is None else made
     before = {provider.uuid: provider for provider in tree.providers()}
     found = apply(
-        ProviderConfig(entries=entries), ConfiguredNode(tree, ROOT, made, gone, last or {}), OWNER
+        ProviderConfig(entries=entries), tree, ROOT, OWNER, made, gone=gone, last=last or {}
     )
     assert {provider.uuid: provider for provider in tree.providers()} == before, (
         "the tree that was given is left alone"

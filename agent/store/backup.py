@@ -12,9 +12,10 @@ from pathlib import Path
 from agent.errors import StoreError
 from agent.model.names import printable
 from agent.store.database_file import make_aside, move_logs, set_aside_orphans, snapshot
-from agent.store.engines import Location, damaged_store, in_file, not_a_file, translate_errors
+from agent.store.engines import Location, in_file
 from agent.store.lock import prepare, present, sync
 from agent.store.store import Store, check_former, usable
+from agent.store.store_errors import damaged_store, not_a_file, translate_errors
 
 SERVERS_OWN = "use the server's own tools, for example pg_dump and pg_restore"
 

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from agent.errors import StoreError
 from agent.model.names import printable
-from agent.store.engines import Location, memory, not_a_file
+from agent.store.engines import Location, memory
 from agent.store.lock import holder, present, sync
+from agent.store.store_errors import not_a_file
 from agent.store.tables import APPLICATION_ID
 
 LOG = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import Literal
 
 from agent.errors import IdentityError
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
-from agent.store.engines import folder_unusable
 from agent.store.lock import prepare, write_file
 from agent.store.store import Store
+from agent.store.store_errors import folder_unusable
 
 FILE_NAME = "compute_id"
 PROPOSED = "compute_id.proposed"

@@ -15,7 +15,7 @@ from typing import Self
 
 from agent.errors import StoreError, StoreLocked
 from agent.model.names import printable
-from agent.store.engines import folder_unusable
+from agent.store.store_errors import folder_unusable
 
 
 def prepare(folder: Path) -> None:

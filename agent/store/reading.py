@@ -16,8 +16,9 @@ from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
 from agent.store import record_queries as queries
-from agent.store.engines import Location, damaged_record
+from agent.store.engines import Location
 from agent.store.record_table import Record, RecordBatch, RecordTable
+from agent.store.store_errors import damaged_record
 from agent.store.tables import (
     CLAIM,
     CLAIMS,

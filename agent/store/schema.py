@@ -5,8 +5,9 @@ import re
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 
 from agent.errors import StoreError
-from agent.store.engines import BUSY_SECONDS, Location, damaged_store, other_schema, writer
+from agent.store.engines import BUSY_SECONDS, Location, writer
 from agent.store.mapping import METADATA
+from agent.store.store_errors import damaged_store, other_schema
 from agent.store.tables import APPLICATION_ID, VERSION, VERSIONS
 
 CREATION_SECONDS = 120

@@ -13,9 +13,10 @@ from agent.model.names import printable
 from agent.store import identity
 from agent.store.backup import back_up, restore
 from agent.store.database_file import set_aside
-from agent.store.engines import locate, translate_errors
+from agent.store.engines import locate
 from agent.store.lock import RunLock
 from agent.store.store import Store, open_store
+from agent.store.store_errors import translate_errors
 from agent.store.tables import VERSION
 
 UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"

@@ -1,0 +1,227 @@
+"""The translation of the errors of SQLAlchemy, of databases and of the file system into StoreError
+with place, option and remedy.
+"""
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from agent.errors import RecordConflict, StoreError
+from agent.model.names import printable
+from agent.model.node_records import DamagedRecord
+from agent.store.engines import Location
+
+# What SQLite says of a file system that refuses locks.
+LOCK_FAILURES = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_LOCK,
+        sqlite3.SQLITE_IOERR_RDLOCK,
+        sqlite3.SQLITE_IOERR_CHECKRESERVEDLOCK,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+    }
+)
+REPORT = "report it, with the log: no such record should ever be written"
+# https://www.sqlite.org/rescode.html and
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+CONFLICTS = frozenset(
+    {
+        sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+        sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+        "23505",
+        "23503",  # unique, foreign key
+        "40001",
+        "40P01",  # serialization, deadlock
+    }
+)
+# Raised for values that no database stores: unpaired surrogates, integers beyond 64 bits.
+NO_VALUE = (UnicodeError, OverflowError)
+MAX_REASON = 300
+# The remedy for an error without SQLSTATE: the connection failed.
+CHECK_URL = (
+    "check that the database server runs, and server, user, password and database in [store] "
+    "connection"
+)
+# Parts of messages without SQLSTATE from a server that has no connection left; a server with
+# another language has other messages.
+_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
+NO_CONNECTION_LEFT = (
+    "the database server has no connection left: close some, or raise its max_connections or the "
+    "limit of the user or database"
+)
+SERVER_REMEDIES = {
+    "53300": NO_CONNECTION_LEFT,
+    "42501": (
+        "grant the user of [store] connection the right to create and use tables in the database"
+    ),
+    "25006": "name the primary server in [store] connection; this one is a standby",
+    "53": (
+        "make room or raise the limits on the database server; what was saved before is still there"
+    ),
+    "55P03": "another agent has the same records locked for too long; see agent status there",
+    "22": REPORT,
+    "23": REPORT,
+    "54": REPORT,
+}
+START_EMPTY = (
+    "restore it from a backup with agent db restore FILE, or have agent db set-aside move it away, "
+    "which tells what follows"
+)
+# For a store of another version.
+SET_ASIDE = "have agent db set-aside move it away, which tells what follows"
+ANOTHER_DATABASE = (
+    "name an empty database in [store] connection; then agent --once --adopt takes the tree over, "
+    "and agent guests import records the guests"
+)
+
+
+@contextmanager
+def translate_errors(location: Location, doing: str) -> Iterator[None]:
+    """Raise every error of the database or its files as :class:`StoreError`.
+
+    An error that only means that somebody else wrote first is raised as :class:`RecordConflict`.
+
+    :param doing: what fails: opened, read, written and so on.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError, *NO_VALUE) as error:
+        original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+        message = f"{location.option}: the store {location} cannot be {doing}: {_reason(original)}"
+        if code_of(original) in CONFLICTS:
+            raise RecordConflict(message, place=str(location)) from error
+        raise StoreError(message, _remedy(original, location), place=str(location)) from error
+
+
+def code_of(error: BaseException) -> object:
+    """Return SQLite's extended result code, PostgreSQL's SQLSTATE, or ``None``."""
+    return getattr(error, "sqlite_errorcode", None) or getattr(error, "sqlstate", None)
+
+
+def _reason(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) else _primary_message(error)
+    return printable(" ".join((said or type(error).__name__).split()))[:MAX_REASON]
+
+
+def _primary_message(error: BaseException) -> str:
+    # Only the primary message of PostgreSQL, because the rest quotes values.
+    return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+
+
+def damaged_store(location: Location, reason: str) -> StoreError:
+    """Return the error for a store with invalid contents."""
+    return StoreError(
+        f"{location.option}: the store {location} is damaged: {printable(reason)}",
+        START_EMPTY,
+        place=str(location),
+    )
+
+
+def other_schema(location: Location, found: str, known: str) -> StoreError:
+    """Return the error for a store that another version of the agent made; such a store is never
+    upgraded.
+    """
+    when = "a newer" if found > known else "an earlier"
+    if location.shown is not None:
+        remedy = "name a backup that this version made"
+    else:
+        other = SET_ASIDE if location.file is not None else ANOTHER_DATABASE
+        remedy = f"install that agent again, or {other}"
+    return StoreError(
+        f"{location.option}: the store {location} has schema {found}, made by {when} agent; this "
+        f"one knows {known}",
+        remedy,
+        place=str(location),
+    )
+
+
+def not_a_file(location: Location, remedy: str) -> StoreError:
+    """Return the error for work on a file if the store is on a database server."""
+    what = f"{location.option}: the store {location} is on a database server"
+    return StoreError(what, remedy, place=str(location))
+
+
+def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
+    """Return the error for one invalid record."""
+    what = (
+        f"{location.option}: in the store {location} the {record.table} {printable(record.key)} "
+        f"is damaged: {printable(record.why)}"
+    )
+    return StoreError(
+        what,
+        "restore the store with agent db restore FILE, or remove the record",
+        place=str(location),
+        table=record.table,
+        key=record.key,
+    )
+
+
+def folder_unusable(folder: Path, error: OSError) -> StoreError:
+    """Return the error for a ``[store] path`` that cannot be created, entered, read or written."""
+    return StoreError(
+        f"[store] path {printable(str(folder))}: {_cause(error)}",
+        _file_remedy(error.errno, "[store] path"),
+        place=str(folder),
+    )
+
+
+def _cause(error: OSError) -> str:
+    named = (
+        f" ({printable(os.fsdecode(error.filename))})"
+        if isinstance(error.filename, str | bytes)
+        else ""
+    )
+    return f"{error.strerror}{named}"
+
+
+def _remedy(error: BaseException, location: Location) -> str:
+    if isinstance(error, OSError):
+        return _file_remedy(error.errno, location.option)
+    if isinstance(error, NO_VALUE):
+        return REPORT
+    return _server_remedy(error) if location.file is None else _sqlite_remedy(error, location)
+
+
+def _server_remedy(error: BaseException) -> str:
+    state = str(getattr(error, "sqlstate", None) or "")
+    if not state and any(words in str(error) for words in _NO_ROOM):
+        return NO_CONNECTION_LEFT
+    return SERVER_REMEDIES.get(state) or SERVER_REMEDIES.get(state[:2]) or CHECK_URL
+
+
+def _sqlite_remedy(error: BaseException, location: Location) -> str:
+    # The low byte is the result code, the rest the extended code.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG):
+        return REPORT
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+        return START_EMPTY
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process has it open for too long; see agent status"
+    if getattr(error, "sqlite_errorcode", 0) in LOCK_FAILURES:
+        return _file_remedy(errno.ENOLCK, location.option)
+    return _file_remedy(
+        errno.ENOSPC if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else errno.EACCES,
+        location.option,
+    )
+
+
+def _file_remedy(number: int | None, option: str) -> str:
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return (
+            f"make room on its file system and check its disk, or point {option} elsewhere; what "
+            "was saved before is still there"
+        )
+    if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        return (
+            "its file system has no locks, which the agent needs: start its service for locks "
+            f"(NFS: rpc.statd), or point {option} to a local disk"
+        )
+    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
+        return f"move the file that is in the way, or point {option} to a folder"
+    return f"make it readable and writable for uid {os.geteuid()}, or point {option} elsewhere"

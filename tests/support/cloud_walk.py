@@ -27,7 +27,6 @@ from tests.support.cloud_placement import Held, Holdings, Offered, Offers, by_ho
 from tests.support.crash import Crash
 from tests.support.crashes import FAULTS, SAVE_KINDS, Disturbance, disturbed
 from tests.support.database_trouble import KINDS as DATABASE_KINDS
-from tests.support.device_checks import THEIR_CLASS, THEIR_TRAIT
 from tests.support.faulty_store import AFTER_COMMIT, Fault
 from tests.support.faulty_store import Kind as FaultKind
 from tests.support.machine import CLASS_OF, Lie, random_lie, random_machine
@@ -37,6 +36,7 @@ from tests.support.tracking import Time, settled
 from tests.support.walked_guest import WalkedGuest
 from tests.support.walked_host import WalkedHost
 
+THEIR_CLASS, THEIR_TRAIT = "CUSTOM_THEIR_CLASS", "CUSTOM_THEIRS"
 KINDS = (PLAIN, PINNED, PINNED, WITH_UNIT, WITH_FUNCTION, WITH_GPU)
 MOST_GUESTS = 8
 LAST = int(os.environ.get("CLOUD_LAST", "40"))

@@ -3,6 +3,7 @@ records, and plan removals.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import os_traits
@@ -18,7 +19,12 @@ from agent.placement import clock
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
-from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
+from agent.tracker.allocation_drift import (
+    allocation_drift,
+    at_rest,
+    holders_of_other_amounts,
+    on_two_hosts,
+)
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,
@@ -167,7 +173,6 @@ class NodeAllocations:
         verdicts = judge_allocations(
             holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after
         )
-        self.placement_state.remember_unknown(verdicts.unknown_since)
         # The known amounts may be outdated: giving back an allocation moves no generation.
         self.placement_state.reread_allocations(
             client, holders_of_other_amounts(holding, records), "amounts"
@@ -175,6 +180,8 @@ class NodeAllocations:
         own = tree.get_provider_uuids()
         checked = self._check_removals(client, verdicts.removals, records, tried, own)
         roots = [root.uuid for root in self.placement_state.view.tree.roots]
+        twice = self._on_two_hosts(client, holding, records, facts, {*own, *roots})
+        state.remember_unknown({**verdicts.unknown_since, **dict.fromkeys(twice, clock.now())})
         present = replace(holding, consumers=self.placement_state.consumers(client, ours))
         return JudgedAllocations(
             tuple(removal_operations(checked.removals, checked.found, own, roots)),
@@ -187,6 +194,7 @@ class NodeAllocations:
                     or (holding.running is not None and one.consumer not in holding.running)
                 ),
                 *checked.drift(self.view.node, own),
+                *twice.values(),
                 *allocation_drift(present, records),
             ),
             cleared=verdicts.cleared.union(
@@ -194,6 +202,28 @@ class NodeAllocations:
             ),
             used_up={uuid: leftover.evacuations for uuid, leftover in checked.confirmed.items()},
         )
+
+    def _on_two_hosts(
+        self,
+        client: PlacementClient,
+        holding: AllocationShare,
+        records: TreeConsumers,
+        facts: HostFacts,
+        own: AbstractSet[ProviderUuid],
+    ) -> Mapping[ConsumerUuid, Drift]:
+        """Return the drift of the guests here that hold something of another host too. ``own``: the
+        providers of the tree and those that share with it.
+        """
+        guests = at_rest(facts.domains or (), records)
+        found = self.placement_state.held_elsewhere(
+            client,
+            guests.keys() & holding.by_consumer().keys(),
+            lambda whole: is_used_elsewhere(whole, own),
+        )
+        return {
+            uuid: on_two_hosts(guests[uuid], records.host, whole.resources.keys() - own)
+            for uuid, whole in sorted(found.items())
+        }
 
     def _check_removals(
         self,

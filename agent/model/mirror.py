@@ -48,7 +48,9 @@ class PlacementView:
     known to be out of date.
     """
     unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
-    """The consumers without records, and when each was first noticed."""
+    """The consumers without records, and when each was first noticed; also those with a share on
+    another host that the records do not explain, with the time of the last pass.
+    """
     above: ProviderUuid | None = None
     """The provider under which another writer put the node's root; not a part of the tree. Not
     saved, because every list of the tree shows it.

@@ -125,28 +125,29 @@ def refresh_view(
     )
 
 
-def perhaps_allocated(before: ProviderTree, now: ProviderTree) -> frozenset[ProviderUuid]:
-    """Return the providers whose generation moved by more than the writes of their contents: each
-    write of contents or of an allocation moves it by one.
+def allocations_written(before: ProviderTree, now: ProviderTree) -> Mapping[ProviderUuid, int]:
+    """Return the providers whose generation moved by another number than the writes of their
+    contents explain, with the difference: each write of contents or of an allocation moves it by
+    one.
     """
-    return frozenset(
-        known.uuid
+    return {
+        known.uuid: written
         for known in before.providers()
-        if now.exists(known.uuid) and _is_perhaps_allocated(known, now.provider(known.uuid))
-    )
+        if now.exists(known.uuid) and (written := _allocations_of(known, now.provider(known.uuid)))
+    }
 
 
-def _is_perhaps_allocated(before: Provider, now: Provider) -> bool:
+def _allocations_of(before: Provider, now: Provider) -> int:
     if before.generation is None or now.generation is None or before.generation == now.generation:
-        return False
-    written = sum(
+        return 0
+    contents = sum(
         (
             before.inventory != now.inventory,
             before.traits != now.traits,
             before.aggregates != now.aggregates,
         )
     )
-    return now.generation - before.generation != written
+    return abs(now.generation - before.generation - contents)
 
 
 def _is_due(

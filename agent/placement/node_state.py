@@ -2,11 +2,12 @@
 store.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from agent.model.allocation import Allocation
+from agent.model.allocation import Allocation, Resources
 from agent.model.mirror import (
     Consumers,
     Held,
@@ -39,7 +40,7 @@ from agent.placement.consumers import (
 )
 from agent.placement.flush import Contents, FlushResult
 from agent.placement.merge_inputs import Usages, uses_of
-from agent.placement.mirror import Freshness, perhaps_allocated, refresh_view
+from agent.placement.mirror import Freshness, allocations_written, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.roles import doubled, named_by_role, with_roles
 from agent.placement.server import Server, with_names
@@ -85,8 +86,13 @@ class NodePlacementState:
         self._turns, self._rereads = HolderTurns(), RereadSchedule()
         # The known holders of the providers that moved, until their holders are read again.
         self._before: Consumers = {}
-        # The providers that others may have allocated from since their consumers were last read.
-        self._allocated = frozenset[ProviderUuid]()
+        # How often others may have allocated from a provider since its consumers were last read.
+        self._allocated = Counter[ProviderUuid]()
+        # The consumers that may have changed elsewhere: somebody wrote an allocation, and they hold
+        # here what they held before.
+        self._rewritten = frozenset[ConsumerUuid]()
+        # The whole allocations of those of which something is elsewhere.
+        self._elsewhere: Mapping[ConsumerUuid, Allocation] = {}
         # Whether the last refresh took the node's rows from a list for many nodes.
         self._listed = False
 
@@ -142,7 +148,7 @@ class NodePlacementState:
         """
         self._view = self._saved = self._journal = self._kept = self._reclaimed = None
         self._suspects, self._unwritten = frozenset(), frozenset()
-        self._refused, self._before, self._allocated = [], {}, frozenset()
+        self._refused, self._before, self._allocated = [], {}, Counter()
 
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
@@ -185,7 +191,10 @@ class NodePlacementState:
         }
         self._listed = rows is not None
         if self._view.tree is not before.tree:
-            self._allocated |= perhaps_allocated(before.tree, self._view.tree) - self._suspects
+            written = allocations_written(before.tree, self._view.tree)
+            self._allocated.update(
+                {uuid: times for uuid, times in written.items() if uuid not in self._suspects}
+            )
             log_losses(before.tree, self._view.tree, self._root, self.journal, self._suspects)
         if self._journaled and self._view.tree is not self._reclaimed:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
@@ -309,19 +318,64 @@ class NodePlacementState:
             **dict.fromkeys(stale, 0.0),
         }
         self._view = replace(self.view, consumers={**others, **read}, consumers_at=asked)
-        self._allocated -= read.keys()
+        self._rewritten = self._rewritten.union(
+            *(self._unchanged(uuid, before.get(uuid), held) for uuid, held in read.items())
+        )
+        for uuid in read:
+            self._allocated.pop(uuid, None)
         self._before = {uuid: held for uuid, held in self._before.items() if uuid not in read}
+
+    def _unchanged(
+        self,
+        uuid: ProviderUuid,
+        before: Mapping[ConsumerUuid, Resources] | None,
+        held: Mapping[ConsumerUuid, Resources],
+    ) -> Iterable[ConsumerUuid]:
+        """Return the consumers of a provider that hold what they held ``before``, if more
+        allocations were written than others changed; all if nothing is known of before.
+        """
+        if before is None:
+            return held.keys()
+        changed = held.keys() & set(differing(before, held))
+        return held.keys() - changed if self._allocated[uuid] > len(changed) else ()
+
+    def held_elsewhere(
+        self,
+        client: PlacementClient,
+        consumers: Collection[ConsumerUuid],
+        elsewhere: Callable[[Allocation], bool],
+    ) -> Mapping[ConsumerUuid, Allocation]:
+        """Return those of ``consumers`` of which something is ``elsewhere`` too, as far as known.
+
+        Asked about are those that may have changed elsewhere since they were last asked about, and
+        again those that were found, also by an earlier process.
+        """
+        doubted = self._rewritten | self._elsewhere.keys() | self.view.unknown_since.keys()
+        asked = doubted.intersection(consumers)
+        written = asked & self._rewritten
+        found = {
+            **self.allocations(client, sorted(written)),
+            **self.reread_allocations(client, asked - written, "place"),
+        }
+        self._rewritten -= written
+        self._elsewhere = {
+            uuid: whole
+            for uuid, whole in {**self._elsewhere, **found}.items()
+            if uuid in asked and elsewhere(whole)
+        }
+        return self._elsewhere
 
     def reread_allocations(
         self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str
-    ) -> None:
+    ) -> Mapping[ConsumerUuid, Allocation]:
         """Read the allocations of ``consumers``, which are to be reported ``about`` one subject, as
-        far as they are due by :class:`~agent.placement.consumers.RereadSchedule`.
+        far as they are due by :class:`~agent.placement.consumers.RereadSchedule`; return these.
         """
         now = clock.now()
         due = self._rereads.due(self.view.consumers, consumers, about, now)
-        self.allocations(client, due)
+        found = self.allocations(client, due)
         self._rereads.record(self.view.consumers, due, about, now)
+        return found
 
     def allocations(
         self,
@@ -360,7 +414,9 @@ class NodePlacementState:
         )
 
     def remember_unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
-        """Remember since when (seconds since the epoch) each consumer has had no record."""
+        """Remember since when (seconds since the epoch) each consumer has had no record, or that it
+        has a share elsewhere.
+        """
         if since != self.view.unknown_since:
             self._view = replace(self.view, unknown_since=since)
 

@@ -4,16 +4,19 @@ Pure; changes nothing.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.model.allocation import Resources
 from agent.model.claim import Claim, Migration
+from agent.model.facts import Domain
 from agent.model.instance import Flavor
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
+from agent.tracker import nova_commands
 from agent.tracker.allocations import AllocationShare, amounts_text
 from agent.tracker.consumer_records import TreeConsumers
+from agent.tracker.observed_guests import guest_name
 
 # Groups of classes that stand for one amount of a claim.
 CPU, MEMORY, DISK = ("VCPU", "PCPU"), ("MEMORY_MB",), ("DISK_GB",)
@@ -129,6 +132,38 @@ def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
         f"give it its allocation again, or if it is gone for good: agent guests forget {instance}"
     )
     return Drift("missing-allocation", "warning", detail, remedy, consumer=instance)
+
+
+def at_rest(guests: Collection[Domain], records: TreeConsumers) -> Mapping[ConsumerUuid, Domain]:
+    """Return those of the guests of the hypervisor that have one claim and do not move."""
+    moves = records.moves()
+    claimed = Counter(claim.instance for claim in records.claims if claim.purpose != "devices")
+    return {
+        guest.uuid: guest
+        for guest in guests
+        if claimed[guest.uuid] == 1
+        and all(move.ended for move in moves.get(guest.uuid, ()))
+        and (known := records.instances.get(guest.uuid)) is not None
+        and known.task_state is None
+    }
+
+
+def on_two_hosts(guest: Domain, host: str, elsewhere: Collection[ProviderUuid]) -> Drift:
+    """Return the drift of a guest of ``host`` whose allocation is on providers ``elsewhere`` too:
+    it was evacuated, and the host was not fenced; or something was left over there.
+    """
+    uuid = guest.uuid
+    removal = nova_commands.destroy(uuid, running=guest.state != "stopped")
+    rest = [f"agent allocation remove-tree {uuid} {provider}" for provider in sorted(elsewhere)]
+    return Drift(
+        "allocation-mismatch",
+        "warning",
+        f"{guest_name(guest)} is here, and its allocation is on this node and on another one",
+        f"if nova has it on another host: {nova_commands.if_elsewhere(uuid, host, removal)}; then: "
+        f"agent guests forget {uuid}, once an audit does not see it any more; if nova has it here: "
+        f"{nova_commands.if_at_rest(uuid, host, *rest)}",
+        consumer=uuid,
+    )
 
 
 def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ nova 34; without them this is left out.
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support import backends
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.nova_api import NovaApi
+from tests.support.system import CHECKOUT, AgentHere
 
 pytestmark = pytest.mark.long
 
@@ -39,6 +41,11 @@ class Shell:
             f'OS_ENDPOINT=$url exec {CLIENT} "$@"',
         )
         self._script("virsh", f'echo "$@" >> {self._destroyed}')
+
+    def has_agent(self, agent: AgentHere) -> None:
+        """Give the shell the agent's command."""
+        command = f'{sys.executable} -m agent --config-file {agent.config_file} "$@"'
+        self._script("agent", f"cd {CHECKOUT} && exec {command}")
 
     def _script(self, name: str, *lines: str) -> None:
         file = self._folder / name
@@ -129,3 +136,42 @@ def test_a_command_whose_condition_does_not_hold_changes_nothing(
     shell.carry_out(found[left].partition("; if it does not move")[0])
     assert shell.destroyed == {left}
     assert other.allocations(left)["allocations"].keys() == {elsewhere}
+
+
+@pytest.mark.parametrize("lives", ["here", "there"])
+def test_a_managed_guest_that_is_on_two_hosts_in_placement_is_told_and_its_commands_end_it(
+    tmp_path: Path, http_placement: HttpPlacement, nova: NovaApi, lives: str
+) -> None:
+    if not CLIENT:
+        pytest.skip(backends.reason("the OpenStack client", "set OPENSTACK_CLIENT"))
+    watched = Watched(tmp_path, http_placement)
+    other, shell = watched.other, Shell(tmp_path / "bin", http_placement, nova)
+    shell.has_agent(watched.agent)
+    elsewhere, uuid = other.create_provider("node-b"), new_uuid()
+    other.set_inventory(elsewhere, {"VCPU": 80, "MEMORY_MB": 163840, "DISK_GB": 1000})
+    on_b = {"host": "node-b", "node": "node-b"}
+    nova.has(servers=[uuid if lives == "here" else {"uuid": uuid, **on_b}])
+
+    def told() -> list[str]:
+        found = watched.agent.run("--once", "--format", "json").json["nodes"][0]["drift"]
+        return [one["remedy"] for one in found if one["kind"] == "allocation-mismatch"]
+
+    watched.has(a_guest(uuid, "a guest"))
+    told()
+    other.claim({ROOT: HELD}, uuid)
+    watched.agent.run("guests", "import")
+    assert told() == told() == []
+    other.claim({ROOT: HELD, elsewhere: HELD}, uuid)
+    for _ in range(2):
+        (remedy,) = told()
+    shell.carry_out(remedy)
+    if lives == "there":
+        assert shell.destroyed == {uuid}
+        watched.has()
+        told()
+        (command,) = re.findall(r"then: agent (guests forget \S+),", remedy)
+        assert watched.agent.run(*command.split()).code == 0
+        told()
+    assert shell.destroyed == ({uuid} if lives == "there" else set())
+    assert other.allocations(uuid)["allocations"].keys() == {ROOT if lives == "here" else elsewhere}
+    assert told() == []

@@ -832,6 +832,51 @@ def test_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(
     assert node.cycle().state == "changed"
 
 
+def test_a_guest_that_is_here_with_an_allocation_on_two_hosts_is_told_until_one_of_them_is_gone(
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    hb: str,
+    at: Callable[[float], None],
+) -> None:
+    guest, other = claims(), claims()
+    book.tracked(guest)
+    book.tracked(other)
+    facts = node.driver.facts_of
+    node.driver.facts_of = lambda name: replace(
+        facts(name),
+        domains=tuple(Domain(ConsumerUuid(uuid), "a", 2048) for uuid in (guest, other)),
+    )
+    for _ in range(3):
+        assert node.cycle().drift == ()
+    # As nova claims the destination of an evacuation; a guest is built meanwhile.
+    claims(ROOT, hb, consumer=guest)
+    claims()
+
+    def told(report: NodeReport) -> list[tuple[str, str | None]]:
+        return [(one.kind, one.consumer) for one in report.drift if one.severity == "warning"]
+
+    # Told by a process that runs, and by each that begins.
+    for again in (node.cycle, node.once, node.cycle, node.cycle):
+        assert told(again()) == [("allocation-mismatch", guest)]
+    placement.clear()
+    assert told(node.cycle()) == [("allocation-mismatch", guest)]
+    assert placement.count() == 1
+    claims(ROOT, consumer=guest)
+    assert told(node.cycle()) == []
+    claims(ROOT, hb, consumer=guest)
+    assert told(node.cycle()) == [("allocation-mismatch", guest)]
+    # While it moves it may have both.
+    book.instance(guest, task_state="migrating")
+    assert told(node.cycle()) == []
+    book.instance(guest, task_state=None)
+    placement.other.release(guest)
+    claims(ROOT, consumer=guest)
+    at(1)
+    assert told(node.cycle()) == []
+
+
 # --- what is missing or other ---------------------------------------------------------------------
 
 

@@ -156,7 +156,8 @@ class NodeAllocations:
         if not on_record:
             # Without records all that is held is unknown: only what may be held is asked about, and
             # all that is held again, because what is given back moves no generation.
-            ours = state.perhaps_held(ours, in_turn, self.refresh)
+            # Who has a whole machine is nova's to say.
+            ours = [] if facts.exclusive else state.perhaps_held(ours, in_turn, self.refresh)
             in_turn = frozenset(ours)
         if not ours:
             return JudgedAllocations()

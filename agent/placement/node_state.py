@@ -243,7 +243,7 @@ class NodePlacementState:
         is known to: those with known consumers, those that others may have allocated from since
         they were last seen, and one of ``in_turn`` whose consumers were never asked for.
 
-        None of a node of a list for many nodes: who has a bare-metal node is nova's to say.
+        None of a node of a list for many nodes, which costs no request a node.
 
         :param within: the seconds after which one of ``in_turn`` is asked for, 0 for never.
         """

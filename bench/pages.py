@@ -11,6 +11,7 @@ from bench.process_figures import ProcessFigures
 from bench.processes import Pass
 from bench.results import Machine, Results
 
+PLOT = "![Requests, CPU and memory of a steady pass, with the most guests measured](growth.svg)\n"
 VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
 BACKENDS: Mapping[Backend, str] = {
     "sqlite": "Placement on SQLite, one process",
@@ -44,6 +45,7 @@ def page(results: Results, verdicts: Sequence[Verdict]) -> str:
         "# Benchmarks\n",
         "<!-- written by python -m bench.run; do not edit -->\n",
         *_introduction(results),
+        *(() if results.quick else (PLOT,)),
         "## Budgets\n",
         BUDGETS,
         table(

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
-from agent.model.devices import DeviceRequest
 from agent.store.store import open_store
 from tests.support.postgresql import BINARIES, PostgreSQL
-from tests.support.tracking import F1, Host, World, device, race
+from tests.support.tracking import F1, Host, World
 
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
 THREADS = 8
@@ -117,8 +115,6 @@ class Claims:
     """What was measured of claims in one process, and of the disk below their store."""
 
     rows: Sequence[ClaimRow]
-    winners: int
-    """How many of eight threads got the last device."""
     audits: Mapping[str, float]
     """CPU milliseconds of audits of a node with a thousand instances."""
     synced: float
@@ -126,8 +122,8 @@ class Claims:
 
 
 def claim_figures(folder: Path, runs: int) -> Claims:
-    """Measure each rate ``runs`` times, of which the best counts, and the others once."""
-    return Claims(list(_rows(runs)), _winners_of_the_last_device(), _audits(), synced(folder))
+    """Measure each rate ``runs`` times, of which the best counts, and the audits once."""
+    return Claims(list(_rows(runs)), _audits(), synced(folder))
 
 
 def _rows(runs: int) -> Iterator[ClaimRow]:
@@ -162,18 +158,6 @@ def _rows_of(store: str, connection: Callable[[], Connection], runs: int) -> Ite
             1000 * median(waits),
             1000 * waits[len(waits) * 99 // 100],
         )
-
-
-def _winners_of_the_last_device() -> int:
-    """Return how many of eight threads that claim the same device at once get it."""
-    with world(None) as empty:
-        host = empty.plain("host")
-        host.devices = (device(host, "0000:80:00.0"),)
-        host.audit()
-        wanted = (DeviceRequest("device", 1, {"product_id": "1563"}),)
-        guests = [f"guest-{number}" for number in range(THREADS)]
-        outcomes = race(*(partial(host.claim, guest, F1, devices=wanted) for guest in guests))
-    return sum(not isinstance(outcome, Exception) for outcome in outcomes)
 
 
 def _audits() -> Mapping[str, float]:

@@ -1,15 +1,18 @@
-"""What nova's API tells of the allocations of a node, asked for only if there is something to
-explain.
+"""What is read of a node that nova-compute manages: all allocations of its consumers, and what
+nova's API tells of them, asked for only if there is something to explain.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.http.nova_api import NovaApi, NovaNotAsked
+from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers
 from agent.model.report import Drift, DriftKind
 from agent.placement import clock
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
+from agent.placement.node_state import NodePlacementState
 from agent.tracker.nova_explanations import NovaExplanations, asked_about
 from agent.tracker.observed_share import ObservedShare
 
@@ -71,3 +74,53 @@ class AskedNova:
             self._error = error
         # After the answer, because a nova that hangs would be asked again at once.
         self._asked_at = clock.now()
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeAllocation:
+    """All allocations of a consumer, as they were when they were read."""
+
+    here: Holdings
+    """What the consumer had of the node then; something else now means that it was written since.
+    """
+    found: Allocation | None
+    read_at: float
+    """Seconds since the epoch."""
+
+
+@dataclass(slots=True)
+class GuestAllocationsRead:
+    """All allocations of the consumers of one node. Kept for the life of the process, so that a
+    pass in which nothing changed reads none.
+    """
+
+    placement_state: NodePlacementState
+    refresh: float
+    """Seconds in which every allocation is read again, one a pass; 0 for never."""
+    _whole: dict[ConsumerUuid, _WholeAllocation] = field(default_factory=dict)
+
+    def read(
+        self, client: PlacementClient, held: Mapping[ConsumerUuid, Holdings]
+    ) -> Mapping[ConsumerUuid, Allocation]:
+        """Return all allocations of the consumers, of which ``held`` is what they hold of the node;
+        those that were written since are read again, and in a pass without other requests the one
+        that was read first.
+        """
+        now = clock.now()
+        known = {
+            uuid: whole
+            for uuid, whole in self._whole.items()
+            if uuid in held and held[uuid] == whole.here
+        }
+        due: Sequence[ConsumerUuid] = sorted(held.keys() - known.keys())
+        if not due and known and self.refresh and sum(client.exchange.counts.values()) <= 1:
+            oldest = min(known, key=lambda uuid: known[uuid].read_at)
+            due = [oldest] if now - known[oldest].read_at >= self.refresh else []
+        typed = self.placement_state.capabilities.offers(CONSUMER_TYPES)
+        found = self.placement_state.allocations(
+            client, due, CONSUMER_TYPES if typed else ALLOCATIONS
+        )
+        self._whole = known | {
+            uuid: _WholeAllocation(held[uuid], found.get(uuid), now) for uuid in due
+        }
+        return {uuid: whole.found for uuid, whole in self._whole.items() if whole.found is not None}

@@ -245,7 +245,7 @@ class Fleet:
         """
         if not self.context.provider_config.entries:
             return
-        sighted = [self._audit_of(uuid, name).observer.sighted for uuid, name in found.items()]
+        sighted = [self._audit_of(uuid, name).sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
             names = {provider.name for node in nodes for provider in node.tree.providers()}

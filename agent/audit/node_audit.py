@@ -1,48 +1,41 @@
-"""One audit of one node: observe → shape → plan → flush."""
+"""One audit of one node: observe → plan → flush."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from agent.audit.allocations import JudgedAllocations, NodeAllocations
-from agent.audit.asked_nova import AskedNova
-from agent.audit.attempts import Attempts
-from agent.audit.beside_nova import ObservedAllocations, without_novas_rules
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
-from agent.audit.devices import LATER, DeviceAllocations, Surpluses
-from agent.audit.idle import IdleAttempt
+from agent.audit.device_repair import Surpluses
+from agent.audit.flushing import Flushing
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.node_usage import DriverReader, NodeUsage
-from agent.audit.observe import Observer
-from agent.audit.plan_step import PlannedAudit, plan_audit, plan_removal
+from agent.audit.observation import Observation, Outcome
+from agent.audit.planning import plan_audit, plan_removal
+from agent.audit.reading import Reader
 from agent.audit.run import AuditRun, RefusedAudit
-from agent.audit.shape import Observed, newly_stranded, shape
+from agent.audit.shape import repeats
 from agent.errors import (
     AdoptionNeeded,
     AgentBug,
     AgentError,
+    DriverError,
     InvalidTree,
     RecordConflict,
     ReshapeFailed,
     StoreError,
 )
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_unnamed, printable
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
+from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
+from agent.model.provider_tree import PresentTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
 from agent.placement.consumers import usages as read_usages
-from agent.placement.merge import Merge, Target
-from agent.placement.merge_inputs import MergeInputs
 from agent.placement.node_state import NodePlacementState
-from agent.placement.plan import Plan, make_plan
-from agent.placement.reshaping import AllocationMove
+from agent.placement.retry import MAX_ATTEMPTS
 from agent.placement.rival_writers import RivalWriters
-from agent.placement.roles import with_names_of_others
 from agent.placement.transport import MirrorInsufficient
+from agent.provider_config.applying import Key
 from agent.tracker.node_state import NodeView
-from agent.tree.allocation_repair import AllocationRepair
 from agent.tree.desired_tree import DriverReport
 
 LOG = logging.getLogger(__name__)
@@ -56,6 +49,22 @@ class _SeparateCount:
     error: AgentError | None = None
 
 
+@contextmanager
+def _on_mirror(options: AuditOptions) -> Iterator[None]:
+    """Have what fails on the mirror, but not by the driver, tried again with what Placement has.
+
+    :raises MirrorInsufficient: Placement has to be asked.
+    """
+    try:
+        yield
+    except DriverError:
+        raise
+    except AgentError as error:
+        if not options.on_mirror:
+            raise
+        raise MirrorInsufficient(error.message) from error
+
+
 class NodeAudit:
     """Audits one node repeatedly and keeps state between audits. Not thread-safe: one audit at a
     time.
@@ -64,19 +73,17 @@ class NodeAudit:
     def __init__(self, node: AuditedNode, context: AuditContext) -> None:
         self.node, self.context = node, context
         self.placement_state = NodePlacementState(context.server, node.uuid, node.name)
-        self.observer = Observer(node, context, self.placement_state)
-        self._driver = DriverReader(context, node, self.placement_state)
-        self._usage = NodeUsage(context, node.uuid, self.placement_state)
+        self._reader = Reader(node, context, self.placement_state, Surpluses(time.monotonic))
+        self._flushing = Flushing(node, context, self.placement_state, RivalWriters(time.monotonic))
         # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that
         # only a start (or the audit after a takeover) may do is done.
         self._started = self._moved = False
         self._refusal: RefusedAudit | None = None
-        self._idle: IdleAttempt | None = None
-        self._rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
-        self._attempts = Attempts(node, context, self.placement_state, self._rivals)
-        refresh = context.freshness.consumers
-        asked_nova = AskedNova(context.nova, context.agent, refresh)
-        self._observed = ObservedAllocations(self.placement_state, refresh, asked_nova)
+        self._last: Observation | None = None
+        self.sighted: frozenset[Key] | None = None
+        """The entries of the operator's files that match a provider here; None until a tree was
+        seen.
+        """
         self.records: NodeView | None = None
         """What the records showed in the last audit; None if the node could not be counted."""
 
@@ -106,70 +113,59 @@ class NodeAudit:
         """
         return self._reported(options, lambda run: self._remove(run, rows))
 
+    # --- one audit: observe → plan → flush, again as long as changes by others call for it --------
+
     def _audit(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
         with run.step("facts"):
-            report = self._driver.read()
+            report = self._reader.facts()
             run.facts = report.facts
-        self._attempts.repeat(
-            run,
-            rows,
-            count=lambda: self._count(run, report),
-            plan=lambda known: self._plan_audit(run, report, known),
-        )
+        for run.attempts in range(1, MAX_ATTEMPTS + 1):
+            # In each attempt, because allocations made in between are on record by now.
+            with run.step("usage"):
+                forgotten = self._count(run, report)
+            known = rows if run.attempts == 1 and not forgotten else None
+            with self._flushing.conflicts(run):
+                with run.step("tree"), _on_mirror(run.options):
+                    seen = self._observe(run, report, known)
+                    while (outcome := plan_audit(seen)).needs is not None:
+                        seen = self._reader.read(run.client, seen, outcome)
+                    self._remember(seen, outcome)
+                if self._flush(run, outcome):
+                    return
 
     def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
-        self._attempts.repeat(
-            run,
-            rows,
-            count=lambda: self._usage.remove(run.options),
-            plan=lambda known: self._plan_removal(run, known),
-        )
+        for run.attempts in range(1, MAX_ATTEMPTS + 1):
+            with run.step("usage"):
+                if not run.options.dry_run:
+                    self.context.records.usage_step.mark_deleted(self.node.uuid)
+            with self._flushing.conflicts(run):
+                with run.step("tree"), _on_mirror(run.options):
+                    self._reader.refresh(run, rows if run.attempts == 1 else None)
+                    outcome = plan_removal(self._reader.deleted(run))
+                if self._flush(run, outcome):
+                    return
 
-    # --- one attempt: observe → shape → plan → flush ----------------------------------------------
+    def _flush(self, run: AuditRun, outcome: Outcome) -> bool:
+        """Send the plan, or in a dry run foresee what that would do. Return whether no other
+        attempt is needed.
 
-    def _plan_audit(
-        self, run: AuditRun, report: DriverReport, rows: Sequence[Row] | None
-    ) -> PlannedAudit:
-        """Observe the node, shape its tree, and plan the way there."""
-        with run.step("tree"):
-            observed = self._observe(run, report, rows)
-            idle = self._idle if observed.idle else None
-            target = idle.target if idle is not None else shape(observed)
-            repair = self._observe_repair(run, observed, target)
-            move = observed.move or repair.move
-            if move is not None and (stranded := self._newly_stranded(observed, target, move)):
-                observed = self.observer.hold(run, observed, stranded)
-                target = shape(observed)
-                repair = self._observe_repair(run, observed, target)
-                move = observed.move or repair.move
-            judged = self._observe_allocations(run, observed, target)
+        :raises MirrorInsufficient: an audit on the mirror has something to do.
+        """
         with run.step("plan"):
-            if idle is not None and move is None:
-                plan = idle.plan
-            else:
-                plan = self._plan(run, target, move)
-                self._idle = IdleAttempt.of(observed, target, plan)
-            return plan_audit(
-                observed, plan, repair, judged, self._rivals, self.context.policy.enabled
-            )
+            outcome = self._flushing.withheld(outcome)
+        if run.options.on_mirror and (
+            outcome.withheld or (outcome.plan and outcome.plan.operations)
+        ):
+            raise MirrorInsufficient("there is something to do")
+        run.plan(outcome)
+        if run.options.dry_run:
+            self._flushing.foresee(run, outcome)
+            return True
+        with run.step("flush"):
+            flushed = self._flushing.send(run, outcome)
+        return self._flushing.is_last(run, outcome, flushed)
 
-    def _plan_removal(self, run: AuditRun, rows: Sequence[Row] | None) -> PlannedAudit:
-        """Observe the tree of a deleted node, and plan the removal of what is ours of it."""
-        with run.step("tree"):
-            usages = self.observer.read_mirror(run, rows)
-            state, nothing = self.placement_state, ProviderTree()
-            inputs = MergeInputs.of(
-                state.named_view,
-                state.journal,
-                BaseTree(nothing),
-                DesiredTree(nothing),
-                self.node.uuid,
-            )
-            target = Merge(inputs, state.capabilities, usages).target()
-        with run.step("plan"):
-            return plan_removal(self._plan(run, target, None), self._rivals)
-
-    # --- what an attempt observes -----------------------------------------------------------------
+    # --- what an attempt begins with --------------------------------------------------------------
 
     def _count(self, run: AuditRun, report: DriverReport) -> bool:
         """Count what is used and claimed on the node. Return whether another agent may have had
@@ -177,7 +173,7 @@ class NodeAudit:
         """
         start = run.options.start and not self._started
         before = self.records.state.displaced if self.records is not None else frozenset[str]()
-        run.records, taken_over = self._usage.count(report.facts, run.options, start=start)
+        run.records, taken_over = self._reader.count(report.facts, run.options, start=start)
         if taken_over or before - run.records.state.displaced:
             # The other agent may have had another layout; guests whose cells are known again may
             # hold something of cells that are gone.
@@ -187,81 +183,30 @@ class NodeAudit:
             raise MirrorInsufficient("records are not published yet")
         return taken_over
 
-    def _observe(self, run: AuditRun, report: DriverReport, rows: Sequence[Row] | None) -> Observed:
-        """Read the mirror, the tree of the driver, and the names that the first shape adds."""
-        usages = self.observer.read_mirror(run, rows)
+    def _observe(
+        self, run: AuditRun, report: DriverReport, rows: Sequence[Row] | None
+    ) -> Observation:
+        """Bring the mirror up to date, and return what the plan follows from."""
+        self._reader.refresh(run, rows)
         assert run.records is not None
-        run.records = self.observer.note_reserved(run.records, dry_run=run.options.dry_run)
+        run.records = self._reader.note_reserved(run.records, dry_run=run.options.dry_run)
         at_start = run.options.start
-        start, reshapes = at_start and not self._started, at_start and not self._moved
-        again = not (start or reshapes or run.options.adopt)
-        observed = self.observer.observe(
+        seen = self._reader.observation(
             run,
             report,
             run.records,
-            usages,
-            start=start,
-            reshapes=reshapes,
-            idle=self._idle if again else None,
+            start=at_start and not self._started,
+            reshapes=at_start and not self._moved,
         )
-        run.hint = observed.hint
-        return observed
+        return replace(seen, last=self._last)
 
-    def _observe_repair(
-        self, run: AuditRun, observed: Observed, target: Target
-    ) -> AllocationRepair:
-        """Read the holders of the node's devices; return the corrections that their allocations
-        need. An agent that only observes reports them with the allocations.
-        """
-        if self.context.observes or self.context.gives_back:
-            return AllocationRepair()
-        allocations = DeviceAllocations(self.placement_state, observed.uses, self._surpluses)
-        why_not = LATER if observed.move else run.unrepaired
-        run.repair = allocations.repair(
-            run.client, observed.desired.devices, target, why_not=why_not
-        )
-        return run.repair
-
-    def _newly_stranded(
-        self, observed: Observed, target: Target, move: AllocationMove
-    ) -> Mapping[ProviderUuid, frozenset[str]]:
-        by_driver = self._driver.edits_tree
-        return newly_stranded(observed, target, move, self.node.uuid, by_driver=by_driver)
-
-    def _observe_allocations(
-        self, run: AuditRun, observed: Observed, target: Target
-    ) -> JudgedAllocations:
-        """Read who holds what of the node; return which allocations are to be removed, and the
-        drift of the others.
-        """
-        context = self.context
-        if context.gives_back:
-            # Nobody gains or loses anything: nova-compute judges them from now on.
-            return JudgedAllocations()
-        if context.observes:
-            return self._observed.judged(run.client, observed.records, observed.report.facts)
-        allocations = NodeAllocations(
-            self.placement_state,
-            context.records.consumer_records,
-            observed.records,
-            context.policy.purge_after,
-            # An audit on the mirror reads nobody's turn.
-            0 if run.options.on_mirror else context.freshness.consumers,
-        )
-        # A provider that is to be deleted keeps its allocations until then.
-        owned = {*self.placement_state.journal.providers, *target.journal.providers}
-        return allocations.judged(run.client, owned, observed.report.facts, run.tried)
-
-    def _plan(self, run: AuditRun, target: Target, move: AllocationMove | None) -> Plan:
-        """Return the operations that lead from the view to ``target``; planned again if the server
-        offers a newer microversion than before and the first plan had to do without one.
-        """
-        state, root = self.placement_state, self.node.uuid
-        target = with_names_of_others(target, state.view.tree)
-        plan = make_plan(state.view, target, state.capabilities, root, move)
-        if plan.limited and self.context.server.offers_more(run.client):
-            plan = make_plan(state.view, target, state.capabilities, root, move)
-        return without_novas_rules(plan, root) if self.context.observes else plan
+    def _remember(self, seen: Observation, outcome: Outcome) -> None:
+        """Keep what was observed if the same would lead to the same shape, with nothing to do."""
+        shaped = outcome.shaped
+        assert shaped is not None
+        self.sighted = shaped.sighted
+        if seen.last is None or shaped is not seen.last.shaped:
+            self._last = replace(seen, shaped=shaped, last=None) if repeats(seen, shaped) else None
 
     # --- the report -------------------------------------------------------------------------------
 
@@ -343,7 +288,7 @@ class NodeAudit:
                 if own is not None and own.uuid == self.node.uuid and self.placement_state.mirrored:
                     own.confirm()
                 if run.records is not None:
-                    records = self.observer.note_reserved(run.records, dry_run=False)
+                    records = self._reader.note_reserved(run.records, dry_run=False)
                     run.records = records
                     if run.state() in ("in-sync", "changed"):
                         self.context.records.usage_step.mark_published(
@@ -393,7 +338,7 @@ class NodeAudit:
         """Count the node from facts and records; errors are in the result."""
         run = AuditRun(self.context.server.client(), options)
         try:
-            self._count(run, self._driver.read())
+            self._count(run, self._reader.facts())
         except AgentError as error:
             return _SeparateCount(error=error)
         except Exception as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.audit.context import AuditedNode, AuditOptions
-from agent.audit.plan_step import PlannedAudit
+from agent.audit.observation import Outcome as Planned
 from agent.errors import (
     AdoptionNeeded,
     AgentError,
@@ -130,7 +130,7 @@ class AuditRun:
     hint: str | None = None
     repair: AllocationRepair = field(default_factory=AllocationRepair)
     """Corrections of the allocations of devices in the last attempt."""
-    planned: PlannedAudit | None = None
+    planned: Planned | None = None
     """The last plan; None until an attempt came as far."""
     tree: ProviderTree = field(default_factory=ProviderTree)
     """What a dry run shows: the tree that the last plan leads to."""
@@ -158,10 +158,13 @@ class AuditRun:
         finally:
             self.seconds[name] += time.monotonic() - begun
 
-    def plan(self, planned: PlannedAudit) -> None:
+    def plan(self, planned: Planned) -> None:
         """Take over the plan of an attempt; drift and errors of an earlier attempt are replaced."""
-        self.planned, self.tree = planned, planned.plan.target.tree
+        assert planned.plan is not None
+        self.planned, self.tree, self.repair = planned, planned.plan.target.tree, planned.repair
         self.drift, self.errors = list(planned.drift), list(planned.errors)
+        if planned.shaped is not None:
+            self.hint = planned.shaped.hint
 
     def fail(self, error: AgentError) -> None:
         """Replace the errors by the error that ended the audit."""
@@ -199,7 +202,8 @@ class AuditRun:
         """
         counts = self.client.exchange.counts
         shown = self.tree if self.options.dry_run else tree
-        planned = self.planned.plan.target.journal.providers if self.planned else {}
+        plan = self.planned.plan if self.planned is not None else None
+        planned = plan.target.journal.providers if plan is not None else {}
         used = self.used or (
             provider_usage(self.records.state, shown) if self.records is not None else {}
         )

@@ -1,118 +1,139 @@
-"""The pure part of an audit: from what was observed to the tree that Placement should hold."""
+"""The desired tree of a node and the way there: a pure function of what an audit has read, which
+returns what else it needs to read.
+"""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from agent.audit.devices import (
+from agent.audit.beside_nova import without_novas_rules
+from agent.audit.observation import (
     DriverTree,
-    ObservedDevices,
-    PlacedDeviceTree,
-    device_hints,
-    place_devices,
+    Holders,
+    Names,
+    Need,
+    NewerServer,
+    Observation,
+    ReshapeReads,
+    Shaped,
+)
+from agent.driver.interface import Allocations
+from agent.errors import (
+    DRIVER_FAULT,
+    AdoptionNeeded,
+    ConfigErrors,
+    ReshapeFailed,
+    ReshapeNeeded,
 )
 from agent.model.facts import HostFacts
-from agent.model.mirror import Journal, PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid
-from agent.pci.settings import PciSettings
-from agent.placement.merge import Merge, Target, Usages
+from agent.model.mirror import REPARENT
+from agent.model.names import ProviderUuid, name_first, printable
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
+from agent.pci.settings import PciSettings, PresentDevices, match_devices
+from agent.placement.merge import ADOPT, Merge, Target, foreign_share
 from agent.placement.merge_inputs import MergeInputs
-from agent.placement.reshaping import AllocationMove, find_stranded
-from agent.provider_config.applying import Applied, ProviderConfig
-from agent.tracker.node_state import NodeView
-from agent.tree.desired_tree import DriverReport, put_operators_files, with_novas_children
-from agent.tree.host_tree import layout_hint, memory_hint
+from agent.placement.plan import Plan, make_plan
+from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
+from agent.placement.roles import with_names_of_others
+from agent.placement.tombstones import without_reappeared
+from agent.tree.desired_tree import (
+    desired_tree,
+    put_operators_files,
+    with_novas_children,
+    with_remote_managed_ports,
+)
+from agent.tree.device_providers import (
+    MANY,
+    DeviceProviders,
+    Reported,
+    all_kept,
+    bounded,
+    device_providers_of,
+    shrinking,
+    still_reported,
+)
+from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
+from agent.tree.host_tree import choose_layout, layout_hint, memory_hint
 from agent.tree.policy import Policy
-from agent.tree.reported_cards import DeviceUses
+from agent.tree.reported_cards import device_provider_name
+from agent.tree.reshape.allocation_editor import ReshapeContext, Sharing
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredNode:
-    """The desired tree of a node with its devices and the operator's files, before the merge."""
+def shape(seen: Observation) -> Shaped | Need:
+    """Return the tree that Placement should hold: what the driver, the devices and the operator's
+    files come to, merged with what others own there; and the way there.
 
-    inputs: MergeInputs
-    """The inputs of the merge, without the additions of the files."""
-    devices: PlacedDeviceTree
-    files: Applied
-    """The desired tree with the additions of the files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What one attempt of an audit has read of a node, and the first shape that follows from it."""
-
-    report: DriverReport
-    records: NodeView
-    view: PlacementView
-    journal: Journal
-    usages: Usages
-    """The usages of what is held until it is free."""
-    uses: DeviceUses
-    """Which consumer has which device."""
-    driver_tree: DriverTree
-    move: AllocationMove | None
-    """The move of allocations that the tree of the driver needs."""
-    devices: ObservedDevices
-    desired: DesiredNode
-    """The first shape. It decides which names and which holders are read."""
-    capabilities: ServerCapabilities
-    """With the names that the first shape adds."""
-    hint: str | None
-    """What the operator's options could do better for the node; None if there is nothing."""
-    idle: bool = False
-    """Everything that shape and plan follow from is as in the last idle attempt."""
-
-
-def desired_node(
-    view: PlacementView,
-    journal: Journal,
-    report: DriverReport,
-    driver_tree: DriverTree,
-    devices: ObservedDevices,
-    policy: Policy,
-    provider_config: ProviderConfig,
-    *,
-    adopt: bool,
-    gives_back: bool,
-) -> DesiredNode:
-    """Return the tree of the driver with the node's devices and the operator's files. ``adopt``:
-    the tree is taken over. ``gives_back``: it is left to nova-compute.
+    :raises AdoptionNeeded: inventories would move in a tree that is not adopted.
+    :raises ReshapeNeeded: inventories would move, and only an agent that starts may do that.
+    :raises ConfigErrors: at the start, devices cannot be reported as the options say.
     """
-    placed, root = place_devices(devices, driver_tree), devices.place.root
-    inputs = placed.taken_over(
-        MergeInputs.of(view, journal, driver_tree.base, driver_tree.desired, root, take_over=adopt)
-    )
-    # Whoever adopts was told what goes with it.
-    inputs = replace(inputs, keeps_foreign=gives_back or not adopt, gives_back=gives_back)
-    inputs = inputs if report.shape_all else with_novas_children(inputs)
+    made = _driver_tree(seen, base := base_tree(seen))
+    if isinstance(made, Need):
+        return made
+    desired, move = made
+    place = _provider_place(seen, desired)
+    devices = _devices(seen, base, desired, place)
+    if isinstance(devices, Need):
+        return devices
+    if seen.start:
+        # Later these errors are reported and the providers stay as they are.
+        ConfigErrors.raise_if_any(devices.errors)
+    tree = desired.copy()
+    placed = put_devices(tree, base, devices, place)
+    inputs = _merge_inputs(seen, base, tree, devices, place)
     files = put_operators_files(
-        provider_config, inputs, policy.owner_trait, kept=bool(report.facts.incomplete)
+        seen.context.provider_config,
+        inputs,
+        seen.context.policy.owner_trait,
+        kept=bool(seen.report.facts.incomplete),
     )
-    return DesiredNode(inputs, placed, files)
-
-
-def shape(observed: Observed) -> Target:
-    """Return what Placement should hold: the desired tree merged with what others own there."""
-    desired, facts = observed.desired, observed.report.facts
-    return Merge(
-        replace(desired.inputs, desired=desired.files.tree),
-        observed.capabilities,
-        observed.usages,
-        desired.files.configured,
-        exclusive=facts.exclusive,
-        incomplete=bool(facts.incomplete),
+    if (names := _unknown_names(seen, files.tree)) is not None:
+        return names
+    target = Merge(
+        replace(inputs, desired=files.tree),
+        seen.capabilities,
+        seen.usages,
+        files.configured,
+        exclusive=seen.report.facts.exclusive,
+        incomplete=bool(seen.report.facts.incomplete),
     ).target()
+    plan = plan_of(seen, target, None)
+    if plan.limited and seen.lacks(NewerServer()):
+        return NewerServer()
+    return Shaped(
+        base=base,
+        desired=desired,
+        move=move,
+        devices=devices,
+        device_drift=(*devices.drift, *placed.drift),
+        anew=bool(placed.anew),
+        target=target,
+        plan=plan,
+        problems=tuple(files.problems),
+        sighted=files.found,
+        hint=_hint(seen),
+    )
+
+
+def plan_of(seen: Observation, target: Target, move: AllocationMove | None) -> Plan:
+    """Return the operations that lead from the view to ``target``.
+
+    :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
+    """
+    target = with_names_of_others(target, seen.view.tree)
+    plan = make_plan(seen.view, target, seen.capabilities, seen.root, move)
+    return without_novas_rules(plan, seen.root) if seen.context.observes else plan
 
 
 def newly_stranded(
-    observed: Observed, target: Target, move: AllocationMove, root: ProviderUuid, *, by_driver: bool
+    seen: Observation, shaped: Shaped, move: AllocationMove
 ) -> Mapping[ProviderUuid, frozenset[str]]:
     """Return the inventories that the node no longer has while consumers of ``move`` go on using
-    them, without those that are held already. ``by_driver``: the driver shapes the tree.
+    them, without those that are held already.
     """
-    if not target.journal.adopted or not observed.view.tree.exists(root):
+    if not shaped.target.journal.adopted or not seen.named.tree.exists(seen.root):
         return {}
-    present, held = observed.view.tree.subtree(root), observed.journal.held
-    left = find_stranded(present, target.tree, move, by_driver=by_driver)
+    present, held = seen.named.subtree(seen.root), seen.journal.held
+    left = find_stranded(present, shaped.target.tree, move, by_driver=seen.by_driver)
     return {
         uuid: classes
         for uuid, classes in left.items()
@@ -120,18 +141,275 @@ def newly_stranded(
     }
 
 
-def hints(
-    view: PlacementView,
-    report: DriverReport,
-    root: ProviderUuid,
-    policy: Policy,
-    settings: PciSettings,
-) -> str | None:
+# --- what does not change -------------------------------------------------------------------------
+
+
+def repeats(seen: Observation, shaped: Shaped) -> bool:
+    """Return whether the same observation would lead to the same shape, with nothing to do."""
+    # What is held until it is free depends on usages, and a question about the consumers of
+    # providers that shrink has to be asked each time.
+    asks = seen.usages or any(isinstance(need, Holders) for need in seen.answers)
+    plan = shaped.plan
+    return not (asks or shaped.move or plan.operations or plan.limited or plan.drift)
+
+
+def shaped_before(seen: Observation) -> Shaped | None:
+    """Return the last shape if everything that it follows from is as it was; what a driver in
+    nova's style makes of the tree has to be known.
+    """
+    last = seen.last
+    if last is None or seen.usages or seen.start or seen.reshapes or seen.options.adopt:
+        return None
+    same = (
+        last.view.above == seen.view.above
+        and last.view.tree.same_contents(seen.view.tree)
+        and last.journal == seen.journal
+        and last.capabilities == seen.capabilities
+        # A trait that the server did not know may have to be looked up again.
+        and seen.capabilities.left_out_traits(seen.now) == seen.capabilities.unknown_traits
+        and last.uses == seen.uses
+        and last.places == seen.places
+        and last.report.capabilities == seen.report.capabilities
+        # Neither shape nor plan depends on their time.
+        and last.report.facts.same_but_for_time(seen.report.facts)
+    )
+    return last.shaped if same and _same_driver_tree(seen, last) else None
+
+
+def _same_driver_tree(seen: Observation, last: Observation) -> bool:
+    """Return whether the driver makes the same tree; other drivers than those in nova's style make
+    equal trees of equal facts.
+    """
+    if not seen.report.shape_all:
+        return True
+    tree = DriverTree(moves=False)
+    made, before = seen.answers.get(tree), last.answers.get(tree)
+    if not (isinstance(made, tuple) and isinstance(before, tuple)):
+        return False
+    return bool(made[0].same_contents(before[0]))
+
+
+# --- the tree of the driver -----------------------------------------------------------------------
+
+
+def base_tree(seen: Observation) -> BaseTree:
+    """Return the tree from which the driver starts."""
+    view, journal, root = seen.named, seen.journal, seen.root
+    if seen.report.shape_all and view.tree.exists(root):
+        return BaseTree(without_reappeared(view.tree.scoped(root), journal))
+    return foreign_share(view, journal, root, seen.node.name)
+
+
+def _driver_tree(
+    seen: Observation, base: BaseTree
+) -> tuple[DesiredTree, AllocationMove | None] | Need:
+    """Return the tree that facts, policy and driver make of ``base``, and the move of allocations
+    that it needs; no move if no allocation had to move after all.
+    """
+    try:
+        desired = _desired(seen, base, Sharing(), None)
+        return desired if isinstance(desired, Need) else (desired, None)
+    except ReshapeNeeded as needed:
+        if seen.named.tree.exists(seen.root) and not seen.journal.adopted:
+            what = (
+                f"{printable(seen.node.name)}: inventory and its allocations would move, but "
+                "the tree is not adopted"
+            )
+            raise AdoptionNeeded(what, ADOPT) from needed
+        if not seen.reshapes:
+            raise
+        return _reshaped(seen, base, needed)
+
+
+def _reshaped(
+    seen: Observation, base: BaseTree, needed: ReshapeNeeded
+) -> tuple[DesiredTree, AllocationMove | None] | Need:
+    if (reading := seen.answers.get(ReshapeReads())) is None:
+        return ReshapeReads(needed.message)
+    edited = {str(uuid): held.as_driver_dict() for uuid, held in reading.before.items()}
+    try:
+        desired = _desired(seen, base, reading.sharing, edited)
+    except ReshapeNeeded as error:
+        what = (
+            f"driver error: {seen.node.driver} asks for a reshape of "
+            f"{printable(seen.node.name)} although it was given the allocations"
+        )
+        raise ReshapeFailed(what, DRIVER_FAULT) from error
+    if isinstance(desired, Need):
+        return desired
+    move = allocation_move(reading.before, edited)
+    needless = needed.data.get("only_if_held") and not move.changed
+    return desired, None if needless else move
+
+
+def _desired(
+    seen: Observation, base: BaseTree, sharing: Sharing, allocations: Allocations | None
+) -> DesiredTree | Need:
+    """Return the tree that facts, policy and driver make of ``base``. ``allocations`` are edited in
+    place.
+    """
+    context, present = seen.context, PresentTree(seen.named.tree)
+    report = with_remote_managed_ports(
+        seen.report, context.pci.remote_managed(seen.report.facts), present, seen.root
+    )
+    if report.shape_all:
+        need = DriverTree(allocations is not None, base, allocations)
+        if (answer := seen.answers.get(need)) is None:
+            return need
+        if isinstance(answer, ReshapeNeeded):
+            raise answer
+        tree, moved = answer
+        base, report = BaseTree(tree), replace(report, shape=None)
+        if allocations is not None:
+            allocations.clear()
+            allocations.update(moved)
+    return desired_tree(
+        base,
+        present,
+        seen.root,
+        report,
+        context.policy,
+        seen.journal,
+        context.mark,
+        ReshapeContext(
+            seen.report.facts, context.policy, seen.places, sharing, start=seen.reshapes
+        ),
+        allocations,
+    )
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+def _provider_place(seen: Observation, desired: DesiredTree) -> ProviderPlace:
+    """Return the tree that the PCI providers of the node are put into, which is taken over like one
+    that the journal has nothing of if it is adopted.
+    """
+    context, root, name = seen.context, seen.root, desired.name_of(seen.root)
+    return ProviderPlace(
+        seen.named.tree,
+        root,
+        seen.journal,
+        context.policy.owner_trait,
+        choose_layout(context.policy, seen.named.tree, root) == "nested",
+        seen.capabilities.offers(REPARENT),
+        context.pci.report and (seen.options.adopt or not seen.journal.providers),
+        {device_provider_name(name, card): some for card, some in seen.uses.withheld.items()},
+    )
+
+
+def _devices(
+    seen: Observation, base: BaseTree, desired: DesiredTree, place: ProviderPlace
+) -> DeviceProviders | Need:
+    """Return the PCI providers of the node. The shrinking or misplaced ones are kept as far as
+    consumers use them.
+    """
+    context, facts = seen.context, seen.report.facts
+    if context.gives_back and not context.pci.report:
+        return DeviceProviders()
+    reported = Reported.of(place.present, seen.root, desired, base, seen.journal)
+    if not context.pci.report:
+        return replace(all_kept(reported), errors=tuple(still_reported(reported)))
+    if not facts.complete("pci"):
+        return all_kept(reported)
+    providers = device_providers_of(
+        match_devices(PresentDevices.of(facts.pci or ()), context.pci.specs),
+        seen.uses.uses,
+        reported,
+        context.policy.mdev.mediated(facts.mdev or ()),
+    )
+    questionable = sorted(
+        {
+            *shrinking(providers, reported),
+            *(() if place.can_move else misplaced(desired, providers, place)),
+        }
+    )
+    if not questionable:
+        return providers
+    holders = Holders(tuple(questionable))
+    if seen.lacks(holders):
+        return holders
+    return bounded(providers, reported, seen.answers[holders], seen.uses.settled)
+
+
+def _merge_inputs(
+    seen: Observation,
+    base: BaseTree,
+    desired: DesiredTree,
+    devices: DeviceProviders,
+    place: ProviderPlace,
+) -> MergeInputs:
+    """Return whose each provider and class of the desired tree is."""
+    adopt, gives_back = seen.options.adopt, seen.context.gives_back
+    inputs = MergeInputs.of(seen.named, seen.journal, base, desired, seen.root, take_over=adopt)
+    if place.take_over:
+        inputs = replace(inputs, journal=with_cards(inputs.journal, devices, place))
+    # Whoever adopts was told what goes with it.
+    inputs = replace(inputs, keeps_foreign=gives_back or not adopt, gives_back=gives_back)
+    return inputs if seen.report.shape_all else with_novas_children(inputs)
+
+
+def _unknown_names(seen: Observation, desired: DesiredTree) -> Need | None:
+    """Return the names that ``desired`` adds, if the server has to be asked for some of them."""
+    traits, classes = added_names(PresentTree(seen.view.tree), desired)
+    names = Names(traits, classes)
+    if not seen.lacks(names):
+        return None
+    left_out = seen.capabilities.left_out_traits(seen.now)
+    known = all(name in seen.capabilities.traits or name in left_out for name in traits)
+    return None if known and seen.capabilities.has_confirmed(traits, classes) else names
+
+
+def added_names(
+    present: PresentTree, desired: DesiredTree
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the traits and the resource classes that providers of ``desired`` have and the same
+    providers in ``present`` have not.
+    """
+    traits, classes = set[str](), set[str]()
+    for provider in desired.providers():
+        old = present.provider(provider.uuid) if present.exists(provider.uuid) else None
+        traits |= provider.traits - old.traits if old else provider.traits
+        classes |= (
+            provider.inventory.keys() - old.inventory.keys() if old else provider.inventory.keys()
+        )
+    return frozenset(traits), frozenset(classes)
+
+
+# --- hints ----------------------------------------------------------------------------------------
+
+
+def _hint(seen: Observation) -> str | None:
     """Return what the operator's options could do better for the node; None if there is nothing."""
-    facts: HostFacts = report.facts
+    facts, policy = seen.report.facts, seen.context.policy
     layout = (
         []
-        if report.shape_all
-        else [layout_hint(facts, policy, view.tree, root), memory_hint(facts, policy)]
+        if seen.report.shape_all
+        else [
+            layout_hint(facts, policy, seen.named.tree, seen.root),
+            memory_hint(facts, policy),
+        ]
     )
-    return "; ".join(filter(None, [*layout, *device_hints(facts, policy, settings)])) or None
+    hints = filter(None, [*layout, *_device_hints(facts, policy, seen.context.pci)])
+    return "; ".join(hints) or None
+
+
+def _device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Iterator[str]:
+    """Yield hints about device options that have no effect on this host, or not the apparent
+    one.
+    """
+    if facts.complete("mdev"):
+        there = {name for card in facts.mdev or () for name in card.available} | {
+            mdev.type for card in facts.mdev or () for mdev in card.mdevs
+        }
+        if missing := sorted(kind.name for kind in policy.mdev.types if kind.name not in there):
+            yield f"no card has {printable(', '.join(missing))} of [devices] enabled_mdev_types"
+    if settings.report and facts.complete("pci"):
+        left = [
+            str(match.device.address)
+            for match in match_devices(PresentDevices.of(facts.pci or ()), settings.specs)
+            if match.spec.physical_network
+        ]
+        if left:
+            named = name_first(left, MANY)
+            yield f"not counted in Placement, because they have a physical_network: {named}"

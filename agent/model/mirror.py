@@ -18,6 +18,9 @@ from agent.model.provider_tree import PresentTree, ProviderTree
 # The microversion in which a provider can be given another parent.
 REPARENT = "1.37"
 
+# In seconds: how long a standard trait that the server does not know is left out.
+ASK_FOR_TRAIT_AGAIN = 3600.0
+
 Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 """The resources of each consumer, by provider."""
 
@@ -81,6 +84,15 @@ class ServerCapabilities:
         return all(name in self.traits or name in self.unknown_traits for name in traits) and all(
             name in self.classes or not is_custom(name) for name in classes
         )
+
+    def left_out_traits(self, now: float) -> dict[str, float]:
+        """Return the unknown traits that are not to be looked up again yet, and until when."""
+        return {
+            name: until
+            for name, until in self.unknown_traits.items()
+            # Later only if the clock was set back.
+            if now < until <= now + ASK_FOR_TRAIT_AGAIN
+        }
 
     def offers(self, version: str) -> bool:
         """Return whether the server supports microversion ``version``."""

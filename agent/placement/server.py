@@ -12,9 +12,13 @@ from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
 
 from agent.errors import PlacementTooOld, StoreError
-from agent.model.mirror import Journal, PlacementView, ServerCapabilities
+from agent.model.mirror import (
+    ASK_FOR_TRAIT_AGAIN,
+    Journal,
+    PlacementView,
+    ServerCapabilities,
+)
 from agent.model.names import ProviderUuid, is_custom
-from agent.model.provider_tree import DesiredTree, PresentTree
 from agent.placement.client import PlacementClient
 from agent.placement.transport import NoExchange, Transport
 
@@ -283,27 +287,6 @@ def check_version(capabilities: ServerCapabilities) -> None:
     LOG.info("placement at %s offers %s", capabilities.endpoint, capabilities.max_version)
 
 
-# For how many seconds a standard trait that the server does not know is left out before the server
-# is asked again.
-ASK_FOR_TRAIT_AGAIN = 3600.0
-
-
-def added_names(
-    present: PresentTree, desired: DesiredTree
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the traits and the resource classes that providers of ``desired`` have and the same
-    providers in ``present`` have not.
-    """
-    traits, classes = set[str](), set[str]()
-    for provider in desired.providers():
-        old = present.provider(provider.uuid) if present.exists(provider.uuid) else None
-        traits |= provider.traits - old.traits if old else provider.traits
-        classes |= (
-            provider.inventory.keys() - old.inventory.keys() if old else provider.inventory.keys()
-        )
-    return frozenset(traits), frozenset(classes)
-
-
 def learn_traits(
     client: PlacementClient, capabilities: ServerCapabilities, wanted: Iterable[str], now: float
 ) -> ServerCapabilities:
@@ -312,7 +295,7 @@ def learn_traits(
 
     Nothing is sent if all were asked for before.
     """
-    unknown = left_out_traits(capabilities, now)
+    unknown = capabilities.left_out_traits(now)
     asked = {name for name in wanted if name not in capabilities.traits and name not in unknown}
     if not asked:
         return capabilities
@@ -322,16 +305,6 @@ def learn_traits(
             LOG.warning("this Placement does not know the trait %s; it is left out", name)
             unknown[name] = now + ASK_FOR_TRAIT_AGAIN
     return replace(capabilities, traits=capabilities.traits | known, unknown_traits=unknown)
-
-
-def left_out_traits(capabilities: ServerCapabilities, now: float) -> dict[str, float]:
-    """Return the unknown traits that are not to be looked up again yet, and until when."""
-    return {
-        name: until
-        for name, until in capabilities.unknown_traits.items()
-        # Later only if the clock was set back.
-        if now < until <= now + ASK_FOR_TRAIT_AGAIN
-    }
 
 
 def with_names(

@@ -237,6 +237,7 @@ def desired_tree(
         shape_host(trees, facts, policy)
     if driver_report.shape is not None:
         driver_report.shape(tree, allocations)
+    if driver_report.shape is not None or driver_report.shape_all:
         _complete_ratios(tree, policy.configured_ratios)
     if not driver_report.shape_all:
         put_mdevs(trees, facts, policy.mdev)

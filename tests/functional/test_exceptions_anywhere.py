@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import agent.audit.attempts
 import agent.audit.fleet
-import agent.audit.node_audit
-import agent.audit.node_usage
-import agent.audit.observe
+import agent.audit.flushing
+import agent.audit.planning
+import agent.audit.reading
 import agent.audit.run
 import agent.audit.shape
 import agent.service.daemon
@@ -92,7 +91,7 @@ STEPS = {
     "tidying up": Step(UsageStep, "remove_ended_records"),
     "a driver that answers": Step(FileDriver, "nodes"),
     "facts": Step(FileDriver, "facts"),
-    "facts looked at": Step(agent.audit.node_usage, "node_facts"),
+    "facts looked at": Step(agent.audit.reading, "node_facts"),
     "a shape": Step(FileDriver, "shape"),
     "what is promised": Step(UsageStep, "audit"),
     "what others promised": Step(UsageStep, "set_listed_nodes"),
@@ -101,13 +100,13 @@ STEPS = {
     "a first look at Placement": Step(Server, "connect"),
     "the mirror": Step(NodePlacementState, "refresh"),
     "a read": Step(PlacementClient, "inventories", by="reread"),
-    "the desired tree": Step(agent.audit.observe, "desired_tree"),
+    "the desired tree": Step(agent.audit.shape, "desired_tree"),
     "the operator's files": Step(agent.audit.shape, "put_operators_files"),
     "the merge": Step(agent.audit.shape.Merge, "target"),
-    "the allocations": Step(agent.audit.node_audit.NodeAudit, "_observe_allocations"),
-    "the plan": Step(agent.audit.node_audit, "make_plan"),
+    "the allocations": Step(agent.audit.planning, "judge"),
+    "the plan": Step(agent.audit.shape, "make_plan"),
     "writing down what will be ours": Step(NodePlacementState, "intend"),
-    "the flush": Step(agent.audit.attempts, "flush"),
+    "the flush": Step(agent.audit.flushing, "flush"),
     "making a provider": Step(PlacementClient, "create_provider"),
     "writing inventories": Step(PlacementClient, "set_inventories"),
     "writing traits": Step(PlacementClient, "set_traits"),
@@ -115,7 +114,7 @@ STEPS = {
     "sending": Step(Exchange, "_send"),
     "an answer": Step(Exchange, "decode"),
     "what came of it": Step(NodePlacementState, "record"),
-    "over-commitment": Step(agent.audit.attempts, "shrunk_below_usage"),
+    "over-commitment": Step(agent.audit.flushing, "shrunk_below_usage"),
     "a state": Step(agent.audit.run.AuditRun, "state"),
     "a node's report": Step(agent.audit.run.AuditRun, "report"),
     "saving the mirror": Step(Store, "save_view"),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.audit import node_audit
+from agent.audit import planning, shape
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import child_uuid
 from agent.placement import clock, node_state
@@ -29,14 +29,14 @@ OTHER = "11111111-2222-4333-8444-555555555555"
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each merge and each plan that an audit computes."""
     made: list[str] = []
-    for name in ("shape", "make_plan"):
-        original = getattr(node_audit, name)
+    for module, name in ((planning, "shape"), (shape, "make_plan")):
+        original = getattr(module, name)
 
         def noted(*args: Any, of: Callable[..., Any] = original, called: str = name, **kw: Any):
             made.append(called)
             return of(*args, **kw)
 
-        monkeypatch.setattr(node_audit, name, noted)
+        monkeypatch.setattr(module, name, noted)
     return made
 
 

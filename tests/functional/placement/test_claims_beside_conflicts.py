@@ -49,7 +49,7 @@ def test_three_conflicts_are_waited_out_while_claims_go_on(
         waits.append(attempt)
         return False
 
-    monkeypatch.setattr("agent.audit.attempts.conflict_wait", wait)
+    monkeypatch.setattr("agent.audit.flushing.conflict_wait", wait)
     conflicting(node_a, placement, 3)
     placement.faults.add(faults.before(lambda _exchange: claim(node_a, "late")), method="PUT")
     report = node_a.cycle()
@@ -64,7 +64,7 @@ def test_three_conflicts_are_waited_out_while_claims_go_on(
 def test_four_conflicts_leave_the_node_dirty_until_the_next_audit(
     node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.audit.attempts.conflict_wait", lambda _attempt, _cancelled: False)
+    monkeypatch.setattr("agent.audit.flushing.conflict_wait", lambda _attempt, _cancelled: False)
     claim(node_a, "i1")
     conflicting(node_a, placement, 4)
     assert (node_a.cycle().state, dirty(node_a)) == ("failed", True)

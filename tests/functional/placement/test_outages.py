@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.audit import node_usage
+from agent.audit import reading as audit_reads
 from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
 from agent.placement import retry
 from agent.placement.client import PlacementClient
@@ -352,14 +352,14 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
             facts_of(name), domains=(unreadable,) if name == broken else ()
         )
     else:
-        look = node_usage.node_facts
+        look = audit_reads.node_facts
 
         def fail(driver: Any, worker: Any, called: str, node: str, deadline: float) -> Any:
             if node == broken:
                 raise ZeroDivisionError("nobody thought of it")
             return look(driver, worker, called, node, deadline)
 
-        monkeypatch.setattr(node_usage, "node_facts", fail)
+        monkeypatch.setattr(audit_reads, "node_facts", fail)
     placement.faults.add(faults.refused(), times=None)
     agent = host(driver=driver)
     for _ in range(2):

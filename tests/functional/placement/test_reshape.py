@@ -627,7 +627,7 @@ def test_four_conflicts_refuse_the_node(
 ) -> None:
     waits: list[int] = []
     monkeypatch.setattr(
-        "agent.audit.attempts.conflict_wait",
+        "agent.audit.flushing.conflict_wait",
         lambda attempt, _cancelled: bool(waits.append(attempt)),
     )
     agent = given(HELD_BY_C)

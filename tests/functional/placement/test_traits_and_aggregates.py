@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from agent.model import mirror
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import server
@@ -239,7 +240,7 @@ def test_a_standard_trait_that_the_server_does_not_know_is_left_out_for_an_hour(
     placement.clear()
     assert node_a.cycle().state == "in-sync"
     assert seen(placement) == ["GET in_tree=R -> 200"]
-    monkeypatch.setattr(server, "ASK_FOR_TRAIT_AGAIN", -1.0)
+    monkeypatch.setattr(mirror, "ASK_FOR_TRAIT_AGAIN", -1.0)
     placement.clear()
     node_a.cycle()
     assert seen(placement) == ["GET in_tree=R -> 200", "GET traits?name=in:HW_NEW -> 200"]

@@ -5,10 +5,10 @@ for an hour.
 import dataclasses
 import logging
 
+from agent.audit.shape import added_names
 from agent.model.provider_tree import ProviderTree
 from agent.placement.server import (
     ASK_FOR_TRAIT_AGAIN,
-    added_names,
     forget_names,
     learn_traits,
     with_names,

@@ -1,0 +1,249 @@
+"""Sending the plan of an audit: the journal is written first, then the plan is sent, then the
+results are recorded; and the conflicts that call for another attempt.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from agent.audit.context import AuditContext, AuditedNode
+from agent.audit.device_repair import log_corrected
+from agent.audit.observation import Judged, Outcome
+from agent.audit.planning import told
+from agent.audit.run import AuditRun, shrunk_below_usage
+from agent.errors import (
+    AgentError,
+    GenerationConflict,
+    PlacementError,
+    RecordConflict,
+    ReshapeConflict,
+    ReshapeFailed,
+)
+from agent.model.names import printable
+from agent.model.operation import AllocationOperation
+from agent.placement import clock, codes
+from agent.placement.flush import FlushContext, FlushResult, flush, predict_outcomes
+from agent.placement.node_state import NodePlacementState
+from agent.placement.plan import Plan
+from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
+from agent.placement.rival_writers import RivalWriters
+from agent.tracker.consumer_records import ConsumerRecords
+
+LOG = logging.getLogger(__name__)
+
+TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
+
+
+class Flushing:
+    """Sends the plans of one node, or foresees in a dry run what sending them would do; and says
+    whether another attempt is needed.
+    """
+
+    def __init__(
+        self,
+        node: AuditedNode,
+        context: AuditContext,
+        placement_state: NodePlacementState,
+        rivals: RivalWriters,
+    ) -> None:
+        self._node, self._context, self._state = node, context, placement_state
+        self._rivals = rivals
+
+    def withheld(self, outcome: Outcome) -> Outcome:
+        """Return ``outcome`` without the operations that another writer would change back now."""
+        assert outcome.plan is not None
+        plan, withheld = self._rivals.withhold(outcome.plan)
+        drift = (*outcome.drift, *plan.drift)
+        return replace(outcome, plan=plan, withheld=tuple(withheld), drift=drift)
+
+    def foresee(self, run: AuditRun, outcome: Outcome) -> None:
+        """Report what a dry run would do, and treat it as done for the nodes that follow; not in an
+        agent that only observes, because its next pass looks at what is there.
+        """
+        state, plan = self._state, outcome.plan
+        assert plan is not None
+        outcomes, conflicts = predict_outcomes(
+            run.client,
+            plan,
+            state.capabilities,
+            self._node.uuid,
+            FlushContext(owned=state.journal.providers),
+        )
+        run.errors += conflicts
+        run.outcomes = [*outcomes, *outcome.withheld]
+        if not self._context.observes:
+            state.assume(plan)
+
+    def send(self, run: AuditRun, outcome: Outcome) -> FlushResult:
+        """Send the plan, and record which evacuations its removals clear."""
+        plan = outcome.plan
+        assert plan is not None
+        if outcome.judged.unknown_since is not None:
+            self._state.remember_unknown(outcome.judged.unknown_since)
+        flushed = flush_clearing(
+            self._context.records.consumer_records,
+            outcome.judged,
+            lambda: self._flush(run, plan),
+        )
+        if not (outcome.removes_node or (run.facts is not None and run.facts.exclusive)):
+            # An exclusive node is reserved while it has a consumer, so its usage exceeds its
+            # capacity.
+            run.drift += shrunk_below_usage(run.client, flushed, self._state.journal.held)
+        return flushed
+
+    def _flush(self, run: AuditRun, plan: Plan) -> FlushResult:
+        """Write the intended ownership to the journal, send the plan, record the results."""
+        state = self._state
+        if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
+            return FlushResult(state.view, state.capabilities)
+        owned = state.journal.providers
+        plan, skipped = state.intend(plan)
+        refused = [left_out.operation for left_out in skipped]
+        before = FlushContext(not run.forgot, refused, owned, dict(state.confirmed))
+        try:
+            flushed = flush(
+                run.client,
+                plan,
+                state.view,
+                state.capabilities,
+                self._node.uuid,
+                clock.now(),
+                before,
+            )
+        except ReshapeFailed:
+            state.doubt()
+            raise
+        run.forgot |= flushed.forgot
+        run.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
+        if (
+            flushed.conflict is None
+            and any(error.data.get("limited") for error in flushed.errors)
+            and self._context.server.offers_more(run.client)
+        ):
+            flushed.conflict = GenerationConflict("Placement offers more by now")
+        # Of a plan that is thrown away only the done operations are reported: the others come again
+        # in the next plan.
+        planned_again = flushed.conflict is not None or (
+            bool(flushed.held) and run.attempts < MAX_ATTEMPTS
+        )
+        run.outcomes += [
+            sent for sent in flushed.outcomes if sent.status == "done" or not planned_again
+        ]
+        run.outcomes += skipped
+        run.tried |= {
+            sent.operation.old.consumer
+            for sent in flushed.outcomes
+            if isinstance(sent.operation, AllocationOperation) and sent.status == "failed"
+        }
+        # Last, because the outcomes are reported even if they cannot be recorded.
+        state.record(plan, flushed)
+        return flushed
+
+    # --- whether another attempt is needed --------------------------------------------------------
+
+    def is_last(self, run: AuditRun, outcome: Outcome, flushed: FlushResult) -> bool:
+        """Return whether the attempt was the last one needed. Before another one for a conflict
+        there is a wait, see :meth:`conflicts`.
+        """
+        self._rivals.record_sent(flushed.outcomes)
+        log_corrected(outcome.repair, flushed.outcomes)
+        if flushed.conflict is not None:
+            if (
+                isinstance(flushed.conflict, ReshapeConflict)
+                and outcome.repair.move is not None
+                and run.attempts == MAX_ATTEMPTS - 1
+            ):
+                # The last attempt is made without the repair, for all other changes.
+                run.unrepaired = flushed.conflict.message
+            self._try_again(run, flushed.conflict)
+            return False
+        run.outcomes += outcome.withheld
+        # Another attempt is needed where providers in use could not be deleted (they are planned as
+        # held), or where devices were removed to be created at another place. A node that is gone
+        # is tried again if Placement no longer had all of its tree, because no next pass will.
+        again = outcome.removes_node and flushed.missing and run.attempts < MAX_ATTEMPTS
+        recreates = outcome.shaped is not None and outcome.shaped.anew and flushed.complete
+        return not (flushed.held or again or recreates)
+
+    @contextmanager
+    def conflicts(self, run: AuditRun) -> Iterator[None]:
+        """Make a conflict in the block a reason for another attempt, after a wait. A conflict is
+        normal on a busy host: everything is read and planned again, up to a limit.
+
+        :raises GenerationConflict: this was the last attempt.
+        :raises ReshapeFailed: this was the last attempt, and a reshape met the conflict.
+        :raises PlacementError: cancelled while waiting.
+        """
+        try:
+            yield
+        except GenerationConflict as conflict:
+            self._try_again(run, conflict)
+        except RecordConflict as conflict:
+            # Another agent wrote the journal: the next count shows which agent has the node.
+            self._state.forget()
+            self._try_again(run, conflict)
+        except ReshapeFailed as error:
+            if run.repair.move is None or run.attempts == MAX_ATTEMPTS:
+                raise
+            # The repair is left out of the next attempt, so that the other changes do not wait for
+            # it.
+            run.unrepaired = told(error)
+
+    def _try_again(self, run: AuditRun, conflict: AgentError) -> None:
+        name = printable(self._node.name)
+        LOG.debug("node %s, attempt %s: %s", name, run.attempts, conflict.message)
+        last = run.attempts == MAX_ATTEMPTS
+        if last and isinstance(conflict, ReshapeConflict) and run.repair.move is None:
+            raise ReshapeFailed(
+                f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN
+            ) from conflict
+        if last:
+            what = (
+                f"{name}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
+            )
+            raise GenerationConflict(what, "it is tried again in the next pass") from conflict
+        if conflict_wait(run.attempts, self._context.cancelled):
+            raise PlacementError("cancelled while waiting to try again") from conflict
+
+
+def flush_clearing(
+    consumer_records: ConsumerRecords, judged: Judged, flush: Callable[[], FlushResult]
+) -> FlushResult:
+    """Flush, and write down which evacuations have nothing left here.
+
+    An evacuation justifies one removal only, also if the process ends between the removal and its
+    note. So the consumer generation that guards the removal is written down before: a consumer that
+    still has this generation afterwards was not written.
+    """
+    consumer_records.clear_evacuations(judged.cleared)
+    guards = {operation.old.consumer: operation.old.generation for operation in judged.operations}
+    consumer_records.note_clearing(
+        {
+            uuid: guards[consumer]
+            for consumer, some in judged.used_up.items()
+            if consumer in guards
+            for uuid in some
+        }
+    )
+    # If this raises, the next pass sees by the generations what was done.
+    flushed = flush()
+    done = {
+        outcome.operation.old.consumer
+        for outcome in flushed.outcomes
+        if isinstance(outcome.operation, AllocationOperation) and outcome.status == "done"
+    }
+    consumer_records.clear_evacuations(
+        {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}
+    )
+    if flushed.outage is None and not any(map(codes.may_be_applied, flushed.errors)):
+        # A later change of these consumers is not this agent's.
+        consumer_records.note_clearing(
+            {
+                uuid: None
+                for consumer, some in judged.used_up.items()
+                if consumer not in done
+                for uuid in some
+            }
+        )
+    return flushed

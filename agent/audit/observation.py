@@ -1,0 +1,320 @@
+"""What an audit of a node has read, and what it still needs to read: data between the reads and the
+pure plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.audit.context import AuditContext, AuditedNode, AuditOptions
+from agent.driver.interface import Allocations
+from agent.errors import AgentError
+from agent.model.allocation import Allocation
+from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.operation import AllocationOperation
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
+from agent.model.report import Drift
+from agent.model.report import Outcome as OperationOutcome
+from agent.placement.merge import Target, Usages
+from agent.placement.plan import Plan
+from agent.placement.reshaping import AllocationMove
+from agent.provider_config.applying import Key
+from agent.tracker.node_state import NodeView
+from agent.tree.allocation_repair import AllocationRepair, Surplus
+from agent.tree.desired_tree import DriverReport
+from agent.tree.device_providers import DeviceProviders
+from agent.tree.reported_cards import DeviceUses
+from agent.tree.reshape.allocation_editor import GuestPlaces, Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that has to be read. Its fields that are compared say what; equal needs are read
+    once in an attempt.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTree(Need):
+    """The tree that a driver in nova's style makes of ``base``: a
+    :class:`~agent.model.provider_tree.DesiredTree`, or the :class:`ReshapeNeeded` that it raised.
+    """
+
+    moves: bool
+    """With ``allocations``, which the driver edits in place."""
+    base: BaseTree | None = field(default=None, compare=False)
+    allocations: Allocations | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReshapeReads(Need):
+    """Every consumer of the node's tree, each with its whole allocation, and what the providers
+    that share with the node have left: :class:`Reshaping`.
+    """
+
+    why: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """What was read before the allocations of a node are moved."""
+
+    before: Mapping[ConsumerUuid, Allocation]
+    sharing: Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Holders(Need):
+    """Who holds what of these providers now: :data:`Consumers`. Giving back an allocation moves no
+    generation.
+    """
+
+    providers: tuple[ProviderUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Names(Need):
+    """Whether the server knows these traits, and which of the names have to be created: the
+    capabilities of the observation say so afterwards.
+    """
+
+    traits: frozenset[str]
+    classes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewerServer(Need):
+    """Whether Placement offers more by now, because something is held back for lack of it: bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Need):
+    """The usages of inventories that consumers go on using although the node no longer has them:
+    they are held from now on.
+    """
+
+    what: Held = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHolders(Need):
+    """Who holds what of these providers, read again where the provider has moved; the view of the
+    observation has it afterwards.
+    """
+
+    providers: tuple[ProviderUuid, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldersInTurn(Need):
+    """As :class:`KnownHolders`, and one of the providers is read again if its turn has come."""
+
+    providers: tuple[ProviderUuid, ...]
+    in_turn: frozenset[ProviderUuid]
+    """The providers that take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reread(Need):
+    """The allocations of consumers that are to be reported about one subject, as far as it is time
+    to read them again; the view of the observation has them afterwards.
+    """
+
+    about: str
+    consumers: frozenset[ConsumerUuid] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAllocations(Need):
+    """All allocations of these consumers as they are now, by consumer; without those that have
+    none.
+    """
+
+    about: str
+    consumers: tuple[ConsumerUuid, ...] = field(compare=False)
+    typed: bool = False
+    """With the types of the consumers, if the server has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastingSurpluses(Need):
+    """Those of these surpluses of devices that earlier passes have seen too, long enough ago."""
+
+    seen: frozenset[Surplus] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OnRecord(Need):
+    """Whether any guest or claim is on record, so that allocations can be judged: bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsOf(Need):
+    """What the records have on these consumers:
+    :class:`~agent.tracker.consumer_records.TreeConsumers`.
+    """
+
+    consumers: frozenset[ConsumerUuid] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvidersBelow(Need):
+    """The uuids of the providers in the tree of another node."""
+
+    root: ProviderUuid
+
+
+@dataclass(frozen=True, slots=True)
+class GuestAllocations(Need):
+    """All allocations of these consumers, as far as they were written since they were last read, by
+    consumer.
+    """
+
+    held: Mapping[ConsumerUuid, Mapping[ProviderUuid, Mapping[str, int]]] = field(compare=False)
+    """What each of them holds of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NovasWord(Need):
+    """``drift`` with what nova's API tells of it, if nova is to be asked."""
+
+    share: Any = field(compare=False)
+    drift: tuple[Drift, ...] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verdict on the node's allocations."""
+
+    operations: tuple[AllocationOperation, ...] = ()
+    """Removals to send."""
+    drift: tuple[Drift, ...] = ()
+    errors: tuple[AgentError, ...] = ()
+    """Why the allocations could not be judged; the audit goes on without."""
+    cleared: frozenset[ConsumerUuid] = frozenset()
+    """Evacuations that have nothing left on this node."""
+    used_up: Mapping[ConsumerUuid, frozenset[ConsumerUuid]] = field(default_factory=dict)
+    """By consumer to remove: the evacuations that have nothing left here once it is removed."""
+    unknown_since: Mapping[ConsumerUuid, float] | None = None
+    """The consumers without records, with the time since when they are unknown, in seconds since
+    the epoch; None: as it was.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaped:
+    """The tree that Placement should hold for the node, and the way there but for moves of
+    allocations.
+    """
+
+    base: BaseTree
+    """The tree from which the driver started: what others own."""
+    desired: DesiredTree
+    """The tree of the driver, before devices, provider files and merge."""
+    move: AllocationMove | None
+    """The move of allocations that this tree needs."""
+    devices: DeviceProviders
+    """The PCI providers that the devices of the node come to."""
+    device_drift: tuple[Drift, ...]
+    anew: bool
+    """Some PCI providers are removed, to be created again at another place."""
+    target: Target
+    plan: Plan
+    """Without moves of allocations."""
+    problems: tuple[AgentError, ...]
+    """Of the operator's provider files."""
+    sighted: frozenset[Key]
+    """The entries of the operator's files that match a provider here."""
+    hint: str | None
+    """What the operator's options could do better for the node; None if there is nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What follows from an observation: what has to be read before more follows, or the plan."""
+
+    needs: Need | None = None
+    """None: nothing more."""
+    judges: bool = False
+    """It is needed to judge the allocations: without it the audit goes on."""
+    shaped: Shaped | None = None
+    """As soon as it follows; None of a node that was deleted."""
+    plan: Plan | None = None
+    """None while something is needed."""
+    repair: AllocationRepair = field(default_factory=AllocationRepair)
+    """Corrections of the allocations of devices."""
+    judged: Judged = field(default_factory=Judged)
+    """The removals at the end of the plan."""
+    withheld: tuple[OperationOutcome, ...] = ()
+    """The outcomes of operations that another writer would change back now."""
+    drift: tuple[Drift, ...] = ()
+    errors: tuple[AgentError, ...] = ()
+    removes_node: bool = False
+    """The node was deleted, so its providers go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeObservation:
+    """What one attempt of an audit has read of a node's tree in Placement."""
+
+    node: AuditedNode
+    view: PlacementView
+    named: PlacementView
+    """The view with the root called as the node, and the agent's children by their roles."""
+    journal: Journal
+    capabilities: ServerCapabilities
+    usages: Usages
+    """The usages of what is held until it is free."""
+    answers: Mapping[Need, Any] = field(default_factory=dict)
+    """What was read because an outcome needed it."""
+    unjudged: AgentError | None = None
+    """Why something could not be read that is needed to judge the allocations."""
+    shaped: Shaped | None = None
+    """The shape, once it follows; what is needed after it does not change it."""
+
+    @property
+    def root(self) -> ProviderUuid:
+        """The node's root provider."""
+        return self.node.uuid
+
+    def lacks(self, need: Need) -> bool:
+        """Whether this was not read yet."""
+        return need not in self.answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation(TreeObservation):
+    """All that one attempt of an audit has read of a node that exists."""
+
+    context: AuditContext
+    options: AuditOptions
+    report: DriverReport
+    records: NodeView
+    uses: DeviceUses
+    """Which consumer has which device."""
+    places: GuestPlaces
+    now: float
+    """Seconds since the epoch."""
+    start: bool
+    """The agent starts with this audit, so that devices must be as the options say."""
+    reshapes: bool
+    """Reshapes are allowed that only an agent that starts may do."""
+    by_driver: bool
+    """The driver itself edits the tree, all of it or its own part."""
+    unrepaired: str = ""
+    """Why allocations of devices cannot be corrected now; empty if they can."""
+    tried: frozenset[ConsumerUuid] = frozenset()
+    """Consumers that an earlier attempt of this pass could not remove."""
+    last: "Observation | None" = None
+    """The last one from which nothing followed to be done, with its shape."""
+
+    def own_tree(self) -> PresentTree:
+        """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
+        it.
+        """
+        return self.named.subtree(self.root)
+
+    def consumers(self, providers: tuple[ProviderUuid, ...]) -> Consumers:
+        """Return the known consumers of these providers."""
+        return {uuid: self.view.consumers[uuid] for uuid in providers}

@@ -1,0 +1,159 @@
+"""The plan of an audit of one node: a pure function of what was read, to the operations to send and
+the drift to tell, or to what has to be read before more follows.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agent.audit.allocations import judge
+from agent.audit.beside_nova import judge_beside_nova
+from agent.audit.device_repair import repair
+from agent.audit.observation import (
+    Hold,
+    Judged,
+    Need,
+    Observation,
+    Outcome,
+    Shaped,
+    TreeObservation,
+)
+from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
+from agent.errors import AgentError, ReshapeFailed
+from agent.model.facts import HostFacts
+from agent.model.names import ProviderUuid, printable
+from agent.model.operation import Operation, Reshape
+from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
+from agent.model.report import Drift
+from agent.placement.merge import Merge, Target
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.plan import Plan, make_plan
+from agent.placement.roles import with_names_of_others
+from agent.tracker.errors import NodeDegraded
+from agent.tracker.node_state import NodeView
+from agent.tree.allocation_repair import AllocationRepair
+from agent.tree.desired_tree import STATUS_DISABLED
+
+
+def plan_audit(seen: Observation) -> Outcome:
+    """Return what follows for a node: the tree that Placement should hold, the repair of its
+    devices' allocations, the verdict on all its allocations, and the operations for all of that.
+    """
+    shaped = seen.shaped or shaped_before(seen) or shape(seen)
+    if isinstance(shaped, Need):
+        return Outcome(needs=shaped)
+    takes_care = not (seen.context.observes or seen.context.gives_back)
+    repaired = repair(seen, shaped) if takes_care else AllocationRepair()
+    if isinstance(repaired, Need):
+        return Outcome(needs=repaired, shaped=shaped)
+    move = shaped.move or repaired.move
+    if move is not None and (stranded := newly_stranded(seen, shaped, move)):
+        return Outcome(needs=Hold(stranded))
+    judged = _judged(seen, shaped)
+    if isinstance(judged, Need):
+        return Outcome(needs=judged, judges=True, shaped=shaped)
+    try:
+        plan = shaped.plan if move is None else plan_of(seen, shaped.target, move)
+    except ReshapeFailed as error:
+        if repaired.move is None:
+            raise
+        # The other changes do not wait for the repair.
+        return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
+    records, facts = seen.records, seen.report.facts
+    enabled = seen.context.policy.enabled
+    return Outcome(
+        shaped=shaped,
+        plan=replace(plan, operations=(*plan.operations, *_removals(plan, judged)), drift=()),
+        repair=repaired,
+        judged=judged,
+        drift=(
+            *records.drift,
+            *shaped.device_drift,
+            *repaired.drift,
+            *plan.drift,
+            *judged.drift,
+            *(_disabled(plan.target, records.node) if enabled else ()),
+        ),
+        errors=(
+            *shaped.problems,
+            *shaped.devices.errors,
+            *_of_target(plan.target),
+            *_of_records(records),
+            *_of_facts(facts),
+            *judged.errors,
+        ),
+    )
+
+
+def _judged(seen: Observation, shaped: Shaped) -> Judged | Need:
+    """Judge who holds what of the node."""
+    if seen.context.gives_back:
+        # Nobody gains or loses anything: nova-compute judges them from now on.
+        return Judged()
+    if seen.unjudged is not None:
+        return Judged(errors=(seen.unjudged,))
+    return judge_beside_nova(seen) if seen.context.observes else judge(seen, shaped)
+
+
+def _removals(plan: Plan, judged: Judged) -> tuple[Operation, ...]:
+    """Return the removals of allocations, unless a reshape may concern the same consumers: then the
+    next pass removes them.
+    """
+    reshapes = any(isinstance(operation, Reshape) for operation in plan.operations)
+    return () if reshapes else judged.operations
+
+
+def told(error: AgentError) -> str:
+    """Return an error and its remedy in one line."""
+    return f"{error.message}; {error.remedy}" if error.remedy else error.message
+
+
+def plan_removal(seen: TreeObservation) -> Outcome:
+    """Return what follows for a node that was deleted: what is ours of its tree goes."""
+    nothing = ProviderTree()
+    inputs = MergeInputs.of(
+        seen.named, seen.journal, BaseTree(nothing), DesiredTree(nothing), seen.root
+    )
+    target = Merge(inputs, seen.capabilities, seen.usages).target()
+    named = with_names_of_others(target, seen.view.tree)
+    plan = make_plan(seen.view, named, seen.capabilities, seen.root)
+    return Outcome(
+        plan=replace(plan, drift=()),
+        drift=plan.drift,
+        errors=tuple(_of_target(plan.target)),
+        removes_node=True,
+    )
+
+
+def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:
+    """Yield drift if somebody else disabled a node that the operator's switch enables."""
+    if STATUS_DISABLED in target.tree.provider(root).traits:
+        traits = "openstack --os-placement-api-version 1.6 resource provider trait"
+        yield Drift(
+            "disabled",
+            "warning",
+            f"{printable(target.tree.name_of(root))} has {STATUS_DISABLED}, which somebody else "
+            "set, although [DEFAULT] enabled = true: no new guest is scheduled to it",
+            # The client replaces all traits or none.
+            f"{traits} set {root} $({traits} list {root} -f value | grep -vx {STATUS_DISABLED} | "
+            "sed 's/^/--trait /')",
+            root,
+        )
+
+
+def _of_target(target: Target) -> Iterator[AgentError]:
+    for text in target.invalid:
+        yield AgentError(text, "it was left as it is in Placement")
+    yield from target.conflicts
+
+
+def _of_records(records: NodeView) -> Iterator[AgentError]:
+    for text in records.problems:
+        yield NodeDegraded(text, "correct or remove the record; until then nothing new is promised")
+
+
+def _of_facts(facts: HostFacts) -> Iterator[AgentError]:
+    for section, why in sorted(facts.incomplete.items()):
+        yield AgentError(
+            f"facts of {printable(facts.name)}: {section} is not complete: {printable(why)}",
+            "its last good values stay",
+        )

@@ -1,0 +1,470 @@
+"""The reads of an audit of one node: what each attempt begins with, and what its plan needs beside.
+
+Nothing else in an audit reads from the driver, the records or Placement.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import os_resource_classes as orc
+import os_traits
+
+from agent.audit import observation as needs
+from agent.audit.asked_nova import AskedNova, GuestAllocationsRead
+from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA, reported_by_nova
+from agent.audit.context import AuditContext, AuditedNode, AuditOptions
+from agent.audit.device_repair import Surpluses
+from agent.audit.observation import Observation, Outcome, Reshaping, TreeObservation
+from agent.audit.run import AuditRun
+from agent.driver.answers import node_capabilities, node_facts
+from agent.driver.interface import (
+    Allocations,
+    ReportsCapabilities,
+    ShapesTree,
+    UpdatesProviderTree,
+)
+from agent.errors import (
+    AgentError,
+    DriverError,
+    PlacementRefused,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+    ReshapeNeeded,
+)
+from agent.model.allocation import Allocation
+from agent.model.facts import HostFacts
+from agent.model.inventory import capacity
+from agent.model.mirror import REPARENT
+from agent.model.names import ConsumerUuid, printable
+from agent.model.operation import ProviderRef
+from agent.model.provider import Provider, ProviderExists
+from agent.model.provider_tree import DesiredTree, ProviderTree
+from agent.placement import clock
+from agent.placement.answers import Row
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
+from agent.placement.node_state import NodePlacementState
+from agent.placement.sending import name_conflict
+from agent.placement.server import learn_traits
+from agent.placement.transport import MirrorInsufficient
+from agent.tracker.domains import guest_places
+from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_state import NodeView
+from agent.tracker.observed_guests import with_observed_guests
+from agent.tracker.reservations import device_uses
+from agent.tracker.start_checks import unreservable_pages
+from agent.tree.desired_tree import DriverReport, other_marks
+from agent.tree.device_providers import reserved_of_cards
+from agent.tree.reshape.allocation_editor import Sharing
+from agent.tree.reshape.moving import sharing_providers
+
+LOG = logging.getLogger(__name__)
+
+
+class Reader:
+    """Reads what the audits of one node need. Kept for the life of the process."""
+
+    def __init__(
+        self,
+        node: AuditedNode,
+        context: AuditContext,
+        placement_state: NodePlacementState,
+        surpluses: Surpluses,
+    ) -> None:
+        self.node, self.context, self.placement_state = node, context, placement_state
+        driver = context.driver
+        # Checked once, because isinstance() on a Protocol takes as long as some audits.
+        self._reports_capabilities = driver if isinstance(driver, ReportsCapabilities) else None
+        self._shapes_all = driver if isinstance(driver, UpdatesProviderTree) else None
+        self._shapes = driver if isinstance(driver, ShapesTree) else None
+        # ``_counted``: an audit has counted the node. ``_uncertain``: the last count failed, so the
+        # lease may have been lost.
+        self._counted = self._uncertain = False
+        self._surpluses = surpluses
+        self._records = context.records.consumer_records
+        self._guest_allocations = GuestAllocationsRead(placement_state, context.freshness.consumers)
+        self._nova = AskedNova(context.nova, context.agent, context.freshness.consumers)
+
+    # --- the driver -------------------------------------------------------------------------------
+
+    def facts(self) -> DriverReport:
+        """Return the facts and capabilities of the node, and the driver's function that shapes its
+        tree.
+
+        :raises DriverError: the driver failed, or its answer is not usable.
+        """
+        context, node = self.context, self.node
+        asked = context.worker, node.driver, node.name, context.facts_deadline
+        facts = node_facts(context.driver, *asked)
+        # Drivers use the wall clock; the facts are compared with each other and with records.
+        taken_at = clock.of_wall_clock(facts.taken_at)
+        if taken_at != facts.taken_at:
+            facts = replace(facts, taken_at=taken_at)
+        capabilities: Mapping[str, bool] = {}
+        if self._reports_capabilities is not None:
+            capabilities = node_capabilities(self._reports_capabilities, *asked)
+        if context.gives_back:
+            facts = replace(facts, traits=facts.traits and reported_by_nova(facts.traits))
+            capabilities = reported_by_nova(capabilities)
+        return DriverReport(
+            facts,
+            capabilities,
+            partial(self._shape, facts),
+            shape_all=self._shapes_all is not None,
+        )
+
+    def _shape(self, facts: HostFacts, tree: ProviderTree, allocations: Allocations | None) -> None:
+        """Have the driver shape its part of the tree."""
+        context, node = self.context, self.node
+        call = partial(context.worker.call, deadline=context.facts_deadline, node=node.name)
+        before = tree.provider(node.uuid).traits if tree.exists(node.uuid) else frozenset[str]()
+        try:
+            if self._shapes_all is not None:
+                call(self._shapes_all.update_provider_tree, tree, node.name, allocations)
+            elif self._shapes is not None:
+                call(self._shapes.shape, tree, facts, allocations)
+        except DriverError as error:
+            raise _explained(error, node, self.placement_state) from error
+        if context.gives_back and tree.exists(node.uuid):
+            added = tree.provider(node.uuid).traits - before
+            tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
+
+    # --- the records ------------------------------------------------------------------------------
+
+    def count(
+        self, facts: HostFacts, options: AuditOptions, *, start: bool
+    ) -> tuple[NodeView, bool]:
+        """Return what the records of the node show, and whether another agent may have had the node
+        since the last audit: then what was remembered of Placement is forgotten.
+
+        :raises NodeHeldElsewhere: another host manages the node.
+        :raises ConfigErrors: the options contradict the host.
+        :raises StoreError: the records cannot be read or written.
+        """
+        uncertain, self._uncertain = self._uncertain, True
+        records = self._counted_records(facts, options, start=start)
+        # Also after a first count that failed: what was read for its report may be older than
+        # changes by another agent.
+        taken_over = uncertain or (self._counted and records.taken)
+        if taken_over:
+            self.placement_state.forget()
+            records = self._counted_records(facts, options, start=start)
+        self._counted, self._uncertain = True, False
+        return records, taken_over
+
+    def _counted_records(self, facts: HostFacts, options: AuditOptions, *, start: bool) -> NodeView:
+        view = self.context.records.usage_step.audit(
+            self.node.uuid,
+            facts,
+            self.placement_state.named_view.tree,
+            start=start,
+            dry_run=options.dry_run,
+        )
+        view = with_observed_guests(view, clock.now()) if self.context.observes else view
+        unreservable = tuple(unreservable_pages(facts, self.context.policy.host))
+        return replace(view, drift=(*view.drift, *unreservable)) if unreservable else view
+
+    def note_reserved(self, records: NodeView, *, dry_run: bool) -> NodeView:
+        """Write to the records what Placement has as reserved of the PCI providers, because
+        operators and device cleaners set it there. Return what the records show then.
+        """
+        if not self.context.pci.report:
+            return records
+        state = self.placement_state
+        seen = reserved_of_cards(state.named_view.tree, self.node.uuid, state.journal)
+        return self.context.records.usage_step.note_reserved(records, seen, dry_run=dry_run)
+
+    # --- Placement --------------------------------------------------------------------------------
+
+    def refresh(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
+        """Bring the mirror up to date, unless it is to suffice.
+
+        ``rows``: the node's structure in Placement, if it was read already.
+
+        :raises ProviderIdentityConflict: the root has another name.
+        :raises ProviderNameConflict: in a dry run, another provider has the node's name.
+        :raises NodeHeldElsewhere: the root carries another agent's mark.
+        :raises MirrorInsufficient: the mirror is to suffice, and does not.
+        """
+        state, server = self.placement_state, self.context.server
+        server.connect(run.client)
+        everything = run.options.reread and run.attempts == 1
+        try:
+            if not run.options.on_mirror:
+                freshness = replace(self.context.freshness, everything=everything)
+                state.refresh(run.client, freshness, rows)
+            elif not state.mirrored:
+                raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
+        except PlacementRefused as error:
+            if error.status in (404, 406):
+                # A missing provider would give an empty list, so the call or its microversion is
+                # missing: check whether the server is too old.
+                server.connect(run.client, ask=True)
+            raise
+        self._check_identity(run.client, run.options)
+        if run.options.adopt:
+            state.adopt()
+
+    def _check_identity(self, client: PlacementClient, options: AuditOptions) -> None:
+        """Check that the root provider is this node: it is renamed only on request, and no other
+        agent may have it.
+        """
+        tree, node = self.placement_state.view.tree, self.node
+        if tree.exists(node.uuid):
+            name = tree.name_of(node.uuid)
+            if name != node.name and (above := self.placement_state.view.above) is not None:
+                # A child that became the host would be offered beside the host that it is part of.
+                raise ProviderIdentityConflict(
+                    (
+                        f"provider {node.uuid}, {printable(name)!r} in Placement, is no host: it "
+                        f"hangs under provider {above}"
+                    ),
+                    f"if this host is the one above it: agent identity set {above}; if somebody "
+                    f"put it there: make it a root again: PUT /resource_providers/{node.uuid} "
+                    f"with its name and parent_provider_uuid null, at microversion {REPARENT}",
+                )
+            if name != node.name and not options.rename:
+                raise ProviderIdentityConflict(
+                    (
+                        f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
+                        f"node {printable(node.name)!r}"
+                    ),
+                    "set [DEFAULT] host back to its name"
+                    if self.context.observes
+                    else "if the host got this name, agent identity rename gives it to the "
+                    "provider and its children, while no daemon runs; if compute_id was copied "
+                    "from another host, give this one an identity of its own: agent identity set "
+                    "$(uuidgen); else set [DEFAULT] host back to the provider's name",
+                )
+            if not (options.adopt or options.rename):
+                self._check_mark(tree.provider(node.uuid))
+        elif options.dry_run and (holder := client.provider_named(node.name)) is not None:
+            raise name_conflict(ProviderRef(node.uuid, node.name), holder)
+
+    def _check_mark(self, root: Provider) -> None:
+        """Check that the root carries no other agent's mark, except one that the journal records:
+        agents that share a store share the journal, and the lease decides between them.
+        """
+        own = self.placement_state.journal.of(root.uuid).traits
+        marks = other_marks(root.traits, self.context.agent) - own
+        if not marks:
+            return
+        self.context.records.usage_step.stop_claims(self.node.uuid)
+        whose = (
+            f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+        )
+        raise NodeHeldElsewhere(
+            f"the root provider of node {printable(self.node.name)} carries {whose}",
+            (
+                "stop one of the two; this one takes the node over by agent --once --adopt --node "
+                f"{self.node.uuid}, or once that trait is gone"
+            ),
+        )
+
+    # --- observations -----------------------------------------------------------------------------
+
+    def observation(
+        self,
+        run: AuditRun,
+        report: DriverReport,
+        records: NodeView,
+        *,
+        start: bool,
+        reshapes: bool,
+    ) -> Observation:
+        """Return what an attempt begins with, after the mirror was brought up to date.
+
+        ``start``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
+        an agent that starts may do.
+        """
+        return Observation(
+            **self._of_tree(run.client),
+            context=self.context,
+            options=run.options,
+            report=report,
+            records=records,
+            uses=device_uses(records.state),
+            places=guest_places(records.state, report.facts.domains or ()),
+            now=clock.now(),
+            start=start,
+            reshapes=reshapes,
+            by_driver=self._shapes_all is not None or self._shapes is not None,
+            unrepaired=run.unrepaired,
+            tried=frozenset(run.tried),
+        )
+
+    def deleted(self, run: AuditRun) -> TreeObservation:
+        """Return what an attempt for a deleted node begins with, as :meth:`observation`."""
+        return TreeObservation(**self._of_tree(run.client))
+
+    def _of_tree(self, client: PlacementClient) -> dict[str, Any]:
+        usages = self.placement_state.held_usages(client)
+        return {"node": self.node, "usages": usages, **self._known()}
+
+    def _known(self) -> dict[str, Any]:
+        """Return the fields of an observation that are Placement as the mirror has it now."""
+        state = self.placement_state
+        return {
+            "view": state.view,
+            "named": state.named_view,
+            "journal": state.journal,
+            "capabilities": state.capabilities,
+        }
+
+    def read(self, client: PlacementClient, seen: Observation, outcome: Outcome) -> Observation:
+        """Return ``seen`` with what ``outcome`` needs.
+
+        :raises AgentError: it cannot be read, and the audit cannot go on without it.
+        """
+        need = outcome.needs
+        assert need is not None
+        shaped, usages = outcome.shaped, seen.usages
+        try:
+            answer = self._answer(client, seen, need)
+        except AgentError as error:
+            if not outcome.judges:
+                raise
+            return replace(seen, unjudged=error, shaped=shaped, **self._known())
+        if isinstance(need, needs.Hold):
+            shaped, usages = None, answer
+        answers = {**seen.answers, need: answer}
+        return replace(seen, answers=answers, shaped=shaped, usages=usages, **self._known())
+
+    def _answer(  # noqa: C901, PLR0911, PLR0912 - a line or two for each need
+        self, client: PlacementClient, seen: Observation, need: needs.Need
+    ) -> Any:
+        """Read what is needed. What the mirror keeps is in the mirror afterwards."""
+        state = self.placement_state
+        match need:
+            case needs.DriverTree():
+                return self._driver_tree(seen, need)
+            case needs.ReshapeReads():
+                LOG.info("node %s: %s", printable(self.node.name), need.why)
+                return self._reshaping(client)
+            case needs.Holders():
+                found = client.exchange.each(client.consumers, need.providers)
+                return dict(zip(need.providers, found, strict=True))
+            case needs.Names():
+                return self._learn(client, seen, need)
+            case needs.NewerServer():
+                return self.context.server.offers_more(client)
+            case needs.Hold():
+                state.hold(need.what)
+                return state.held_usages(client)
+            case needs.KnownHolders():
+                return state.consumers(client, need.providers)
+            case needs.HoldersInTurn():
+                # An audit on the mirror reads nobody's turn.
+                refresh = 0 if seen.options.on_mirror else self.context.freshness.consumers
+                return state.consumers_in_turn(client, need.providers, need.in_turn, refresh)
+            case needs.Reread():
+                return state.reread_allocations(client, need.consumers, need.about)
+            case needs.WholeAllocations():
+                typed = need.typed and state.capabilities.offers(CONSUMER_TYPES)
+                version = CONSUMER_TYPES if typed else ALLOCATIONS
+                return state.allocations(client, need.consumers, version)
+            case needs.LastingSurpluses():
+                return self._surpluses.lasting(need.seen)
+            case needs.OnRecord():
+                purges = self.context.policy.purge_after is not None
+                return self._records.is_needed(seen.records, purging=purges)
+            case needs.RecordsOf():
+                return self._records.read(seen.records, need.consumers)
+            case needs.ProvidersBelow():
+                return frozenset(row.uuid for row in client.tree(need.root))
+            case needs.GuestAllocations():
+                return self._guest_allocations.read(client, need.held)
+            case needs.NovasWord():
+                return self._nova.explained(need.drift, need.share)
+        raise AssertionError(need)
+
+    def _driver_tree(
+        self, seen: Observation, need: needs.DriverTree
+    ) -> tuple[DesiredTree, Allocations | None] | ReshapeNeeded:
+        """Return the tree that the driver makes, and the allocations as it edited them."""
+        assert need.base is not None
+        assert seen.report.shape is not None
+        tree, allocations = DesiredTree(need.base.copy()), need.allocations
+        try:
+            seen.report.shape(tree, allocations)
+        except ReshapeNeeded as needed:
+            return needed
+        return tree, allocations
+
+    def _reshaping(self, client: PlacementClient) -> Reshaping:
+        before = self.placement_state.holders(client)
+        tree = self.placement_state.named_view.tree
+        return Reshaping(before, _sharing(client, tree, before))
+
+    def _learn(self, client: PlacementClient, seen: Observation, need: needs.Names) -> None:
+        """Look the traits up, so that the plan is exact."""
+        state, context = self.placement_state, self.context
+        if not seen.capabilities.has_confirmed(need.traits, need.classes):
+            context.order.wait_for_earlier(self.node.uuid)
+        context.server.learn(learn_traits(client, state.capabilities, need.traits, clock.now()))
+
+
+def _sharing(
+    client: PlacementClient, tree: ProviderTree, consumers: Mapping[ConsumerUuid, Allocation]
+) -> Sharing:
+    """Return the free DISK_GB of each sharing provider of the tree, and which providers outside the
+    tree that ``consumers`` have DISK_GB of are shared too.
+    """
+    places = sharing_providers(tree)
+    used = dict(zip(places, client.exchange.each(client.usages, places), strict=True))
+    free = {
+        uuid: capacity(tree.provider(uuid).inventory[orc.DISK_GB]) - used[uuid].get(orc.DISK_GB, 0)
+        for uuid in places
+    }
+    elsewhere = sorted(
+        {
+            uuid
+            for allocation in consumers.values()
+            for uuid, held in allocation.resources.items()
+            if orc.DISK_GB in held and not tree.exists(uuid)
+        }
+    )
+    traits = dict(zip(elsewhere, client.exchange.each(client.traits, elsewhere), strict=True))
+    return Sharing(
+        free,
+        frozenset(
+            uuid
+            for uuid, (_, found) in traits.items()
+            if os_traits.MISC_SHARES_VIA_AGGREGATE in found
+        ),
+    )
+
+
+def _explained(
+    error: DriverError, node: AuditedNode, placement_state: NodePlacementState
+) -> AgentError:
+    """Return a clearer error for a driver that failed to shape its tree, if the cause is known."""
+    cause = error.__cause__
+    if not isinstance(cause, ProviderExists):
+        return error
+    name, there = printable(cause.name), cause.there
+    theirs = (
+        there is not None
+        and placement_state.view.tree.exists(there.uuid)
+        and not placement_state.journal.owns(there.uuid)
+    )
+    if there is not None and there.name == cause.name and theirs:
+        return ProviderNameConflict(
+            (
+                f"{node.driver} makes provider {name!r}, but provider {there.uuid}, which is "
+                "somebody else's, has that name in the tree"
+            ),
+            (
+                "delete or rename that provider; a driver that is to share it has to ask exists() "
+                "before it calls new_child()"
+            ),
+            holder=there.uuid,
+            uuid=cause.uuid,
+        )
+    what = (
+        f"driver error: {node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree "
+        "has a provider of that name or uuid already"
+    )
+    return DriverError(what, "the driver has to ask exists() before it calls new_child()")

@@ -42,7 +42,6 @@ from agent.tree.desired_tree import (
     with_remote_managed_ports,
 )
 from agent.tree.device_providers import (
-    MANY,
     DeviceProviders,
     Reported,
     all_kept,
@@ -56,6 +55,9 @@ from agent.tree.host_tree import choose_layout, layout_hint, memory_hint
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import device_provider_name
 from agent.tree.reshape.allocation_editor import ReshapeContext, Sharing
+
+MANY = 3
+"""How many devices a hint names."""
 
 
 def shape(seen: Observation) -> Shaped | Need:

@@ -142,7 +142,12 @@ def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:
 
 def _of_target(target: Target) -> Iterator[AgentError]:
     for text in target.invalid:
-        yield AgentError(text, "it was left as it is in Placement")
+        yield AgentError(
+            text,
+            "give the host a shorter name: [DEFAULT] host"
+            if "its name has" in text
+            else "it was left as it is in Placement",
+        )
     yield from target.conflicts
 
 

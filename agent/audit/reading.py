@@ -38,7 +38,7 @@ from agent.model.allocation import Allocation
 from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import REPARENT
-from agent.model.names import ConsumerUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import ProviderRef
 from agent.model.provider import Provider, ProviderExists
 from agent.model.provider_tree import DesiredTree, ProviderTree
@@ -54,7 +54,7 @@ from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_state import NodeView
 from agent.tracker.observed_guests import with_observed_guests
 from agent.tracker.reservations import device_uses
-from agent.tracker.start_checks import unreservable_pages
+from agent.tracker.start_checks import nothing_left, unreservable_pages
 from agent.tree.desired_tree import DriverReport, other_marks
 from agent.tree.device_providers import reserved_of_cards
 from agent.tree.reshape.allocation_editor import Sharing
@@ -163,8 +163,12 @@ class Reader:
             dry_run=options.dry_run,
         )
         view = with_observed_guests(view, clock.now()) if self.context.observes else view
-        unreservable = tuple(unreservable_pages(facts, self.context.policy.host))
-        return replace(view, drift=(*view.drift, *unreservable)) if unreservable else view
+        policy = self.context.policy
+        of_options = (
+            *unreservable_pages(facts, policy.host),
+            *nothing_left(facts, policy.reserved_memory_mib),
+        )
+        return replace(view, drift=(*view.drift, *of_options)) if of_options else view
 
     def note_reserved(self, records: NodeView, *, dry_run: bool) -> NodeView:
         """Write to the records what Placement has as reserved of the PCI providers, because
@@ -231,12 +235,7 @@ class Reader:
                         f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
                         f"node {printable(node.name)!r}"
                     ),
-                    "set [DEFAULT] host back to its name"
-                    if self.context.observes
-                    else "if the host got this name, agent identity rename gives it to the "
-                    "provider and its children, while no daemon runs; if compute_id was copied "
-                    "from another host, give this one an identity of its own: agent identity set "
-                    "$(uuidgen); else set [DEFAULT] host back to the provider's name",
+                    _names_again(self.context, node.uuid),
                 )
             if not (options.adopt or options.rename):
                 self._check_mark(tree.provider(node.uuid))
@@ -404,6 +403,21 @@ class Reader:
         if not seen.capabilities.has_confirmed(need.traits, need.classes):
             context.order.wait_for_earlier(self.node.uuid)
         context.server.learn(learn_traits(client, state.capabilities, need.traits, clock.now()))
+
+
+def _names_again(context: AuditContext, node: ProviderUuid) -> str:
+    """Return the remedy for a root that has another name than its node."""
+    rename = "agent identity rename gives it to the provider and its children, while no daemon runs"
+    if context.observes:
+        return "set [DEFAULT] host back to its name"
+    if context.identity is None or context.identity.uuid != node:
+        # A node of a backend has its uuid from there.
+        return f"if the node's name is right, {rename}; else rename the node in its backend"
+    return (
+        f"if the host got this name, {rename}; if compute_id was copied from another host, give "
+        "this one an identity of its own: agent identity set $(uuidgen); else set [DEFAULT] host "
+        "back to the provider's name"
+    )
 
 
 def _sharing(

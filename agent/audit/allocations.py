@@ -9,9 +9,9 @@ import os_traits
 from agent.audit.observation import (
     HoldersInTurn,
     Judged,
+    JudgedProviders,
     Need,
     Observation,
-    OnRecord,
     ProvidersBelow,
     RecordsOf,
     Reread,
@@ -41,23 +41,35 @@ def judge(seen: Observation, shaped: Shaped) -> Judged | Need:
     """Judge every consumer of the providers of the node that are the agent's, now or once the shape
     is reached: a provider that is to be deleted keeps its allocations until then.
     """
-    on_record = OnRecord()
-    if seen.lacks(on_record):
-        return on_record
+    if seen.records.created:
+        # No guest of the node can be on record yet.
+        return Judged()
     owned = seen.journal.providers.keys() | shaped.target.journal.providers.keys()
     tree = seen.own_tree()
-    ours = tuple(
+    offering = tuple(
         uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)
     )
-    if not (ours and seen.answers[on_record]):
-        return Judged()
-    turn = HoldersInTurn(ours, root_and_cells(tree))
+    judged = JudgedProviders(offering, root_and_cells(tree))
+    if seen.lacks(judged):
+        return judged
+    on_record, turn = seen.answers[judged]
+    return _judged(seen, tree, offering, turn, on_record=on_record) if turn.providers else Judged()
+
+
+def _judged(
+    seen: Observation,
+    tree: ProviderTree,
+    offering: tuple[ProviderUuid, ...],
+    turn: HoldersInTurn,
+    *,
+    on_record: bool,
+) -> Judged | Need:
     if seen.lacks(turn):
         return turn
     holding = AllocationShare(
         seen.records.node,
-        seen.consumers(ours),
-        offered_only_by(ours, seen.view.tree),
+        seen.consumers(turn.providers),
+        offered_only_by(offering, seen.view.tree),
         running(seen.report.facts),
     )
     of_consumers = RecordsOf(frozenset(holding.by_consumer()))
@@ -68,11 +80,16 @@ def judge(seen: Observation, shaped: Shaped) -> Judged | Need:
     reread = Reread("amounts", frozenset(holders_of_other_amounts(holding, records)))
     if seen.lacks(reread):
         return reread
-    return _verdicts(seen, holding, records, tree)
+    return _verdicts(seen, holding, records, tree, on_record=on_record)
 
 
 def _verdicts(
-    seen: Observation, holding: AllocationShare, records: TreeConsumers, tree: ProviderTree
+    seen: Observation,
+    holding: AllocationShare,
+    records: TreeConsumers,
+    tree: ProviderTree,
+    *,
+    on_record: bool,
 ) -> Judged | Need:
     """Judge the consumers by the records; what is to be removed was just read again, because a
     change that moved no generation may have made a removal unnecessary.
@@ -109,7 +126,13 @@ def _verdicts(
     return Judged(
         operations=tuple(removal_operations(kept, found, own, roots)),
         drift=(
-            *verdicts.drift,
+            *(
+                one
+                for one in verdicts.drift
+                # Without records the guests that run are told as guests.
+                if on_record
+                or (holding.running is not None and one.consumer not in holding.running)
+            ),
             *(
                 leftover.otherwise
                 for uuid, leftover in refuted.items()

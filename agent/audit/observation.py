@@ -145,8 +145,15 @@ class LastingSurpluses(Need):
 
 
 @dataclass(frozen=True, slots=True)
-class OnRecord(Need):
-    """Whether any guest or claim is on record, so that allocations can be judged: bool."""
+class JudgedProviders(Need):
+    """Whether any guest or claim is on record, and which of these providers are to be judged, as
+    the :class:`HoldersInTurn` to ask for: all of them if so. Without records all that is held is
+    unknown: only what may be held is asked about, and all that is held again, because what is given
+    back moves no generation.
+    """
+
+    offering: tuple[ProviderUuid, ...]
+    in_turn: frozenset[ProviderUuid]
 
 
 @dataclass(frozen=True, slots=True)

@@ -355,8 +355,7 @@ class Reader:
             case needs.KnownHolders():
                 return state.consumers(client, need.providers)
             case needs.HoldersInTurn():
-                # An audit on the mirror reads nobody's turn.
-                refresh = 0 if seen.options.on_mirror else self.context.freshness.consumers
+                refresh = self._refresh(seen)
                 return state.consumers_in_turn(client, need.providers, need.in_turn, refresh)
             case needs.Reread():
                 return state.reread_allocations(client, need.consumers, need.about)
@@ -366,9 +365,8 @@ class Reader:
                 return state.allocations(client, need.consumers, version)
             case needs.LastingSurpluses():
                 return self._surpluses.lasting(need.seen)
-            case needs.OnRecord():
-                purges = self.context.policy.purge_after is not None
-                return self._records.is_needed(seen.records, purging=purges)
+            case needs.JudgedProviders():
+                return self._judged_providers(seen, need)
             case needs.RecordsOf():
                 return self._records.read(seen.records, need.consumers)
             case needs.ProvidersBelow():
@@ -378,6 +376,21 @@ class Reader:
             case needs.NovasWord():
                 return self._nova.explained(need.drift, need.share)
         raise AssertionError(need)
+
+    def _refresh(self, seen: Observation) -> float:
+        """Return the seconds in which holders are asked for again in turn, 0 for never: an audit on
+        the mirror reads nobody's turn.
+        """
+        return 0 if seen.options.on_mirror else self.context.freshness.consumers
+
+    def _judged_providers(
+        self, seen: Observation, need: needs.JudgedProviders
+    ) -> tuple[bool, needs.HoldersInTurn]:
+        purges = self.context.policy.purge_after is not None
+        if self._records.is_needed(purging=purges):
+            return True, needs.HoldersInTurn(need.offering, need.in_turn)
+        held = self.placement_state.perhaps_held(need.offering, need.in_turn, self._refresh(seen))
+        return False, needs.HoldersInTurn(tuple(held), frozenset(held))
 
     def _driver_tree(
         self, seen: Observation, need: needs.DriverTree

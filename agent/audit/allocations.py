@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import os_traits
 
 from agent.audit.observation import (
+    HeldElsewhere,
     HoldersInTurn,
     Judged,
     JudgedProviders,
@@ -23,7 +24,12 @@ from agent.model.facts import HostFacts
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.tracker.allocation_drift import allocation_drift, holders_of_other_amounts
+from agent.tracker.allocation_drift import (
+    allocation_drift,
+    at_rest,
+    holders_of_other_amounts,
+    on_two_hosts,
+)
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,
@@ -122,6 +128,9 @@ def _verdicts(
     }
     stay = refuted.keys() | of_others.keys()
     roots = [root.uuid for root in seen.view.tree.roots]
+    twice = _on_two_hosts(seen, holding, records, frozenset({*own, *roots}))
+    if isinstance(twice, Need):
+        return twice
     kept = [removal for removal in removals if removal.consumer not in stay]
     return Judged(
         operations=tuple(removal_operations(kept, found, own, roots)),
@@ -139,12 +148,33 @@ def _verdicts(
                 if uuid in found and not found[uuid].resources.keys().isdisjoint(own)
             ),
             *(_of_another_service(uuid, held, holding.node) for uuid, held in of_others.items()),
+            *twice.values(),
             *allocation_drift(holding, records),
         ),
         cleared=verdicts.cleared.union(*(leftover.evacuations for leftover in refuted.values())),
         used_up={uuid: leftover.evacuations for uuid, leftover in confirmed.items()},
-        unknown_since=verdicts.unknown_since,
+        unknown_since={**verdicts.unknown_since, **dict.fromkeys(twice, seen.now)},
     )
+
+
+def _on_two_hosts(
+    seen: Observation,
+    holding: AllocationShare,
+    records: TreeConsumers,
+    own: frozenset[ProviderUuid],
+) -> Mapping[ConsumerUuid, Drift] | Need:
+    """Return the drift of the guests here that hold something of another host too. ``own``: the
+    providers of the tree and those that share with it.
+    """
+    guests = at_rest(seen.report.facts.domains or (), records)
+    elsewhere = HeldElsewhere(frozenset(guests.keys() & holding.by_consumer().keys()), own)
+    if seen.lacks(elsewhere):
+        return elsewhere
+    found: Mapping[ConsumerUuid, Allocation] = seen.answers[elsewhere]
+    return {
+        uuid: on_two_hosts(guests[uuid], records.host, whole.resources.keys() - own)
+        for uuid, whole in sorted(found.items())
+    }
 
 
 def _is_leftover(

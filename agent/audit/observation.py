@@ -138,6 +138,16 @@ class WholeAllocations(Need):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldElsewhere(Need):
+    """All allocations of those of these consumers that hold CPUs or memory of another host than
+    that of the providers ``own``, by consumer.
+    """
+
+    consumers: frozenset[ConsumerUuid] = field(compare=False)
+    own: frozenset[ProviderUuid] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LastingSurpluses(Need):
     """Those of these surpluses of devices that earlier passes have seen too, long enough ago."""
 

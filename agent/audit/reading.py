@@ -49,6 +49,7 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.sending import name_conflict
 from agent.placement.server import learn_traits
 from agent.placement.transport import MirrorInsufficient
+from agent.tracker.allocations import is_used_elsewhere
 from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_state import NodeView
@@ -363,6 +364,9 @@ class Reader:
                 typed = need.typed and state.capabilities.offers(CONSUMER_TYPES)
                 version = CONSUMER_TYPES if typed else ALLOCATIONS
                 return state.allocations(client, need.consumers, version)
+            case needs.HeldElsewhere():
+                elsewhere = partial(is_used_elsewhere, own=need.own)
+                return state.held_elsewhere(client, need.consumers, elsewhere)
             case needs.LastingSurpluses():
                 return self._surpluses.lasting(need.seen)
             case needs.JudgedProviders():

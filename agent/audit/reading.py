@@ -394,6 +394,8 @@ class Reader:
         if self._records.is_needed(purging=purges):
             return True, needs.HoldersInTurn(need.offering, need.in_turn)
         held = self.placement_state.perhaps_held(need.offering, need.in_turn, self._refresh(seen))
+        # Who has a whole machine is nova's to say.
+        held = [] if seen.report.facts.exclusive else held
         return False, needs.HoldersInTurn(tuple(held), frozenset(held))
 
     def _driver_tree(

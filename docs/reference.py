@@ -36,7 +36,7 @@ UNITS = {
 }
 """The unit of a metric by its name, or by the last word of its name; all others are counts."""
 
-OF_EXTRAS = ("libvirt", "placement", "psycopg")
+OF_EXTRAS = ("libvirt", "placement", "psycopg", "pytest")
 """Packages that need not be installed to build the documentation."""
 
 Schema = Mapping[str, Any]

@@ -26,6 +26,7 @@ set -g __agent_commands \
     'db' \
     'db backup' \
     'db restore' \
+    'db set-aside' \
     'db upgrade' \
     'decommission' \
     'drift' \
@@ -393,7 +394,8 @@ complete -c agent -n '__agent_is "config check"' -l debug -d 'log every step, an
 complete -c agent -n '__agent_is "config check"' -l help -d 'show this help'
 complete -c agent -n '__agent_is "db"' -a backup -d 'copy the store into a file, also while the daemon runs'
 complete -c agent -n '__agent_is "db"' -a restore -d 'replace the store by a backup, while no daemon runs'
-complete -c agent -n '__agent_is "db"' -a upgrade -d 'bring the store\'s schema up to date'
+complete -c agent -n '__agent_is "db"' -a set-aside -d 'move the database away, to begin with an empty one, while no daemon runs'
+complete -c agent -n '__agent_is "db"' -a upgrade -d 'create the store, or check that it has the schema of this version'
 complete -c agent -n '__agent_is "db backup"' -F
 complete -c agent -n '__agent_is "db backup"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
 complete -c agent -n '__agent_is "db backup"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
@@ -407,6 +409,11 @@ complete -c agent -n '__agent_is "db restore"' -l config-file -r -F -d 'read thi
 complete -c agent -n '__agent_is "db restore"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'
 complete -c agent -n '__agent_is "db restore"' -l debug -d 'log every step, and every request to Placement'
 complete -c agent -n '__agent_is "db restore"' -l help -d 'show this help'
+complete -c agent -n '__agent_is "db set-aside"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
+complete -c agent -n '__agent_is "db set-aside"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
+complete -c agent -n '__agent_is "db set-aside"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'
+complete -c agent -n '__agent_is "db set-aside"' -l debug -d 'log every step, and every request to Placement'
+complete -c agent -n '__agent_is "db set-aside"' -l help -d 'show this help'
 complete -c agent -n '__agent_is "db upgrade"' -l format -x -a 'text table json yaml' -d 'format of the report: text (default) or table for people, json or yaml for tools'
 complete -c agent -n '__agent_is "db upgrade"' -l config-file -r -F -d 'read this file; may be repeated, later ones win'
 complete -c agent -n '__agent_is "db upgrade"' -l config-dir -x -a '(__fish_complete_directories)' -d 'read every *.conf of this folder'

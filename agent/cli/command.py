@@ -9,35 +9,17 @@ from typing import Any, Literal, get_args
 
 from oslo_config import cfg
 
-Format = Literal["text", "table", "json", "yaml", "nagios", "prometheus", "dot", "mermaid"]
+Format = Literal["text", "json", "yaml", "nagios", "prometheus", "dot"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-"""The formats of output. ``text`` and ``table`` are for people; ``json`` and ``yaml`` hold the same
-document for tools. ``table`` has one line for each item, however few there are. ``nagios`` is the
-line of a monitoring plug-in, ``prometheus`` a file for a textfile collector; both are for audits.
-``dot`` and ``mermaid`` are graphs of provider trees.
+"""The formats of output. ``text`` is for people; ``json`` and ``yaml`` hold the same document for
+tools. ``nagios`` is the line of a monitoring plug-in, ``prometheus`` a file for a textfile
+collector; both are for audits. ``dot`` is a graph of provider trees.
 """
 FOR_MONITORING: tuple[Format, ...] = ("nagios", "prometheus")
 """The formats that only an audit has, beside the common ones."""
-FOR_DRAWING: tuple[Format, ...] = ("dot", "mermaid")
+FOR_DRAWING: tuple[Format, ...] = ("dot",)
 """The formats that only ``agent tree`` has, beside the common ones."""
-COMMON_FORMATS: tuple[Format, ...] = ("text", "table", "json", "yaml")
-
-_READERS: Mapping[str, tuple[Format, ...]] = {
-    "people": ("text", "table"),
-    "tools": ("json", "yaml"),
-    "monitoring": FOR_MONITORING,
-    "drawings of trees": FOR_DRAWING,
-}
-
-
-def describe_formats(formats: Sequence[Format]) -> str:
-    """Return the help of ``--format`` where these are the formats: which of them is for whom."""
-    groups = [
-        f"{' or '.join(some)} for {readers}"
-        for readers, some in _READERS.items()
-        if set(some) <= set(formats)
-    ]
-    return f"format of the report: {', '.join(groups)}".replace("text", "text (default)", 1)
+COMMON_FORMATS: tuple[Format, ...] = ("text", "json", "yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +92,8 @@ class Argument:
     """A flag without a value."""
     optional: bool = False
     """A positional argument that may be left out."""
+    implied: str = ""
+    """The value of a flag that is given without one; empty if it needs one."""
     choices: tuple[str, ...] = ()
     """The only values, if not any value."""
 
@@ -119,14 +103,18 @@ class Argument:
         return self.name.lstrip("-").replace("-", "_")
 
 
+Commands = Mapping[tuple[str, ...], Callable[[cfg.ConfigOpts, Options], int]]
+"""The commands of a module: by words, what runs the command and returns the exit code."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command of the command table."""
 
     words: tuple[str, ...]
     help: str
-    run: Callable[[cfg.ConfigOpts, Options], int]
-    """Returns the exit code."""
+    module: str
+    """The module of :mod:`agent.cli.commands` whose ``RUN`` has the command."""
     flags: frozenset[str] = frozenset()
     """The common flags that the command takes, beside those of every command."""
     formats: tuple[Format, ...] = field(default=COMMON_FORMATS, kw_only=True)
@@ -191,7 +179,7 @@ COMMON_FLAGS = (
         "only this node; may be repeated",
         metavar="NAME",
     ),
-    Flag("--format", describe_formats(FORMATS), choices=FORMATS),
+    Flag("--format", "format of the report; text unless given", choices=FORMATS),
     Flag("--wide", "show all traits of each provider, however many it has"),
     Flag("--detailed-exitcode", "exit 2 if there are changes, made or pending, or warnings"),
     Flag("--adopt", "take over a tree that another program made", "with --once"),
@@ -218,6 +206,7 @@ COMMON_FLAGS = (
         "with a command that asks the daemon",
     ),
     Flag("--version", "show the version and exit"),
+    Flag("--debug", "log every step, and every request to Placement"),
     Flag(
         "--config-file",
         "read this file; may be repeated, later ones win",

@@ -1,8 +1,6 @@
-"""The table of all commands. The function of each imports the command's module, so that a run loads
-nothing for other commands.
+"""The table of all commands. Each names the module that runs it, which is imported when the command
+is used, so that a run loads nothing for other commands.
 """
-
-from oslo_config import cfg
 
 from agent.cli.command import (
     COMMON_FORMATS,
@@ -10,162 +8,66 @@ from agent.cli.command import (
     FOR_MONITORING,
     Argument,
     Command,
-    Options,
 )
-from agent.cli.output import report_exit_code, write_report
-from agent.cli.placement_commands import PLACEMENT_COMMANDS
-from agent.cli.record_commands import RECORD_COMMANDS
 
-
-def _audit_once(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.run import audit_once
-
-    report = audit_once(conf, options)
-    write_report(report, options)
-    return report_exit_code(report, options)
-
-
-def _run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
-    if conf.api.socket:
-        # First, because what is imported then takes the memory that the parser frees: 1 MiB less.
-        from agent.api.description import read
-
-        read()
-    from agent.cli.run import run_daemon
-
-    return run_daemon(conf, options)
-
-
-def _show_status(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.status import show_status
-
-    return show_status(conf, options)
-
-
-def _show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.status import show_drift
-
-    return show_drift(conf, options)
-
-
-def _reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.status import reload_configuration
-
-    return reload_configuration(conf, options)
-
-
-def _show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.tree import show_tree
-
-    return show_tree(conf, options)
-
-
-def _watch_nodes(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.watch import watch_nodes
-
-    return watch_nodes(conf, options)
-
-
-def _write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.report import write_report_page
-
-    return write_report_page(conf, options)
-
-
-def _show_schema(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.schema import show_schema
-
-    return show_schema(conf, options)
-
-
-def _check_config(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.config_check import check_config
-
-    return check_config(conf, options)
-
-
-def _check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.provider_config_check import check_provider_config
-
-    return check_provider_config(conf, options)
-
-
-def _check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.pci import check_pci
-
-    return check_pci(conf, options)
-
-
-def _check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.driver import check_driver
-
-    return check_driver(conf, options)
-
-
-def _show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.identity import show_identity
-
-    return show_identity(conf, options)
-
-
-def _set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.identity import set_identity
-
-    return set_identity(conf, options)
-
-
-def _set_up_host(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.setup.setup import set_up_host
-
-    return set_up_host(conf, options)
-
-
-def _print_completion(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.completion.completion import print_completion
-
-    return print_completion(conf, options)
-
-
-def _upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.store import upgrade_store
-
-    return upgrade_store(conf, options)
-
-
-def _back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.store import back_up_store
-
-    return back_up_store(conf, options)
-
-
-def _restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.store import restore_store
-
-    return restore_store(conf, options)
-
-
-def _set_store_aside(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.store import set_store_aside
-
-    return set_store_aside(conf, options)
-
-
-def _check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.takeover.check import check_takeover
-
-    return check_takeover(conf, options)
-
-
-def _undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
-    from agent.cli.commands.takeover.undo import undo_takeover
-
-    return undo_takeover(conf, options)
-
+OFFLINE = frozenset({"offline"})
+# Uuids of no existing object, for examples.
+A_UUID = "4f8f1f5e-3c54-4c3a-8f55-0b9a5c4b1d2e"
+DOCUMENT = Argument(
+    "file",
+    (
+        "the request in JSON, as for the local API; - for stdin. A missing id is generated; a "
+        "missing node is the agent's only one"
+    ),
+    "FILE",
+)
+CLAIM_ID = (Argument("claim", "the claim's id", "CLAIM"),)
+MOVE_ID = (Argument("move", "the move's id", "MOVE"),)
+ANOTHER = "0d5e7c31-92a4-4b68-9f1d-6a3c8e20b574"
+CONSUMER = Argument("consumer", "the consumer's uuid: of an instance or a migration", "CONSUMER")
+AGGREGATE = (
+    Argument("aggregate", "the aggregate's uuid", "AGGREGATE"),
+    Argument("host", "the host's name, or its provider's uuid", "HOST"),
+)
+PROVIDER = Argument("provider", "the provider's name or uuid", "PROVIDER")
+AMOUNTS = Argument("amounts", "the amount of each class", "CLASS=AMOUNT", many=True)
+QUERY = Argument(
+    "query",
+    "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX",
+    "KEY=VALUE",
+    many=True,
+)
+EXPLAINED = (
+    Argument("--flavor", "a flavor in JSON, as openstack flavor show -f json has it", "FILE"),
+    Argument("--vcpus", "the flavor's CPUs", "COUNT"),
+    Argument("--ram", "the flavor's memory", "MIB"),
+    Argument("--disk", "the flavor's root disk", "GIB"),
+    Argument(
+        "--extra-spec", "an extra spec of the flavor; may be repeated", "KEY=VALUE", many=True
+    ),
+    Argument(
+        "--image-property", "a property of the image; may be repeated", "KEY=VALUE", many=True
+    ),
+    Argument("--alias", "devices by an alias of [pci]; may be repeated", "NAME[:COUNT]", many=True),
+    Argument("--volume-backed", "the root disk is a volume", "", switch=True),
+    Argument("--claim", "a claim in JSON, as the local API takes it; - for stdin", "FILE"),
+    Argument("--anywhere", "show also what Placement says of all nodes", "", switch=True),
+    Argument("--suggest", "show what would make the request fit", "", switch=True),
+    Argument(
+        "query",
+        "instead of a flavor or a claim: a query, as for agent candidates",
+        "KEY=VALUE",
+        many=True,
+        optional=True,
+    ),
+)
+# All of them take --dry-run, because a command that only reads sends no writes either.
+DRY = frozenset({"dry_run", "detailed_exitcode"})
 
 AUDIT = Command(
     (),
     "one audit",
-    _audit_once,
+    "audit",
     frozenset(
         {
             "observe",
@@ -183,16 +85,356 @@ AUDIT = Command(
     formats=COMMON_FORMATS + FOR_MONITORING,
     document="report",
 )
-DAEMON = Command((), "the daemon, in the foreground", _run_daemon)
+DAEMON = Command((), "the daemon, in the foreground", "daemon")
 COMMANDS = (
-    *PLACEMENT_COMMANDS,
-    *RECORD_COMMANDS,
+    Command(
+        ("candidates",),
+        "show the allocation candidates for a query",
+        "placement_hosts",
+        DRY,
+        (QUERY,),
+        ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
+    ),
+    Command(
+        ("explain",),
+        "show whether and why a request fits each node, by Placement and by the host",
+        "explain",
+        frozenset({"nodes"}),
+        EXPLAINED,
+        (
+            "agent explain --vcpus 4 --ram 8192 --extra-spec hw:cpu_policy=dedicated --suggest",
+            "agent explain --flavor flavor.json --image-property hw_mem_page_size=large",
+            "agent explain --anywhere resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX",
+        ),
+    ),
+    Command(
+        ("allocation", "show"),
+        "show the allocation of a consumer",
+        "allocation",
+        DRY,
+        (CONSUMER,),
+        (f"agent allocation show {A_UUID}",),
+    ),
+    Command(
+        ("allocation", "list"),
+        "show every consumer that holds something of a node",
+        "allocation",
+        DRY,
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+        ("agent allocation list compute-1",),
+    ),
+    Command(
+        ("allocation", "claim"),
+        "allocate the first candidate for a query to a consumer",
+        "allocation",
+        DRY,
+        (
+            CONSUMER,
+            QUERY,
+            Argument("--project-id", "the project; by default that of what it holds", "ID"),
+            Argument("--user-id", "the user; by default that of what it holds", "ID"),
+            Argument(
+                "--beside-source",
+                (
+                    "what it holds is the source of a move and stays; a provider on both sides "
+                    "holds the maximum or the sum"
+                ),
+                "maximum|sum",
+            ),
+        ),
+        (
+            f"agent allocation claim --dry-run {A_UUID} resources=VCPU:2,MEMORY_MB:512 "
+            "--project-id 7a1c5e0f --user-id 0d5e7c31",
+        ),
+    ),
+    Command(
+        ("allocation", "put"),
+        "write the allocation of a consumer as a file has it",
+        "allocation",
+        DRY,
+        (
+            CONSUMER,
+            Argument(
+                "file", "the record, as agent allocation show --format json writes it", "FILE"
+            ),
+        ),
+        (f"agent allocation put --dry-run {A_UUID} record.json",),
+    ),
+    Command(
+        ("allocation", "add"),
+        "add amounts of a provider to the allocation of a consumer",
+        "allocation",
+        DRY,
+        (CONSUMER, PROVIDER, AMOUNTS),
+        (f"agent allocation add --dry-run {A_UUID} compute-1 VCPU=2",),
+    ),
+    Command(
+        ("allocation", "remove"),
+        "remove amounts of a provider from the allocation of a consumer",
+        "allocation",
+        DRY,
+        (CONSUMER, PROVIDER, AMOUNTS),
+        (f"agent allocation remove --dry-run {A_UUID} compute-1 VCPU=2",),
+    ),
+    Command(
+        ("allocation", "move"),
+        "move the allocation of one consumer to another",
+        "allocation",
+        DRY,
+        (
+            Argument("source", "the consumer that has the allocation", "SOURCE"),
+            Argument("target", "the consumer that gets the allocation", "TARGET"),
+            Argument(
+                "--overwrite",
+                "even if the target has an allocation, which is lost",
+                "",
+                switch=True,
+            ),
+            Argument("--project-id", "the target's project, if it is not the source's", "ID"),
+            Argument("--user-id", "the target's user, if it is not the source's", "ID"),
+        ),
+        (
+            f"agent allocation move --dry-run {A_UUID} {ANOTHER}",
+            f"agent allocation move {A_UUID} {ANOTHER}",
+        ),
+    ),
+    Command(
+        ("allocation", "delete"),
+        "delete the allocation of a consumer",
+        "allocation",
+        DRY,
+        (
+            CONSUMER,
+            Argument(
+                "--force",
+                "whatever the consumer's generation is, so that no other client notices",
+                "",
+                switch=True,
+            ),
+        ),
+        (f"agent allocation delete --dry-run {A_UUID}", f"agent allocation delete {A_UUID}"),
+    ),
+    Command(
+        ("allocation", "remove-tree"),
+        "remove the providers of one node from a consumer's allocation",
+        "allocation",
+        DRY,
+        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
+        (f"agent allocation remove-tree {A_UUID} compute-1",),
+    ),
+    Command(
+        ("aggregate", "add-host"),
+        "add a host to an aggregate",
+        "placement_hosts",
+        DRY,
+        AGGREGATE,
+        (f"agent aggregate add-host {A_UUID} compute-1",),
+    ),
+    Command(
+        ("aggregate", "remove-host"),
+        "remove a host from an aggregate",
+        "placement_hosts",
+        DRY,
+        AGGREGATE,
+        (f"agent aggregate remove-host {A_UUID} compute-1",),
+    ),
+    Command(
+        ("usages",),
+        "show how much a project has allocated",
+        "placement_hosts",
+        DRY,
+        (
+            Argument("project", "the project's id", "PROJECT"),
+            Argument("--user-id", "show the usage of this user of the project too", "ID"),
+        ),
+        ("agent usages 7a1c5e0f9b3d4826a0c4e8f2b6d09135",),
+    ),
+    Command(
+        ("pci", "unreport"),
+        "remove the devices of a node from Placement",
+        "placement_hosts",
+        DRY,
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+        ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
+    ),
+    Command(
+        ("decommission",),
+        "remove a node from Placement",
+        "placement_hosts",
+        DRY,
+        (
+            Argument("root", "the node's name, or its root provider's uuid", "NODE"),
+            Argument(
+                "--consumer",
+                "a consumer on the node, whose allocation there is removed; may be repeated",
+                "UUID",
+                many=True,
+            ),
+            Argument(
+                "--evacuated",
+                "an evacuated consumer, whose allocation there is removed; may be repeated",
+                "UUID",
+                many=True,
+            ),
+            Argument(
+                "--all-providers",
+                "also delete providers that, by this store, the agent did not create",
+                "",
+                switch=True,
+            ),
+        ),
+        ("agent decommission --dry-run compute-1", "agent decommission compute-1"),
+    ),
+    Command(
+        ("resources",),
+        "show the resources of the nodes: total, promised to guests, and free in Placement",
+        "tree",
+        OFFLINE | {"nodes"},
+        examples=("agent resources", "agent resources --node 'compute-1*'"),
+        local=True,
+    ),
+    Command(
+        ("claims",),
+        "show the open claims",
+        "claims",
+        OFFLINE,
+        (Argument("--instance", "only those of this instance", "UUID"),),
+        ("agent claims", f"agent claims --instance {A_UUID}"),
+        local=True,
+    ),
+    Command(
+        ("migrations",),
+        "show the migrations that have not ended",
+        "claims",
+        OFFLINE,
+        (Argument("--all", "those that have ended too", "", switch=True),),
+        ("agent migrations", "agent migrations --all --format json"),
+        local=True,
+    ),
+    Command(
+        ("guests", "list"),
+        "show the guests of the hypervisor, and their records",
+        "guests",
+        OFFLINE | {"nodes"},
+        examples=("agent guests list",),
+        document="guests",
+        local=True,
+    ),
+    Command(
+        ("guests", "import"),
+        "create records of the guests that have none",
+        "guests",
+        frozenset({"dry_run", "nodes", "detailed_exitcode"}),
+        examples=("agent guests import --dry-run", "agent guests import"),
+        local=True,
+    ),
+    Command(
+        ("guests", "forget"),
+        "end the record of a guest that is gone for good, and release its resources",
+        "guests",
+        arguments=(Argument("instance", "the instance's uuid", "UUID"),),
+        examples=(f"agent guests forget {A_UUID}",),
+        document="instance",
+        local=True,
+    ),
+    Command(
+        ("pci", "cleaned"),
+        "report that a device for one-time use was cleaned, so that guests can have it again",
+        "claims",
+        frozenset({"nodes"}),
+        (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
+        ("agent pci cleaned 0000:81:00.0",),
+        document="device",
+        local=True,
+    ),
+    Command(
+        ("claim", "create"),
+        "claim resources for a new guest",
+        "claims",
+        arguments=(DOCUMENT,),
+        examples=("agent claim create claim.json",),
+        document="claim",
+        local=True,
+    ),
+    Command(
+        ("claim", "abort"),
+        "release a claim",
+        "claims",
+        arguments=CLAIM_ID,
+        examples=(f"agent claim abort {A_UUID}",),
+        document="claim",
+        local=True,
+    ),
+    Command(
+        ("claim", "show"),
+        "show a claim, open or released",
+        "claims",
+        OFFLINE,
+        CLAIM_ID,
+        (f"agent claim show {A_UUID}",),
+        document="claim",
+        local=True,
+    ),
+    Command(
+        ("migrate", "claim"),
+        "claim resources for a guest that moves or is resized",
+        "claims",
+        arguments=(DOCUMENT,),
+        examples=("agent migrate claim move.json",),
+        document="move",
+        local=True,
+    ),
+    Command(
+        ("migrate", "finish"),
+        "finish a move: the guest runs at the destination",
+        "claims",
+        arguments=MOVE_ID,
+        examples=(f"agent migrate finish {A_UUID}",),
+        document="move",
+        local=True,
+    ),
+    Command(
+        ("migrate", "confirm"),
+        "confirm a move: what the guest had before is released",
+        "claims",
+        arguments=MOVE_ID,
+        examples=(f"agent migrate confirm {A_UUID}",),
+        document="move",
+        local=True,
+    ),
+    Command(
+        ("migrate", "revert"),
+        "revert a move: the guest goes back, and its new claim is released",
+        "claims",
+        arguments=MOVE_ID,
+        examples=(f"agent migrate revert {A_UUID}",),
+        document="move",
+        local=True,
+    ),
+    Command(
+        ("migrate", "abort"),
+        "abort a move, which does not take place",
+        "claims",
+        arguments=MOVE_ID,
+        examples=(f"agent migrate abort {A_UUID}",),
+        document="move",
+        local=True,
+    ),
     Command(
         ("status",),
         "show the state of the daemon and of its nodes",
-        _show_status,
+        "status",
         frozenset({"offline", "detailed_exitcode"}),
-        examples=("agent status", "agent status --detailed-exitcode"),
+        (
+            Argument(
+                "--watch",
+                "show it again and again, every so many seconds; 2 unless given. Without a "
+                "terminal, in lines",
+                "SECONDS",
+                implied="2",
+            ),
+        ),
+        ("agent status", "agent status --detailed-exitcode", "agent status --watch 10"),
         local=True,
     ),
     Command(
@@ -201,42 +443,31 @@ COMMANDS = (
             "list the drift: what is not as it should be and what the agent does not correct by "
             "itself, with remedies"
         ),
-        _show_drift,
-        frozenset({"nodes", "detailed_exitcode"}),
+        "status",
+        frozenset({"offline", "nodes", "detailed_exitcode"}),
         examples=("agent drift", "agent drift --node compute-1 --format json"),
         local=True,
     ),
     Command(
         ("reload",),
         "have the daemon read its configuration again",
-        _reload_configuration,
+        "status",
         examples=("agent reload",),
         local=True,
     ),
     Command(
         ("tree",),
         "show the provider trees as last seen in Placement",
-        _show_tree,
+        "tree",
         frozenset({"offline", "nodes", "wide"}),
         formats=COMMON_FORMATS + FOR_DRAWING,
         examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format dot"),
         local=True,
     ),
     Command(
-        ("watch",),
-        "show the daemon and its nodes, refreshed until q is pressed; lines without a terminal",
-        _watch_nodes,
-        frozenset({"nodes"}),
-        (Argument("--interval", "seconds from one look to the next; 2 unless given", "SECONDS"),),
-        ("agent watch", "agent watch --interval 10 --node 'compute-1*'"),
-        formats=(),
-        no_document="it shows the nodes until it is ended",
-        local=True,
-    ),
-    Command(
         ("report",),
         "write a page that shows the nodes, for a browser",
-        _write_report_page,
+        "report",
         frozenset({"offline", "nodes"}),
         (Argument("file", "the file to write; a page that is there is replaced", "FILE.html"),),
         ("agent report nodes.html", "agent report --node 'compute-1*' nodes.html"),
@@ -246,7 +477,7 @@ COMMANDS = (
     Command(
         ("schema",),
         "print the JSON schema of a document that a command writes with --format json",
-        _show_schema,
+        "schema",
         arguments=(
             Argument("name", "the document; all are listed without it", "NAME", optional=True),
         ),
@@ -257,14 +488,14 @@ COMMANDS = (
     Command(
         ("config", "check"),
         "check the configuration and show all its errors",
-        _check_config,
+        "config_check",
         lenient=True,
         examples=("agent config check", "agent config check --config-file new.conf"),
     ),
     Command(
         ("provider-config", "check"),
         "check the provider files, and show what they would change",
-        _check_provider_config,
+        "provider_config_check",
         frozenset({"detailed_exitcode"}),
         (
             Argument(
@@ -279,14 +510,14 @@ COMMANDS = (
     Command(
         ("pci", "check"),
         "show which device each object of [pci] device_spec offers",
-        _check_pci,
+        "pci",
         frozenset({"nodes"}),
         examples=("agent pci check",),
     ),
     Command(
         ("driver", "check"),
         "check whether a driver keeps the promises of the driver interface",
-        _check_driver,
+        "driver",
         frozenset({"nodes", "wide"}),
         (
             Argument("driver", "the driver's name, as [DEFAULT] compute_driver has it", "NAME"),
@@ -300,14 +531,14 @@ COMMANDS = (
     Command(
         ("identity", "show"),
         "show the uuid by which Placement knows this node, and where it comes from",
-        _show_identity,
+        "identity",
         examples=("agent identity show",),
         document="identity",
     ),
     Command(
         ("identity", "rename"),
         "give the node's provider and its children the node's present name, in an audit",
-        _audit_once,
+        "audit",
         frozenset({"dry_run", "nodes", "detailed_exitcode", "wide"}),
         examples=("agent identity rename --dry-run", "agent identity rename"),
         document="report",
@@ -315,7 +546,7 @@ COMMANDS = (
     Command(
         ("identity", "set"),
         "take over the provider of this node that Placement has under another uuid",
-        _set_identity,
+        "identity",
         frozenset(),
         (Argument("uuid", "the uuid of the root provider in Placement", "UUID"),),
         ("agent identity set 6ba7b810-9dad-41d1-80b4-00c04fd430c8",),
@@ -323,7 +554,7 @@ COMMANDS = (
     Command(
         ("takeover", "check"),
         "show what speaks against this agent in place of nova-compute, and what would change",
-        _check_takeover,
+        "takeover_check",
         frozenset({"nodes", "detailed_exitcode"}),
         examples=(
             "agent takeover check --config-file /etc/nova/nova.conf",
@@ -333,51 +564,15 @@ COMMANDS = (
     Command(
         ("takeover", "undo"),
         "give this host back to nova-compute: remove from Placement what only this agent brought",
-        _undo_takeover,
+        "takeover_undo",
         frozenset({"dry_run", "nodes", "wide", "detailed_exitcode"}),
         (Argument("--yes", "carry it out; without it the plan is shown", "", switch=True),),
         ("agent takeover undo --dry-run", "agent takeover undo --yes"),
     ),
     Command(
-        ("setup",),
-        "put the files of the service in place on this host, or take them away again",
-        _set_up_host,
-        frozenset({"dry_run"}),
-        (
-            Argument("--root", "the folder that stands for / of the host; default: /", "DIR"),
-            Argument(
-                "--drop-in",
-                "also this drop-in: libvirt (the service is in the group libvirt), nova (it reads "
-                "/etc/nova/nova.conf) or nova-compute (nova-compute reports as the agent does); "
-                "may be repeated",
-                "NAME",
-                many=True,
-                choices=("fleet", "libvirt", "nova", "nova-compute"),
-            ),
-            Argument(
-                "--command",
-                "the path of agent on the host; default: the one given before, or that of this one",
-                "PATH",
-            ),
-            Argument(
-                "--remove",
-                "take away what it wrote and nobody changed; told is what stays",
-                "",
-                switch=True,
-            ),
-            Argument("--yes", "do it; without it the files are shown", "", switch=True),
-        ),
-        (
-            "agent setup",
-            "agent setup --drop-in libvirt --yes",
-            "agent setup --remove --yes",
-        ),
-        lenient=True,
-    ),
-    Command(
         ("completion",),
         "print what makes a shell complete the command line of agent",
-        _print_completion,
+        "schema",
         frozenset(),
         (Argument("shell", "bash, zsh or fish", "SHELL", choices=("bash", "zsh", "fish")),),
         ("agent completion bash",),
@@ -386,13 +581,13 @@ COMMANDS = (
     Command(
         ("db", "upgrade"),
         "create the store, or check that it has the schema of this version",
-        _upgrade_store,
+        "store",
         examples=("agent db upgrade",),
     ),
     Command(
         ("db", "backup"),
         "copy the store into a file, also while the daemon runs",
-        _back_up_store,
+        "store",
         frozenset(),
         (Argument("file", "the file to write; it must not exist yet", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
@@ -400,7 +595,7 @@ COMMANDS = (
     Command(
         ("db", "restore"),
         "replace the store by a backup, while no daemon runs",
-        _restore_store,
+        "store",
         frozenset({"dry_run"}),
         (Argument("file", "a file that db backup wrote", "FILE"),),
         (
@@ -411,7 +606,7 @@ COMMANDS = (
     Command(
         ("db", "set-aside"),
         "move the database away, to begin with an empty one, while no daemon runs",
-        _set_store_aside,
+        "store",
         examples=("agent db set-aside",),
     ),
 )

@@ -1,5 +1,5 @@
-"""The configuration files: which ones are read, in which order, and all errors that oslo.config's
-parser finds in them.
+"""The configuration files: which ones are read, in which order, their values with their lines, and
+all errors in them. Nothing else reads them.
 """
 
 import os
@@ -14,33 +14,68 @@ from agent.errors import ConfigError
 
 PROJECT = "compute-node-agent"
 PROGRAM = "agent"
-# Replaces a line that cannot be parsed, because lines that continue its value may follow.
-REPLACED = "replaced"
 NO_SECTION = "a value before the first [section]"
 REMEDY = "write name = value, or begin the line with # to make it a comment"
 REMEDIES = {NO_SECTION: "put [DEFAULT] above it"}
+# A file with one of these sections is nova's: no other service has them, and every nova.conf that
+# is in use has one.
+_ONLY_NOVAS = frozenset(
+    {
+        "api_database",
+        "barbican_service_user",
+        "cells",
+        "conductor",
+        "console",
+        "filter_scheduler",
+        "glance",
+        "guestfs",
+        "notifications",
+        "quota",
+        "scheduler",
+        "serial_console",
+        "spice",
+        "upgrade_levels",
+        "vnc",
+    }
+)
+_NOVAS_FOLDER = "nova.conf.d"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of an option in a file."""
+class Value(str):
+    """A value of an option in a file: its text, and where it is."""
 
-    text: str
+    file: Path
     line: int
     """The line where the value starts."""
+
+    @classmethod
+    def at(cls, file: Path, line: int, text: str) -> "Value":
+        """Return the value with its place."""
+        value = cls(text)
+        value.file, value.line = file, line
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One file that could be read."""
+    """One file that could be read, without the lines that cannot be parsed."""
 
     path: Path
     sections: Mapping[str, Mapping[str, Sequence[Value]]]
     """The values by section (in lower case, except DEFAULT) and name, in the order of the file."""
     lines: Mapping[str, int] = field(default_factory=dict)
     """The line where each section begins."""
-    mended: str | None = None
-    """The text without the lines that cannot be parsed; None if there are none."""
+
+    @property
+    def is_novas(self) -> bool:
+        """Whether the file is one that nova reads."""
+        by_name = self.path.name.startswith("nova") or self.path.parent.name == _NOVAS_FOLDER
+        return by_name or not _ONLY_NOVAS.isdisjoint(self.sections)
+
+
+def is_novas_section(section: str) -> bool:
+    """Return whether only nova has the section."""
+    return section in _ONLY_NOVAS
 
 
 def usual_sources() -> tuple[Source, ...]:
@@ -133,39 +168,30 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
                 line=line,
             )
         ]
-    lines, errors = text.split("\n"), dict[int, ConfigError]()
-    while True:
-        parser = _IniParser()
-        try:
-            parser.parse(lines)
-        except iniparser.ParseError as error:
-            line = error.lineno
-            # Parsed again with a harmless line in its place, because further errors may follow.
-            if line in errors:
-                lines[line - 1] = "#"
-                continue
-            lines[line - 1] = "[DEFAULT]" if error.msg == NO_SECTION else f"{REPLACED} ="
-            # The line itself is not shown: it may hold a password.
-            errors[line] = ConfigError(
-                f"{path}:{line}: {error.msg}",
-                REMEDIES.get(error.msg, REMEDY),
-                file=str(path),
-                line=line,
-            )
-        else:
-            return ConfigFile(
-                path, parser.values, parser.lines, "\n".join(lines) if errors else None
-            ), list(errors.values())
+    parser = _IniParser(path)
+    parser.parse(text.split("\n"))
+    # The lines themselves are not shown: they may hold a password.
+    return ConfigFile(path, parser.values, parser.lines), [
+        ConfigError(
+            f"{path}:{line}: {message}",
+            REMEDIES.get(message, REMEDY),
+            file=str(path),
+            line=line,
+        )
+        for line, message in sorted(parser.errors.items())
+    ]
 
 
 class _IniParser(iniparser.BaseParser):
-    """Collects what oslo.config's parser finds, with line numbers."""
+    """oslo.config's parser, which notes an error and goes on, and keeps the line of each value."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        super().__init__()
         self.values: dict[str, dict[str, list[Value]]] = {}
         self.lines: dict[str, int] = {}
-        self._section = ""
-        self._started_at = 0
+        self.errors: dict[int, str] = {}
+        """The message of the first error in each line."""
+        self._path, self._section, self._started_at, self._skipped = path, "", 0, -1
 
     def new_section(self, section: str) -> None:
         self._section = section if section == "DEFAULT" else section.lower()
@@ -174,12 +200,38 @@ class _IniParser(iniparser.BaseParser):
 
     def assignment(self, key: str, value: list[str]) -> None:
         if not self._section:
-            raise self.parse_exc(NO_SECTION, self._started_at, key)
-        self.values[self._section].setdefault(key, []).append(
-            Value("\n".join(value), self._started_at)
-        )
+            self.errors.setdefault(self._started_at, NO_SECTION)
+            self.new_section("DEFAULT")
+            return
+        found = Value.at(self._path, self._started_at, "\n".join(value))
+        self.values[self._section].setdefault(key, []).append(found)
 
     def _split_key_value(self, line: str) -> tuple[str, list[str]]:
         # Kept because an assignment is complete on a later line only.
         self._started_at = self.lineno
-        return super()._split_key_value(line)
+        try:
+            return super()._split_key_value(line)
+        except iniparser.ParseError as error:
+            self._note(error.msg)
+            return "", []
+
+    def _get_section(self, line: str) -> str:
+        try:
+            return super()._get_section(line)
+        except iniparser.ParseError as error:
+            self._note(error.msg)
+            return ""
+
+    def error_empty_key(self, _line: str) -> None:  # type: ignore[override]
+        self._note("Key cannot be empty")
+
+    def error_unexpected_continuation(self, _line: str) -> None:  # type: ignore[override]
+        # What continues a line that cannot be parsed is no error of its own.
+        if self._skipped == self.lineno - 1:
+            self._skipped = self.lineno
+        else:
+            self._note("Unexpected continuation line")
+
+    def _note(self, message: str) -> None:
+        self.errors.setdefault(self.lineno, message)
+        self._skipped = self.lineno

@@ -4,7 +4,7 @@ once; where each value is set, and which values cannot be used.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -13,7 +13,7 @@ from typing import Any
 from oslo_config import cfg, types
 
 from agent.cli.command import Options, Override
-from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
+from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, Value, read_all, sources_of
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors, gathering
@@ -77,7 +77,6 @@ class OptionOrigin:
 def reset_unusable_values(
     conf: cfg.ConfigOpts,
     known: OptionsByGroup,
-    files: Sequence[ConfigFile],
     environ: Mapping[str, str],
 ) -> Iterator[ConfigError]:
     """Yield an error for every option whose value cannot be used. From then on, the option has its
@@ -90,7 +89,7 @@ def reset_unusable_values(
         try:
             _ = conf[group][name] if group else conf[name]
         except (ValueError, cfg.Error) as error:
-            found = origin(option, group, files, environ)
+            found = origin(conf, option, group, environ)
             # An option that is not set has a default made of another option, which is reported
             # itself.
             if found is not None:
@@ -161,9 +160,9 @@ def unusable_value(
 
 
 def origin(
+    conf: cfg.ConfigOpts,
     option: cfg.Opt,
     group: str | None,
-    files: Sequence[ConfigFile],
     environ: Mapping[str, str],
     number: int | None = None,
 ) -> OptionOrigin | None:
@@ -171,28 +170,19 @@ def origin(
 
     ``number``: which value is meant of an option that is given several times, from 1.
     """
-    section = group or "DEFAULT"
-    variable = f"OS_{section.upper()}__{option.dest.upper()}"
+    variable = f"OS_{(group or 'DEFAULT').upper()}__{option.dest.upper()}"
     if variable in environ:
         return OptionOrigin(f"environment variable {variable}", environ[variable])
-    names = [
-        (section, option.dest),
-        *(
-            (old.group or section, (old.name or option.dest).replace("-", "_"))
-            for old in option.deprecated_opts
-        ),
-    ]
-    found = [
-        OptionOrigin(f"{file.path}:{value.line}", value.text)
-        for file in files
-        for wanted, name in reversed(names)
-        for value in file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(
-            name, ()
-        )
-    ]
-    if number is not None and number <= len(found):
-        return found[number - 1]
-    return found[-1] if found else None
+    namespace = conf._namespace
+    assert namespace is not None
+    try:
+        # Only this finds values under the deprecated names too.
+        found, _ = option._get_from_namespace(namespace, group)
+    except KeyError:
+        return None
+    values: Sequence[Value] = found if option.multi else [found]
+    value = values[number - 1 if number is not None and number <= len(values) else -1]
+    return OptionOrigin(f"{value.file}:{value.line}", value)
 
 
 def _allowed_values(option: cfg.Opt) -> str:
@@ -209,14 +199,38 @@ def _allowed_values(option: cfg.Opt) -> str:
     return f"one of {', '.join(choices)}" if choices else ""
 
 
+class FileOptions(cfg.ConfigOpts):
+    """The options of files that were read with their lines."""
+
+    def __init__(self, files: Sequence[ConfigFile]) -> None:
+        super().__init__()
+        self.files = files
+
+    @property
+    def is_novas(self) -> bool:
+        """Whether one of the files is nova's."""
+        return any(file.is_novas for file in self.files)
+
+    def _parse_config_files(self) -> cfg._Namespace:
+        # In place of oslo.config's own, which forgets the lines and stops at the first error.
+        namespace = cfg._Namespace(self)
+        for file in self.files:
+            sections: Any = file.sections
+            namespace._add_parsed_config_file(str(file.path), sections, sections)
+        return namespace
+
+
+def files_of(conf: cfg.ConfigOpts) -> Sequence[ConfigFile]:
+    """Return the files that a configuration was read from."""
+    return conf.files if isinstance(conf, FileOptions) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """A configuration that was read, with its errors."""
 
     conf: cfg.ConfigOpts
     """The options; those with an unusable value have their defaults."""
-    files: Sequence[ConfigFile]
-    """The files that are text."""
     errors: Sequence[ConfigError]
     whole: bool
     """Whether every file is text."""
@@ -260,19 +274,19 @@ def read_configuration(
     unknown_plugins: list[ConfigError] = []
     for service in () if local else WITH_KEYSTONEAUTH:
         with gathering(unknown_plugins):
-            known += _plugin_options(conf, service, files, environ)
+            known += _plugin_options(conf, service, environ)
     errors += unknown_plugins
     if not (local or unknown_plugins):
         # Options of the plugins can be set only now that they are registered.
         errors += override_problems(
             conf, known, [override for override in options.overrides if override not in now]
         )
-    errors += reset_unusable_values(conf, known, files, environ)
-    return Configuration(conf, files, errors, whole)
+    errors += reset_unusable_values(conf, known, environ)
+    return Configuration(conf, errors, whole)
 
 
 def _parse_files(files: Sequence[ConfigFile], *, local: bool) -> cfg.ConfigOpts:
-    conf = cfg.ConfigOpts()
+    conf = FileOptions(files)
     if not local:
         # Imported here for the reason given in agent.conf.options.
         from oslo_log import log
@@ -283,42 +297,18 @@ def _parse_files(files: Sequence[ConfigFile], *, local: bool) -> cfg.ConfigOpts:
             conf.unregister_opts(options, group)
             conf.register_opts(options, group)
     agent_options.register(conf, local=local)
-    with ExitStack() as stack:
-        paths = [
-            str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended))
-            for file in files
-        ]
-        try:
-            conf(
-                args=[],
-                project=PROJECT,
-                prog=PROGRAM,
-                default_config_files=paths,
-                default_config_dirs=[],
-            )
-        except cfg.Error as error:
-            raise ConfigErrors(
-                [ConfigError(str(error), "the file has changed while it was read: try again")]
-            ) from error
+    conf(
+        args=[],
+        project=PROJECT,
+        prog=PROGRAM,
+        default_config_files=[str(file.path) for file in files],
+        default_config_dirs=[],
+    )
     return conf
 
 
-@contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """Yield the path of a file with ``text`` in memory, on no disk, because ``text`` may have
-    secrets.
-    """
-    descriptor = os.memfd_create("configuration")
-    try:
-        with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
-            file.write(text)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
-
-
 def _plugin_options(
-    conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]
+    conf: cfg.ConfigOpts, service: str, environ: Mapping[str, str]
 ) -> OptionsByGroup:
     """Register the options of the authentication plugin that the section ``service`` names. Return
     them.
@@ -344,7 +334,7 @@ def _plugin_options(
             for option in loading.get_auth_common_conf_options()
             if option.dest == "auth_type"
         ]
-        found = origin(option, section, files, environ)
+        found = origin(conf, option, section, environ)
         place = found.place if found else "command line"
         conf.set_override("auth_type", "none", section)
         installed = ", ".join(sorted(loading.get_available_plugin_names()))

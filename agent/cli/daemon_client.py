@@ -136,7 +136,9 @@ def client(conf: cfg.ConfigOpts) -> ApiClient:
     )
 
 
-def select_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+def select_nodes(
+    nodes: Sequence[Document], wanted: Sequence[str], place: str = "the daemon"
+) -> Sequence[Document]:
     """Return the nodes that ``--node`` names, by name, pattern or uuid; all of them if it names
     none.
 
@@ -148,7 +150,7 @@ def select_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[D
         raise ConfigErrors(
             [
                 ConfigError(
-                    f"--node {printable(name)}: the daemon has no such node", f"it has {there}"
+                    f"--node {printable(name)}: {place} has no such node", f"it has {there}"
                 )
                 for name in unmatched
             ]

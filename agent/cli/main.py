@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from types import FrameType
 
 from oslo_config import cfg
 
-from agent.cli.command import FOR_MONITORING, Options
+from agent.cli.command import FOR_MONITORING, Commands, Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
@@ -140,7 +141,8 @@ class _Invocation:
         else:
             set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
         _search_for_garbage()
-        return command.run(conf, options)
+        commands: Commands = import_module(f"agent.cli.commands.{command.module}").RUN
+        return commands[command.words](conf, options)
 
 
 def _failed(

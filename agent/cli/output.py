@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from agent.cli.command import FOR_MONITORING, Options
 from agent.errors import OutputFailed
-from agent.model.report import Problem, Report
+from agent.model.report import DONE, Problem, Report
 from agent.render.json_report import dumps, report_document, yaml_dumps
 
 
@@ -29,11 +29,7 @@ def write_report(report: Report, options: Options) -> None:
     from agent.render.look import look_of
     from agent.render.text import render_report
 
-    write(
-        render_report(
-            report, look_of(sys.stdout, wide=options.wide), as_table=options.format == "table"
-        )
-    )
+    write(render_report(report, look_of(sys.stdout, wide=options.wide)))
 
 
 def report_exit_code(report: Report, options: Options) -> int:
@@ -48,6 +44,18 @@ def report_exit_code(report: Report, options: Options) -> int:
 def write_document(document: Mapping[str, Any], options: Options) -> None:
     """Write the document of a command as JSON, or as YAML with the same content."""
     write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
+
+
+def answer(
+    options: Options, schema: str, document: Mapping[str, Any], text: str, code: int = DONE
+) -> int:
+    """Write the document of a command under its schema, or its text. Return ``code``."""
+    if options.as_document:
+        ending = {"errors": [], "exit_code": code}
+        write_document({"schema": schema, **document, **ending}, options)
+    else:
+        write(text)
+    return code
 
 
 def write(text: str) -> bool:

@@ -5,7 +5,6 @@ option of the configuration as a flag.
 import argparse
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,16 +15,19 @@ from agent.cli.command import (
     COMMON_FLAGS,
     COMMON_FORMATS,
     FORMATS,
-    Argument,
     Command,
     Format,
     Options,
     Override,
     Source,
-    describe_formats,
 )
 from agent.cli.command_table import AUDIT, COMMANDS, TOPICS, find
-from agent.cli.configuration import WITH_KEYSTONEAUTH, catalogue, plugin_options
+from agent.cli.configuration import (
+    WITH_KEYSTONEAUTH,
+    OptionsByGroup,
+    catalogue,
+    plugin_options,
+)
 from agent.errors import UsageError
 
 PROGRAM = "agent"
@@ -39,6 +41,8 @@ EPILOG = (
     "switch is turned off by --noswitch or --group-noswitch."
 )
 HELP = "help"
+DEBUG = cfg.BoolOpt("debug")
+"""An option of oslo.log, which most commands do not load."""
 
 # The prefix of a command's own argument in the namespace, because it may have the name of a common
 # flag.
@@ -65,7 +69,11 @@ class _CommandLine:
 
 
 # The flags that only the help of their own commands shows.
-PARTICULAR = {flag.key for flag in COMMON_FLAGS} - {"format", "config_file", "config_dir"}
+PARTICULAR = {flag.key for flag in COMMON_FLAGS} - {"format", "config_file", "config_dir", "debug"}
+# What begins with hyphens and is no option of the configuration.
+NO_OPTIONS = {"--", "--help", "--nodebug", *(flag.name for flag in COMMON_FLAGS)} | {
+    argument.name for command in COMMANDS for argument in command.arguments
+}
 # The flags that belong to certain commands only, as they are written.
 FLAGS = {
     flag.key: flag.name for flag in COMMON_FLAGS if flag.key in PARTICULAR - {"once", "version"}
@@ -83,9 +91,11 @@ class _ArgumentParser(argparse.ArgumentParser):
         unknown = (
             message.removeprefix(UNRECOGNIZED).split() if message.startswith(UNRECOGNIZED) else []
         )
-        meant = self.meant or _suggest(
-            next((word.partition("=")[0] for word in unknown if word.startswith("-")), ""),
-            self._option_string_actions,
+        flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        meant = self.meant or (
+            _suggest(flag, [*self._option_string_actions, *_flags_of(_catalogue([flag]))])
+            if flag
+            else ""
         )
         raise UsageError(message, f"{meant}{self.prog} --help", usage=self.format_usage())
 
@@ -129,22 +139,8 @@ def parse(argv: Sequence[str]) -> Options:
     :raises UsageError: ``argv`` is wrong.
     :raises SystemExit: help was asked for, and printed.
     """
-    # A parser that knows every option of the configuration takes longer to make than the rest of a
-    # command that asks the daemon. Most command lines have none of these options.
-    if not {"-h", "--help", HELP} & set(argv):
-        with suppress(UsageError):
-            return _parse(argv, configuration=False)
-    return _parse(argv, configuration=True)
-
-
-def _parse(argv: Sequence[str], *, configuration: bool) -> Options:
-    """Return the options. ``configuration``: whether the options of the configuration are known.
-
-    :raises UsageError: ``argv`` is wrong.
-    :raises SystemExit: help was asked for, and printed.
-    """
     given = _CommandLine()
-    parser = _parser(given, argv, configuration=configuration)
+    parser = _parser(given, argv)
     found = vars(parser.parse_args(argv))
     if found.get("word0") == HELP:
         parser.parse_args([*found["asked"], "--help"])
@@ -200,12 +196,21 @@ def _check(options: Options, parser: _ArgumentParser) -> None:
             parser.error(f"{flag} {where}")
 
 
-def _parser(given: _CommandLine, argv: Sequence[str], *, configuration: bool) -> _ArgumentParser:
-    """Return the parser. Only the commands whose words are in ``argv`` get all options."""
+def whole_parser() -> argparse.ArgumentParser:
+    """Return the parser with all flags of all commands, for the generator of completion scripts."""
+    return _parser(_CommandLine(), [word for command in COMMANDS for word in command.words])
+
+
+def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
+    """Return the parser. Only the commands whose words are in ``argv`` get all flags, and of the
+    hundreds of options of the configuration only those in ``argv`` are known.
+    """
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
     options = _ArgumentParser(add_help=False, **plain)
-    if configuration:
-        _add_configuration(options, given, argv)
+    named = {word.partition("=")[0] for word in argv if word.startswith("--")} - NO_OPTIONS
+    flags = _flags_of(_catalogue(named)) if named else {}
+    for name in named & flags.keys():
+        _add_option(options, given, name, flags[name])
 
     def settings(takes: Collection[str], formats: Sequence[Format] = FORMATS) -> dict[str, Any]:
         flags = _ArgumentParser(add_help=False, **plain)
@@ -261,48 +266,30 @@ def _add_examples(parser: argparse.ArgumentParser, command: Command) -> None:
 
 def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
     for argument in command.arguments:
+        settings: dict[str, Any] = {"help": argument.help}
         if argument.switch:
+            settings |= {"action": "store_true", "default": False}
+        else:
+            settings |= {"metavar": argument.metavar, "choices": argument.choices or None}
+        if argument.implied:
+            settings |= {"nargs": "?", "const": argument.implied}
+        if argument.name.startswith("-"):
+            if argument.many:
+                settings["action"] = "append"
             parser.add_argument(
-                argument.name, dest=OWN + argument.key, action="store_true", help=argument.help
-            )
-        elif argument.name.startswith("-"):
-            parser.add_argument(
-                argument.name,
-                dest=OWN + argument.key,
-                action="append" if argument.many else "store",
-                choices=argument.choices or None,
-                metavar=argument.metavar,
-                help=argument.help,
+                argument.name, dest=OWN + argument.key, **{"default": None, **settings}
             )
         else:
-            parser.add_argument(
-                OWN + argument.key,
-                nargs=_nargs(argument),
-                choices=argument.choices or None,
-                metavar=argument.metavar,
-                help=argument.help,
-            )
-
-
-def _nargs(argument: Argument) -> str | None:
-    """Return how many values a positional argument has, in argparse's words."""
-    if argument.many:
-        return "*" if argument.optional else "+"
-    return "?" if argument.optional else None
+            many = "*" if argument.optional else "+"
+            settings["nargs"] = many if argument.many else "?" if argument.optional else None
+            parser.add_argument(OWN + argument.key, **settings)
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the command's own arguments, those that were not given included."""
-    return {
-        argument.key: _own_value(argument, found.get(OWN + argument.key))
-        for argument in find(words, once=True).arguments
-    }
-
-
-def _own_value(argument: Argument, given: Any) -> Any:
-    if argument.many:
-        return tuple(given or ())
-    return bool(given) if argument.switch else given
+    given = {one.key: found.get(OWN + one.key) for one in find(words, once=True).arguments}
+    many = {one.key for one in find(words, once=True).arguments if one.many}
+    return {key: tuple(value or ()) if key in many else value for key, value in given.items()}
 
 
 def _second_words(first: str) -> str:
@@ -341,60 +328,63 @@ def _add_flags(
                 flag.name,
                 choices=flag.choices,
                 metavar=f"{{{','.join(formats)}}}",
-                help=describe_formats(formats) if formats else argparse.SUPPRESS,
+                help=flag.help if formats else argparse.SUPPRESS,
             )
+        elif flag.name == "--debug":
+            for names, value in ((("-d", "--debug"), True), (("--nodebug",), False)):
+                parser.add_argument(
+                    *names,
+                    action=_OptionAction,
+                    take=lambda value: given.override(None, DEBUG, value),
+                    nargs=0,
+                    const=value,
+                    help=shown if value else argparse.SUPPRESS,
+                )
         else:
             parser.add_argument(flag.name, action="store_true", help=shown)
 
 
-def _add_configuration(parser: _ArgumentParser, given: _CommandLine, argv: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _OptionFlag:
+    """A flag that sets an option of the configuration."""
+
+    group: str | None
+    option: cfg.Opt
+    constant: bool | None = None
+    """The value of a switch; None if the flag has a value."""
+
+
+def _catalogue(named: Collection[str]) -> OptionsByGroup:
+    """Return all options of the configuration; those of all authentication plugins for sections
+    that the flags ``named`` are about.
+    """
     listed = catalogue()
     for section in WITH_KEYSTONEAUTH:
-        if any(word.startswith(f"--{section}-") for word in argv):
-            listed.append(
-                (
-                    section,
-                    plugin_options(
-                        option
-                        for group, options in listed
-                        if group == section
-                        for option in options
-                    ),
-                )
-            )
+        if any(word.startswith(f"--{section}-") for word in named):
+            of_section = [one for group, some in listed if group == section for one in some]
+            listed.append((section, plugin_options(of_section)))
+    return listed
+
+
+def _flags_of(listed: OptionsByGroup) -> dict[str, _OptionFlag]:
+    """Return the flags of options, with hyphens and with underscores."""
+    found: dict[str, _OptionFlag] = {}
     for group, options in listed:
+        prefix = f"--{group}-" if group not in (None, "DEFAULT") else "--"
         for option in options:
-            _add_option(parser, given, group, option)
+            switch = isinstance(option, cfg.BoolOpt)
+            for name in sorted({option.name, option.name.replace("_", "-"), option.dest}):
+                found[f"{prefix}{name}"] = _OptionFlag(group, option, True if switch else None)
+                if switch:
+                    found[f"{prefix}no{name}"] = _OptionFlag(group, option, False)
+    return found
 
 
 def _add_option(
-    parser: _ArgumentParser, given: _CommandLine, group: str | None, option: cfg.Opt
+    parser: argparse.ArgumentParser, given: _CommandLine, name: str, flag: _OptionFlag
 ) -> None:
     def take(value: Any) -> None:
-        given.override(group, option, value)
+        given.override(flag.group, flag.option, value)
 
-    prefix = f"--{group}-" if group not in (None, "DEFAULT") else "--"
-    # Of the options, the help shows --debug only; the others have a reference of their own.
-    shown = option.help if option.dest == "debug" else argparse.SUPPRESS
-    names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
-    if isinstance(option, cfg.BoolOpt):
-        parser.add_argument(
-            *names, action=_OptionAction, take=take, nargs=0, const=True, help=shown
-        )
-        parser.add_argument(
-            *_spellings(f"{prefix}no", option),
-            action=_OptionAction,
-            take=take,
-            nargs=0,
-            const=False,
-            help=argparse.SUPPRESS,
-        )
-    else:
-        parser.add_argument(*names, action=_OptionAction, take=take, help=shown)
-
-
-def _spellings(prefix: str, option: cfg.Opt) -> list[str]:
-    """Return the option's flags, with hyphens and with underscores."""
-    return sorted(
-        {prefix + name for name in (option.name, option.name.replace("_", "-"), option.dest)}
-    )
+    settings: dict[str, Any] = {} if flag.constant is None else {"nargs": 0, "const": flag.constant}
+    parser.add_argument(name, action=_OptionAction, take=take, help=argparse.SUPPRESS, **settings)

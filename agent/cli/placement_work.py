@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any
 
 from oslo_config import cfg
+from rich.text import Text
 
 from agent.bootstrap.fleet import embedded_transport
 from agent.cli.command import Options
@@ -21,9 +22,9 @@ from agent.placement.client import PlacementClient
 from agent.placement.connect import RecordingExchange, connect_http, uses_embedded
 from agent.placement.embedded import FILE
 from agent.placement.server import check_version
-from agent.render.json_report import problems_of
-from agent.render.look import look_of
-from agent.render.work import WorkReport, render_work, work_document
+from agent.render.json_report import error_rows, problems_of, request_counts
+from agent.render.look import escape_text, look_of, to_string, wrap_line
+from agent.render.work import render_work, write_rows
 from agent.store.lock import RunLock
 
 
@@ -90,27 +91,32 @@ def finish(
     """Write the report: ``result`` for tools, ``lines`` for people, ``errors`` beside what was
     done. Return the exit code.
     """
-    report = WorkReport(
-        name=name,
-        mode="embedded" if work.embedded_in else "http",
-        endpoint=work.capabilities.endpoint,
-        max_version=work.capabilities.max_version,
-        dry_run=options.dry_run,
-        result=result,
-        lines=lines,
-        writes=work.exchange.writes,
-        requests=work.exchange.counts,
-        problems=[problem for error in errors for problem in problems_of(error)],
-        exit_code=_exit_code(work, options, errors),
-        notice=f"using the embedded Placement in {work.embedded_in / FILE}"
-        if work.embedded_in
-        else "",
-    )
+    problems = [problem for error in errors for problem in problems_of(error)]
+    writes, requests = work.exchange.writes, work.exchange.counts
+    code = _exit_code(work, options, errors)
     if options.as_document:
-        write_document(work_document(report), options)
+        document = {
+            "schema": f"compute-node-agent/{name}/1",
+            "placement": {
+                "mode": "embedded" if work.embedded_in else "http",
+                "endpoint": work.capabilities.endpoint,
+                "max_version": work.capabilities.max_version,
+            },
+            "dry_run": options.dry_run,
+            "result": result,
+            "writes": write_rows(writes),
+            "requests": request_counts(requests),
+            "errors": error_rows(problems),
+            "exit_code": code,
+        }
+        write_document(document, options)
     else:
-        write(render_work(report, look_of(sys.stdout)))
-    return report.exit_code
+        look = look_of(sys.stdout)
+        if work.embedded_in:
+            notice = f"using the embedded Placement in {work.embedded_in / FILE}"
+            write(to_string([*wrap_line(escape_text(notice, "italic"), look), Text()], look))
+        write(render_work(lines, writes, problems, requests, look, dry_run=options.dry_run))
+    return code
 
 
 def _exit_code(work: PlacementWork, options: Options, errors: Sequence[AgentError]) -> int:

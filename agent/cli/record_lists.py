@@ -11,7 +11,7 @@ from rich.text import Text
 from agent.api.client import ApiClient
 from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
-from agent.cli.output import write, write_document
+from agent.cli.output import answer, write, write_document
 from agent.errors import AgentError
 from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
@@ -61,7 +61,7 @@ def ask_daemon_or_store(
     found = None if options.offline else from_daemon(conf, daemon)
     if found is not None:
         return found, False
-    from agent.cli.stored import open_stored
+    from agent.cli.without_daemon import open_stored
 
     with open_stored(conf) as opened:
         return store(opened), True
@@ -76,9 +76,9 @@ def read_list(
     """
 
     def of_store(store: "Store") -> list[Document]:
-        from agent.cli.stored import record_views
+        from agent.cli.without_daemon import record_views
 
-        return _read_pages(query, getattr(record_views(conf, store), name))
+        return read_pages(query, getattr(record_views(conf, store), name))
 
     pages, offline = ask_daemon_or_store(
         conf,
@@ -128,26 +128,16 @@ def show_list(options: Options, name: str, found: RecordList, render: Render) ->
 
 def show_record(options: Options, name: str, document: Document, render: Render) -> int:
     """Write one record under its name. Return the exit code."""
-    if options.as_document:
-        write_document(
-            {
-                "schema": f"compute-node-agent/{name}/1",
-                name: document,
-                "errors": [],
-                "exit_code": DONE,
-            },
-            options,
-        )
-        return DONE
     look = look_of(sys.stdout)
     done = (
         [Text("it was done before; nothing has changed", "dim")] if document.get("repeated") else []
     )
-    write(to_string([*render([document], look), *done], look))
-    return DONE
+    text = to_string([*render([document], look), *done], look)
+    return answer(options, f"compute-node-agent/{name}/1", {name: document}, text)
 
 
-def _read_pages(query: Mapping[str, str], page: Page) -> list[Document]:
+def read_pages(query: Mapping[str, str], page: Page) -> list[Document]:
+    """Return all pages of a list."""
     pages = [page(query)]
     while marker := pages[-1]["next"]:
         pages.append(page({**query, "marker": marker}))

@@ -10,7 +10,8 @@ OPTIONS = [
         choices=["nested", "flat"],
         help=(
             "nested: every NUMA cell is a child provider; flat: everything on the root, as nova "
-            "has it. Unset: nested for a new root, and an existing root keeps its layout."
+            "has it. Unset: an existing root keeps its layout, and a new one is nested; with a "
+            "configuration file of nova it is flat, as nova's scheduler wants it."
         ),
     ),
     cfg.StrOpt(

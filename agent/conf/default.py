@@ -155,6 +155,12 @@ def nova_folders(conf: cfg.ConfigOpts) -> list[Path]:
     return [*(Path(file).parent for file in conf.config_file or ()), Path(conf.state_path)]
 
 
+def is_novas(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the configuration is nova's: one of its files is."""
+    # What has read the files knows; options without files do not.
+    return bool(getattr(conf, "is_novas", False))
+
+
 def only_observes(conf: cfg.ConfigOpts) -> bool:
     """Return whether the agent writes nothing to Placement."""
     return bool(conf.mode == "observe")

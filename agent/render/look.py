@@ -117,7 +117,7 @@ def escape_text(text: str, style: str = "") -> Text:
 
 def wrap_text(text: Text, width: int) -> list[Text]:
     """Return ``text`` in lines of at most ``width`` columns, broken between words."""
-    lines = list(text.wrap(_console(Look()), width))
+    lines = list(text.wrap(console_of(StringIO(), Look(), PLAIN_WIDTH), width))
     for line in lines:
         line.rstrip()
     return lines
@@ -135,19 +135,20 @@ def wrap_line(line: Text, look: Look) -> list[Text]:
 
 def to_string(lines: Iterable[Text], look: Look) -> str:
     """Return the lines as they are written to the stream, each ended by a newline."""
-    console = _console(look)
-    console.print(Text("\n").join(lines), soft_wrap=True)
-    file = console.file
-    assert isinstance(file, StringIO)
+    file = StringIO()
+    console_of(file, look, look.wrap_at).print(Text("\n").join(lines), soft_wrap=True)
     return file.getvalue()
 
 
-def _console(look: Look) -> Console:
+def console_of(stream: TextIO, look: Look, width: int | None = None) -> Console:
+    """Return a console that writes to ``stream``. ``width``: its columns; None: those of the
+    terminal.
+    """
     # All settings are given, because rich would guess them from the environment, and look_of has
     # decided them.
     return Console(
-        file=StringIO(),
-        width=look.wrap_at,
+        file=stream,
+        width=width,
         force_terminal=look.colour,
         color_system="standard" if look.colour else None,
         no_color=not look.colour,

@@ -4,8 +4,7 @@ local API.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich.text import Text
 
@@ -121,41 +120,27 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GuestList:
-    """The guests by node, as a command shows them."""
+def render_guests(
+    nodes: Sequence[Document], look: Look, *, from_driver: bool, dry_run: bool
+) -> str:
+    """Return the text: each node with its guests, and the number of guests by outcome.
 
-    name: Literal["guests", "guests-import"]
-    """The name of the command in the document."""
-    source: Literal["daemon", "driver"]
-    """Whether the daemon was asked, or the driver itself."""
-    dry_run: bool
-    nodes: Sequence[Document]
-    exit_code: int
-
-
-def guests_document(found: GuestList) -> Document:
-    """Return the document of the command."""
-    return {
-        "schema": f"compute-node-agent/{found.name}/1",
-        "source": found.source,
-        "dry_run": found.dry_run,
-        "nodes": list(found.nodes),
-        "errors": [],
-        "exit_code": found.exit_code,
-    }
-
-
-def render_guests(found: GuestList, look: Look) -> str:
-    """Return the text: each node with its guests, and the number of guests by outcome."""
+    ``from_driver``: no daemon was asked, but the driver. ``dry_run``: they were to be imported.
+    """
     lines = (
         [Text("the daemon was not asked; this is what the driver reports", "yellow"), Text()]
-        if found.source == "driver"
+        if from_driver
         else []
     )
-    for node in found.nodes:
+    for node in nodes:
         lines += [*_guests_of_node(node, look), Text()]
-    return to_string([*lines, _closing(found)], look)
+    counts = Counter(guest["outcome"] for node in nodes for guest in node["guests"])
+    entries = [number_of(sum(counts.values()), "guest")]
+    entries += [
+        f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]
+    ]
+    end = "; dry run: nothing was written" if dry_run else ""
+    return to_string([*lines, Text(", ".join(entries) + end, "bold")], look)
 
 
 def _guests_of_node(node: Document, look: Look) -> Iterator[Text]:
@@ -201,14 +186,3 @@ def _facts(guest: Document) -> Iterator[str]:
         yield f"devices {', '.join(guest['devices'])}"
     if guest["flavor"] is not None:
         yield f"flavor {guest['flavor']}"
-
-
-def _closing(found: GuestList) -> Text:
-    counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
-    entries = [number_of(sum(counts.values()), "guest")]
-    entries += [
-        f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]
-    ]
-    return Text(
-        ", ".join(entries) + ("; dry run: nothing was written" if found.dry_run else ""), "bold"
-    )

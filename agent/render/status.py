@@ -1,11 +1,12 @@
 """Rendering of the state of the daemon and its nodes, as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
 
-from agent.model.names import number_of
+from agent.model.names import number_of, printable
 from agent.model.report import WELL, Drift
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
@@ -30,21 +31,16 @@ NODES_AT_MOST = 20
 """Beyond this number of nodes, each node has one line, and those that are well have no more."""
 
 
-def render_status(
-    daemon: Document | None,
-    nodes: Sequence[Document],
-    now: float,
-    look: Look,
-    *,
-    as_table: bool = False,
-) -> str:
-    """Return the text of ``agent status``.
+def status_lines(
+    daemon: Document | None, nodes: Sequence[Document], now: float, look: Look
+) -> list[Text]:
+    """Return the lines of ``agent status``.
 
     ``daemon``: None if none runs. ``nodes``: summaries of the local API. ``now``: seconds since the
     epoch.
     """
     lines = [line for text in _daemon(daemon) for line in wrap_line(text, look)]
-    if nodes and (as_table or len(nodes) > NODES_AT_MOST):
+    if len(nodes) > NODES_AT_MOST:
         failing = [node for node in nodes if node["errors"]]
         lines += [Text(), *table_lines(NODES, [_row(node, now) for node in nodes], 5)]
         lines += [
@@ -53,24 +49,38 @@ def render_status(
             for line in (Text(), _node(node), *_errors(node, look))
         ]
         if (more := len(failing) - NODES_AT_MOST) > 0:
-            lines += [
-                Text(),
-                Text(
-                    f"and {number_of(more, 'node')} more with errors: see all with --format json",
-                    "dim",
-                ),
-            ]
-        return to_string(lines, look)
+            text = f"and {number_of(more, 'node')} more with errors: see all with --format json"
+            lines += [Text(), Text(text, "dim")]
+        return lines
     for node in nodes:
-        lines += [
-            Text(),
-            _node(node),
-            *wrap_line(
-                escape_text("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim"), look
-            ),
-            *_errors(node, look),
-        ]
-    return to_string(lines, look)
+        facts = escape_text("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim")
+        lines += [Text(), _node(node), *wrap_line(facts, look), *_errors(node, look)]
+    return lines
+
+
+def watch_lines(found: Document, failure: str, now: float, look: Look) -> list[Text]:
+    """Return the status as ``agent status --watch`` shows it: when it was seen, and nodes that are
+    not well first. ``failure``: why it could not be seen again; empty if it was.
+    """
+    nodes = sorted(
+        found["nodes"],
+        key=lambda node: (node["state"] in WELL, not node["drift_warnings"], node["name"]),
+    )
+    told = [escape_text(f"no answer: {failure}", "bold red")] if failure else []
+    seen = Text(f"{_moment(now)}; ^C ends", "dim")
+    return [seen, *told, *status_lines(found["daemon"], nodes, now, look)]
+
+
+def plain_lines(found: Document, failure: str, now: float) -> Iterator[str]:
+    """Yield one line for the daemon and one for each node, for output that is no terminal."""
+    at = _moment(now)
+    if failure:
+        yield f"{at} no answer: {failure}"
+        return
+    yield f"{at} {'; '.join(text.plain for text in _daemon(found['daemon']))}"
+    for node in found["nodes"]:
+        facts = ", ".join([*_facts(node, now), number_of(len(node["errors"]), "error")])
+        yield f"{at} {printable(node['name'])} {node['state'] or 'unknown'}: {printable(facts)}"
 
 
 def _row(node: Document, now: float) -> tuple[str, ...]:
@@ -100,10 +110,14 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
     without drift are only counted.
     """
     lines: list[Text] = []
-    without = [node for node in nodes if not node["drift"]] if len(nodes) > NODES_AT_MOST else []
+    without = [node for node in nodes if node["drift"] == []] if len(nodes) > NODES_AT_MOST else []
     for node in (node for node in nodes if node["drift"] or not without):
         lines += [*([Text()] if lines else []), _node(node)]
-        if node["state"] not in WELL and node["last_good_audit_at"] != node["audited_at"]:
+        if (
+            node["drift"] is not None
+            and node["state"] not in WELL
+            and node["last_good_audit_at"] != node["audited_at"]
+        ):
             good = node["last_good_audit_at"]
             known = (
                 f"the last audit was incomplete; the last good audit was {_ago(good, now)}"
@@ -111,6 +125,9 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
                 else "no audit was good yet"
             )
             lines += wrap_line(escape_text(f"  {known}", "dim"), look)
+        if node["drift"] is None:
+            lines += [Text("  unknown: only an audit finds it: agent --once --dry-run", "yellow")]
+            continue
         found = [
             Drift(
                 drift["kind"],
@@ -172,6 +189,10 @@ def _facts(node: Document, now: float) -> Iterator[str]:
             yield "never well yet"
         elif node["last_good_audit_at"] < node["audited_at"]:
             yield f"last well {_ago(node['last_good_audit_at'], now)}"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _ago(at: float, now: float) -> str:

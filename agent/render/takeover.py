@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from rich.text import Text
 
-from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
+from agent.render.look import Look, escape_text, to_string, wrap_line
 
 Verdict = Literal["ok", "warning", "blocks"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "blocks")
@@ -44,11 +44,8 @@ def checks_document(host: str, checks: Sequence[Check], exit_code: int) -> dict[
     }
 
 
-def render_checks(host: str, checks: Sequence[Check], look: Look, *, as_table: bool) -> str:
-    """Return the text of the command; ``as_table``: one line for each check."""
-    if as_table:
-        rows = [(check.verdict, check.check, check.detail, check.next) for check in checks]
-        return to_string(table_lines(("verdict", "check", "detail", "next"), rows, 4), look)
+def render_checks(host: str, checks: Sequence[Check], look: Look) -> str:
+    """Return the text of the command."""
     signs = {"ok": look.signs.good, "warning": "!", "blocks": look.signs.bad}
     lines: list[Text] = []
     for check in checks:

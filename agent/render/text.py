@@ -21,14 +21,12 @@ ROWS_AT_MOST = 100
 DETAILED_AT_MOST = 50
 
 
-def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
-    """Return the report as text that ends in a newline. ``as_table``: one line for each node,
-    however few there are.
-    """
+def render_report(report: Report, look: Look) -> str:
+    """Return the report as text that ends in a newline."""
     lines = (
         [*wrap_line(escape_text(report.notice, "italic"), look), Text()] if report.notice else []
     )
-    if len(report.nodes) > TREES_AT_MOST or (as_table and report.nodes):
+    if len(report.nodes) > TREES_AT_MOST:
         lines += _many(report.nodes, look)
     else:
         lines += [

@@ -45,13 +45,13 @@ def offered_cpus(cpu: CpuFacts, policy: Policy, numa: Topology | None = None) ->
 
 
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
-    """Return the configured layout; without one that of an existing root, and nested for a new
-    one.
+    """Return the configured layout; without one that of an existing root, and the policy's for a
+    new one.
     """
     if policy.layout:
         return policy.layout
     if not present.exists(root) or not present.has_inventory(root):
-        return "nested"
+        return policy.new_layout
     name = present.name_of(root)
     return (
         "nested"

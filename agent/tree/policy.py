@@ -13,6 +13,7 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from agent.conf import devices, libvirt
+from agent.conf.default import is_novas
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.devices import PciAddress
 from agent.model.host_units import PCI, EncryptionFacts, MdevParent, Technique, parent_name
@@ -241,7 +242,7 @@ class Policy:
     reserved_memory_mib: int = 512
     reserved_disk_mib: int = 0
     layout: Layout | None = None
-    """None: as the existing root has it, and nested for a new one."""
+    """None: as the existing root has it, and :attr:`new_layout` for a new one."""
     owner_trait: str = "OWNER_NOVA"
     """The trait that marks the providers of this owner."""
     enabled: bool | None = None
@@ -256,6 +257,8 @@ class Policy:
     """Classes of children that are counted on the root all the same."""
     mdev: MdevPolicy = field(default_factory=MdevPolicy)
     encryption: EncryptionPolicy = field(default_factory=EncryptionPolicy)
+    new_layout: Layout = "nested"
+    """Of a new node, if no layout is configured."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -307,6 +310,7 @@ class Policy:
             reserved_memory_mib=conf.reserved_host_memory_mb,
             reserved_disk_mib=conf.reserved_host_disk_mb,
             layout=conf.compute.tree_layout,
+            new_layout="flat" if is_novas(conf) else "nested",
             strict=conf.compute.numa_mode == "strict",
             page_classes=conf.compute.memory_page_classes,
             on_root=frozenset(conf.compute.counted_on_root),

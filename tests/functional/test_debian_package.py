@@ -1,5 +1,5 @@
 """The Debian package: built by make deb, looked at by lintian, and installed, started, upgraded and
-purged in a Debian of its own with a real systemd; agent setup there and back in such a Debian. Needs
+purged in a Debian of its own with a real systemd; the lines of the guide in such a Debian. Needs
 Debian's and Python's package indexes.
 """
 
@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
-from tests.functional.test_packaging import NOT_SOURCE, run
+from tests.functional.test_packaging import NOT_SOURCE, guide_lines, run
 from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.container import Container, check_possible, make_root
@@ -279,53 +278,26 @@ def install_into_opt(container: Container, wheels: Path) -> None:
     clean(container)
 
 
-def follow(container: Container, commands: Sequence[str]) -> None:
-    """Type what the agent said comes next, but for the editor."""
-    for command in commands:
-        if not command.startswith("editor "):
-            container.succeed("sh", "-e", "-c", command)
-
-
-def test_agent_setup_there_and_back_leaves_no_trace(wheels, container, http_placement):
+def test_the_lines_of_the_guide_start_the_service(wheels, container, http_placement):
     install_into_opt(container, wheels)
-    before = state_of(container)
-    container.succeed("agent", "setup")
-    assert differences(before, state_of(container)) == {}
-    written = json.loads(container.succeed("agent", "setup", "--yes", "--format", "json"))
-    assert not is_active(container)
-    follow(container, written["next"][:1])
+    container.succeed("sh", "-e", "-c", guide_lines())
     configure(container, http_placement)
-    follow(container, written["next"][1:])
+    container.succeed("sh", "-e", "-c", "systemd-sysusers && systemd-tmpfiles --create")
+    container.succeed("systemctl", "daemon-reload")
+    container.succeed("systemctl", "enable", "--now", NAME)
     assert is_active(container)
     (node,) = json.loads(container.succeed("agent", "status", "--format", "json"))["nodes"]
     assert http_placement.other.tree(node["uuid"])[0]["name"] == "node-a"
-    # not while the service is enabled
-    refused = container.run("agent", "setup", "--remove", "--yes")
-    assert (refused.returncode, f"systemctl disable --now {NAME}" in refused.stderr) == (1, True)
-    assert is_active(container)
-    container.succeed("systemctl", "disable", "--now", NAME)
-    # what the operator added is named, and stays
-    own = container.root / "etc" / NAME / "agent.conf.d" / "test.conf"
-    assert f"! /etc/{NAME}/agent.conf.d/test.conf" in container.succeed(
-        "agent", "setup", "--remove"
-    )
-    own.unlink()
-    removed = json.loads(
-        container.succeed("agent", "setup", "--remove", "--yes", "--format", "json")
-    )
-    follow(container, removed["next"])
-    assert differences(before, state_of(container)) == {}
 
 
-def test_a_purge_leaves_the_service_that_agent_setup_put_in_place(package, container):
+def test_a_purge_leaves_the_service_of_a_unit_that_was_put_in_place_by_hand(package, container):
     install(container, package)
     container.succeed("apt-get", "remove", "--yes", NAME)
     (container.root / STORE / "database").mkdir()
     (container.root / STORE / "database/store.sqlite").write_text("")
-    (container.root / "etc" / NAME / "setup.json").write_text("{}")
     (container.root / UNIT).write_text("[Service]\nExecStart=/opt/agent\n")
-    assert "systemd uses the unit that agent setup wrote" in install(container, package)
+    assert "systemd uses the unit in /etc/systemd/system" in install(container, package)
     told = container.succeed("apt-get", "purge", "--yes", NAME)
-    assert "the service of agent setup stays" in told
+    assert "the service of the unit in /etc/systemd/system stays" in told
     assert (container.root / STORE / "database/store.sqlite").exists()
     container.succeed("getent", "passwd", NAME)

@@ -2,6 +2,7 @@
 package index.
 """
 
+import configparser
 import os
 import re
 import shutil
@@ -15,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands.setup.shipped import SHIPPED_FILES
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
+from tests.support.pages import blocks
 from tests.support.system import FOREIGN_VARIABLES, Result
 
 # one worker for all, because each would build and install by itself
@@ -166,25 +167,54 @@ def test_the_wheel_has_both_packages_whole_and_nothing_besides(wheel: Path) -> N
     of_the_package = {
         name for name in names if not re.match(r"compute_node_agent-[^/]*\.dist-info/", name)
     }
-    share = {f"{wheel.name.rpartition('-py3')[0]}.data/data/{file.place}" for file in SHIPPED_FILES}
+    data = f"{wheel.name.rpartition('-py3')[0]}.data/data"
+    share = {f"{data}/{place}" for place in shipped_files()}
     assert of_the_package == {*modules("agent", "drivers"), *DATA, *share}
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-def test_an_installed_agent_puts_its_files_in_place_and_takes_them_away(
+def shipped_files() -> dict[str, str]:
+    """The files that a host gets: their places below the prefix, and where a checkout has them."""
+    parsed = configparser.ConfigParser(interpolation=None, delimiters=("=",))
+    parsed.read(CHECKOUT / "setup.cfg")
+    return {
+        f"{folder}/{Path(file).name}": file
+        for folder, files in parsed["options.data_files"].items()
+        for file in files.split()
+    }
+
+
+def guide_lines() -> str:
+    """The lines by which the guide puts the files of the service in place."""
+    (block,) = (
+        block
+        for block in blocks(CHECKOUT / "docs" / "install.md")
+        if block.detail.endswith("put_the_files_of_an_installed_agent_in_place")
+    )
+    return block.text
+
+
+def test_the_lines_of_the_guide_put_the_files_of_an_installed_agent_in_place(
     installed: Installed, tmp_path: Path
 ) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    result = installed.agent("setup", "--root", str(root), "--yes", cwd=tmp_path)
-    assert result.code == 0, result
-    for file in SHIPPED_FILES:
-        if file.drop_in is None and not file.has_command:
-            assert (root / file.target).read_bytes() == (CHECKOUT / file.source).read_bytes()
-    unit = (root / "etc/systemd/system/compute-node-agent.service").read_text()
+    prefix = installed.command.parents[1]
+    lines = re.sub(r"(?<=[ >|])/(etc|usr/local)", rf"{tmp_path}/\1", guide_lines())
+    lines = lines.replace("/opt/compute-node-agent", str(prefix))
+    for folder in ("etc/systemd/system", "usr/local/share"):
+        (tmp_path / folder).mkdir(parents=True)
+    for _again in range(2):
+        run("sh", "-e", "-c", lines, cwd=tmp_path)
+    unit = (tmp_path / "etc/systemd/system/compute-node-agent.service").read_text()
     assert f"\nExecStart={installed.command}\n" in unit
-    result = installed.agent("setup", "--root", str(root), "--remove", "--yes", cwd=tmp_path)
-    assert (result.code, list(root.iterdir())) == (0, []), result
+    assert (tmp_path / "etc/compute-node-agent").stat().st_mode & 0o777 == 0o750
+    conf = tmp_path / "etc/compute-node-agent/agent.conf"
+    assert conf.read_bytes() == (CHECKOUT / "etc/agent.conf.sample").read_bytes()
+    for place, source in shipped_files().items():
+        copy = tmp_path / "usr/local" / place
+        assert copy.read_bytes() == (CHECKOUT / source).read_bytes(), place
+    # What the lines brought is what completes the command line.
+    printed = installed.agent("completion", "bash", cwd=tmp_path)
+    assert printed.stdout == (CHECKOUT / "etc/completion/bash/agent").read_text()
 
 
 def test_the_version_of_an_installed_agent_is_that_of_its_wheel(

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.cli.command import Options, Source
+from agent.cli.config_warnings import unknown_options
 from agent.cli.configuration import read_configuration
 from agent.cli.parser import parse
-from agent.cli.unknown_options import unknown_options
 from agent.errors import UsageError
 from tests.support.child import CHECKOUT
 from tests.support.system import AgentCommand
@@ -167,7 +167,7 @@ def check_ini(block: Block, folder: Path) -> None:
     file.write_text(block.text + "\n", encoding="utf-8")
     read = read_configuration(Options(sources=(Source(file),)), {})
     assert read.errors == [], f"{block}: {read.errors}"
-    unknown = unknown_options(read.conf, read.files, complete=False, environ=())
+    unknown = unknown_options(read.conf, complete=False, environ=())
     assert unknown == [], f"{block}: {unknown}"
 
 

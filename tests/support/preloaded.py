@@ -32,7 +32,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 MODULES = (
     "agent.api.application",
     "agent.cli.main",
-    "agent.cli.run",
+    "agent.cli.commands.audit",
     "agent.placement.embedded",
     "agent.service.daemon",
     "drivers.fake.catalogue",

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
@@ -11,11 +10,10 @@ from typing import Any, Literal
 from oslo_config import cfg
 
 from agent.bootstrap.components import check_configuration
-from agent.cli.command import Options
-from agent.cli.configuration import Configuration, origin, read_configuration
-from agent.cli.exposures import exposures
+from agent.cli.command import Commands, Options
+from agent.cli.config_warnings import Unknown, exposures, unknown_options
+from agent.cli.configuration import Configuration, files_of, origin, read_configuration
 from agent.cli.output import write, write_document, write_problems
-from agent.cli.unknown_options import Unknown, unknown_options
 from agent.conf.default import host_name
 from agent.errors import AgentError, ConfigError
 from agent.model.names import printable
@@ -27,16 +25,16 @@ SCHEMA = "compute-node-agent/config-check/1"
 # The beginnings of messages that name the number of a value, and the option.
 _NUMBER = re.compile(r"#(\d+)")
 _ABOUT = re.compile(r"\[(?P<section>\w+)\] (?P<option>\w+)")
+Row = Mapping[str, Any]
+NOWHERE: Row = {"file": None, "line": None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an error comes from, as far as that is known."""
+class UnknownName(AgentError):
+    """A section or option that nothing reads; a warning.
+    Remedy: use the name that the message suggests, or remove the line.
+    """
 
-    file: str | None = None
-    line: int | None = None
-    section: str | None = None
-    option: str | None = None
+    code = "config.unknown"
 
 
 def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
@@ -49,25 +47,22 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
         *(_folder_errors(read.conf) if read.whole else ()),
     ]
     unknown = unknown_options(
-        read.conf, read.files, complete=found is not None and found.components is not None
+        read.conf, complete=found is not None and found.components is not None
     )
-    warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]
+    warnings = [*map(str, unknown), *exposures(read.conf)]
     warnings += found.components.warnings if found and found.components else ()
-    places = [(error, _place(error, read)) for error in errors]
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE
-    rows = [
-        *map(_row_of_unknown, unknown),
-        *(_row(problem, place) for problem, (_, place) in zip(problems, places, strict=True)),
-    ]
+    found_rows = [_row("error", error, _place(error, read.conf)) for error in errors]
+    rows = [*map(_row_of_unknown, unknown), *found_rows]
     if options.as_document:
         write_document(_document(read, problems, warnings, rows, code), options)
         return code
     write("".join(f"warning: {warning}\n" for warning in warnings))
     if problems:
-        write_problems(problems, [_place_text(error, place) for error, place in places])
+        write_problems(problems, [*map(_place_text, found_rows)])
     else:
-        files = [str(file.path) for file in read.files]
+        files = [str(file.path) for file in files_of(read.conf)]
         write(
             "nothing wrong in "
             f"{', '.join(files) if files else 'the defaults: no configuration file was found'}\n"
@@ -79,11 +74,11 @@ def _document(
     read: Configuration,
     problems: Sequence[Problem],
     warnings: Sequence[str],
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Row],
     code: int,
 ) -> dict[str, Any]:
     """Return the document of the command; with errors, the report of a run with further keys."""
-    files = [str(file.path) for file in read.files]
+    files = [str(file.path) for file in files_of(read.conf)]
     if not problems:
         return {
             "schema": SCHEMA,
@@ -130,7 +125,7 @@ def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
         )
 
 
-def _place(error: AgentError, read: Configuration) -> _Place:
+def _place(error: AgentError, conf: cfg.ConfigOpts) -> Row:
     """Return the place that an error names, else where the option in its message is set."""
     data = error.data
     named = _ABOUT.search(error.message)
@@ -138,74 +133,44 @@ def _place(error: AgentError, read: Configuration) -> _Place:
         data.get("group") or (named and named["section"]),
         data.get("option") if "group" in data else (named and named["option"]),
     )
-    if data.get("file"):
-        return _Place(data["file"], data.get("line"), section, option)
-    if not (section and option):
-        return _Place()
+    place: Row = {"file": data.get("file"), "line": data.get("line")}
+    if not data.get("file") and section and option:
+        number = _NUMBER.match(str(data.get("place", "")))
+        place = _place_of_option(conf, section, option, int(number[1]) if number else None)
+    return {**place, "section": section, "option": option}
+
+
+def _place_of_option(conf: cfg.ConfigOpts, section: str, option: str, number: int | None) -> Row:
+    """Return the file and the line where an option is set; None for both if no file sets it."""
     group = None if section == "DEFAULT" else section
-    for info, registered in read.conf._all_opt_infos():
+    for info, registered in conf._all_opt_infos():
         # The host's name is in a group of its own, called DEFAULT.
         if (
             info["opt"].dest == option
             and (registered.name if registered and registered.name != "DEFAULT" else None) == group
         ):
-            number = _NUMBER.match(str(data.get("place", "")))
-            found = origin(
-                info["opt"], group, read.files, os.environ, int(number[1]) if number else None
-            )
+            found = origin(conf, info["opt"], group, os.environ, number)
             file, _, line = found.place.rpartition(":") if found else ("", "", "")
-            return (
-                _Place(file, int(line), section, option)
-                if line.isdecimal()
-                else _Place(None, None, section, option)
-            )
-    return _Place(None, None, section, option)
+            return {"file": file, "line": int(line)} if line.isdecimal() else NOWHERE
+    return NOWHERE
 
 
-def _place_text(error: AgentError, place: _Place) -> str:
+def _place_text(row: Row) -> str:
     """Return the place as text for people; empty if the message contains it."""
-    return (
-        f"{place.file}:{place.line}"
-        if place.file and place.line and printable(place.file) not in error.message
-        else ""
-    )
+    told = not row["line"] or printable(row["file"]) in row["message"]
+    return "" if told else f"{row['file']}:{row['line']}"
 
 
-def _row(problem: Problem, place: _Place) -> dict[str, Any]:
-    where = {
-        "file": place.file,
-        "line": place.line,
-        "section": place.section,
-        "option": place.option,
-    }
-    return {
-        "severity": "error",
-        **where,
-        "code": problem.code,
-        "message": problem.message,
-        "remedy": problem.remedy,
-    }
+def _row(severity: str, error: AgentError, place: Row) -> Row:
+    told = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    return {"severity": severity, **place, **told}
 
 
-class UnknownName(AgentError):
-    """A section or option that nothing reads; a warning.
-    Remedy: use the name that the message suggests, or remove the line.
-    """
-
-    code = "config.unknown"
+def _row_of_unknown(unknown: Unknown) -> Row:
+    place = {name: getattr(unknown, name) for name in ("file", "line", "section", "option")}
+    return _row("warning", UnknownName(unknown.message, unknown.remedy), place)
 
 
-def _row_of_unknown(unknown: Unknown) -> dict[str, Any]:
-    where = {
-        "file": unknown.file,
-        "line": unknown.line,
-        "section": unknown.section,
-        "option": unknown.option,
-    }
-    return {
-        "severity": "warning",
-        **where,
-        "code": UnknownName.code,
-        "message": unknown.message,
-        "remedy": unknown.remedy,
-    }
+RUN: Commands = {
+    ("config", "check"): check_config,
+}

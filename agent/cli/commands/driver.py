@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.output import write, write_document
 from agent.conformance.suite import check_conformance
 from agent.driver import interface as drivers
@@ -34,3 +34,8 @@ def check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
     else:
         write(render_conformance(found, look_of(sys.stdout, wide=options.wide)))
     return code
+
+
+RUN: Commands = {
+    ("driver", "check"): check_driver,
+}

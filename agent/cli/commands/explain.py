@@ -15,7 +15,7 @@ from agent.audit.context import AuditOptions
 from agent.audit.explaining import explain_anywhere, explain_node
 from agent.audit.fleet import Fleet
 from agent.bootstrap.fleet import running_fleet
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.explained_request import AskedRequest, asked_request
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, PlacementUnreachable
@@ -113,3 +113,8 @@ def _exit_code(found: Explanation) -> int:
         return DONE
     known = found.anywhere is not None or any(node.placement is not None for node in found.nodes)
     return DOES_NOT_FIT if known else FAILED
+
+
+RUN: Commands = {
+    ("explain",): explain_request,
+}

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import from_daemon
-from agent.cli.output import write, write_document
+from agent.cli.output import answer
 from agent.conf.default import host_name, nova_folders
 from agent.driver import interface as drivers
 from agent.driver.interface import NeedsLease
@@ -41,12 +40,9 @@ def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
         raise IdentityError(
             f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
         )
-    if options.as_document:
-        shown = {"host": host, "uuid": found.uuid, "source": found.source, "place": found.place}
-        _write(SHOW_SCHEMA, shown, options)
-    else:
-        write(f"{found.uuid}\n{ORIGINS[found.source]}: {found.place}\n")
-    return 0
+    shown = {"host": host, "uuid": found.uuid, "source": found.source, "place": found.place}
+    text = f"{found.uuid}\n{ORIGINS[found.source]}: {found.place}\n"
+    return answer(options, SHOW_SCHEMA, shown, text)
 
 
 def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -71,18 +67,15 @@ def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     identity.save(folder, wanted)
     status = from_daemon(conf, lambda daemon: daemon.reload())
     run = None if status is not None else holder(folder)
-    if options.as_document:
-        _write(SET_SCHEMA, {"host": host_name(conf), "uuid": wanted, "status": status}, options)
-    else:
-        then = (
-            f"the daemon reloaded; {printable(status)}"
-            if status is not None
-            else "the next run uses it"
-            if run is None
-            else f"process {run} has the store, and uses it once it is restarted"
-        )
-        write(f"{host_name(conf)} is {wanted}; {then}\n")
-    return 0
+    then = (
+        f"the daemon reloaded; {printable(status)}"
+        if status is not None
+        else "the next run uses it"
+        if run is None
+        else f"process {run} has the store, and uses it once it is restarted"
+    )
+    document = {"host": host_name(conf), "uuid": wanted, "status": status}
+    return answer(options, SET_SCHEMA, document, f"{host_name(conf)} is {wanted}; {then}\n")
 
 
 def _check_driver(conf: cfg.ConfigOpts) -> None:
@@ -99,5 +92,7 @@ def _check_driver(conf: cfg.ConfigOpts) -> None:
         )
 
 
-def _write(schema: str, shown: Mapping[str, Any], options: Options) -> None:
-    write_document({"schema": schema, **shown, "errors": [], "exit_code": 0}, options)
+RUN: Commands = {
+    ("identity", "show"): show_identity,
+    ("identity", "set"): set_identity,
+}

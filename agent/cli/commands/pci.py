@@ -8,8 +8,8 @@ from oslo_config import cfg
 
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_driver
-from agent.cli.command import Options
-from agent.cli.output import write, write_document
+from agent.cli.command import Commands, Options
+from agent.cli.output import answer
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.facts import HostFacts
@@ -59,19 +59,13 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
     wrong = [node for node in nodes if node["errors"]]
     code = DONE if not wrong else PARTLY if len(wrong) < len(nodes) else FAILED
     document = {
-        "schema": SCHEMA,
         "notice": "; ".join(parts.notes),
         "report_in_placement": parts.pci.report,
         "nodes": nodes,
         "aliases": aliases_document(parts.pci.aliases),
-        "errors": [],
-        "exit_code": code,
     }
-    if options.as_document:
-        write_document(document, options)
-    else:
-        write(render_pci_check(document, look_of(sys.stdout)))
-    return code
+    text = render_pci_check(document, look_of(sys.stdout))
+    return answer(options, SCHEMA, document, text, code)
 
 
 def _node(
@@ -108,3 +102,8 @@ def _wrong(facts: HostFacts, settings: PciSettings, policy: MdevPolicy) -> Itera
     if settings.report:
         for card in cards(match_devices(PresentDevices.of(facts.pci or ()), settings.specs)):
             yield from problems(card, facts.name, policy.mediated(facts.mdev or ()))
+
+
+RUN: Commands = {
+    ("pci", "check"): check_pci,
+}

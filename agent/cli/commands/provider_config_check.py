@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
+from rich.text import Text
 
-from agent.cli.command import Options
-from agent.cli.output import write, write_document
+from agent.cli.command import Commands, Options
+from agent.cli.output import answer
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
@@ -22,9 +23,9 @@ from agent.placement.merge_inputs import MergeInputs
 from agent.placement.plan import make_plan
 from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, absent
 from agent.provider_config.reading import folder_of, read_folder
-from agent.render.checks import Checked, check_document, render_check
-from agent.render.json_report import problems_of
-from agent.render.look import look_of
+from agent.render.checks import render_changes, render_check
+from agent.render.json_report import error_rows, node_document, problems_of
+from agent.render.look import escape_text, look_of, to_string, wrap_line
 from agent.store.store import Store, open_read_only
 from agent.tree.desired_tree import put_operators_files
 from agent.tree.policy import Policy
@@ -82,6 +83,8 @@ def _node(
     ), applied.found
 
 
+SCHEMA = "compute-node-agent/provider-config-check/1"
+SHOWN = ("name", "uuid", "operations", "errors")
 UNSEEN = "no node was audited yet, so that nothing can be said of what would change"
 
 
@@ -93,23 +96,27 @@ def check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
     config = _read(conf, options.arguments["folder"])
     found, note = _changes_of_nodes(conf, config)
     nodes = [node for node, _keys in found]
-    checked = Checked(
-        folder=printable(str(config.folder or "")),
-        files=config.files,
-        entries=[_document(entry) for entry in config.entries],
-        warnings=[
-            *(problem for warning in config.warnings for problem in problems_of(warning)),
-            *_absences(config, found),
+    nodes = [node for node, _keys in found]
+    warnings = [
+        *(problem for warning in config.warnings for problem in problems_of(warning)),
+        *_absences(config, found),
+    ]
+    document = {
+        "folder": printable(str(config.folder or "")),
+        "files": list(config.files),
+        "entries": [_document(entry) for entry in config.entries],
+        "warnings": error_rows(warnings),
+        "nodes": [
+            {key: value for key, value in node_document(node).items() if key in SHOWN}
+            for node in nodes
         ],
-        nodes=nodes,
-        note=note,
-        exit_code=exit_code(nodes, detailed=options.detailed_exitcode),
-    )
-    if options.as_document:
-        write_document(check_document(checked), options)
-    else:
-        write(render_check(checked, look_of(sys.stdout)))
-    return checked.exit_code
+    }
+    look = look_of(sys.stdout)
+    lines = [*render_check(config, warnings, look), *render_changes(nodes, look)]
+    if note:
+        lines += [Text(), *wrap_line(escape_text(note, "dim"), look)]
+    code = exit_code(nodes, detailed=options.detailed_exitcode)
+    return answer(options, SCHEMA, document, to_string(lines, look), code)
 
 
 def _read(conf: cfg.ConfigOpts, named: str | None) -> ProviderConfig:
@@ -168,3 +175,8 @@ def _document(entry: Entry) -> dict[str, Any]:
         "inventories": {name: dict(record) for name, record in sorted(entry.inventories.items())},
         "traits": sorted(entry.traits),
     }
+
+
+RUN: Commands = {
+    ("provider-config", "check"): check_provider_config,
+}

@@ -1,26 +1,37 @@
 """``agent report FILE``: writes the page of the nodes as the daemon, or without one the store, has
-them.
+them. The page of ``--report FILE`` too, and the file of both.
 """
 
+import os
+import secrets
+import stat
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import from_daemon, select_nodes
-from agent.cli.output import write, write_document
-from agent.cli.page_file import check_file, replace_file, write_page
-from agent.errors import StoreError
+from agent.cli.output import answer
+from agent.cli.record_lists import Page, read_pages
+from agent.errors import ConfigError, StoreError
 from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, number_of, printable
-from agent.render.json_report import tree_document
+from agent.model.report import NodeReport, Report
+from agent.render.json_report import error_rows, node_document, tree_document
+from agent.version import agent_version
 
 if TYPE_CHECKING:
-    from agent.api.record_views import RecordViews
+    from agent.api.documents.node import JsonObject
+    from agent.audit.fleet import Fleet
     from agent.store.store import Store
+    from agent.tracker.node_state import NodeState
+    from agent.tracker.tracker import Tracker
 
 Document = Mapping[str, Any]
 SCHEMA = "compute-node-agent/report-file/1"
@@ -44,19 +55,15 @@ def write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
         count, html = found
         replace_file(path, html)
     else:
-        from agent.cli.stored import open_stored
+        from agent.cli.without_daemon import open_stored
 
         with open_stored(conf) as store:
             nodes = sorted(_of_store(conf, store, wanted), key=lambda node: str(node["name"]))
         count = len(nodes)
         write_page(path, nodes, source="as the store has it")
-    if options.as_document:
-        document = {"schema": SCHEMA, "source": source, "file": str(path), "nodes": count}
-        write_document({**document, "errors": [], "exit_code": 0}, options)
-    else:
-        shown = number_of(count, "node")
-        write(f"{printable(str(path))} shows {shown} as the {source} has it\n")
-    return 0
+    document = {"source": source, "file": str(path), "nodes": count}
+    text = f"{printable(str(path))} shows {number_of(count, 'node')} as the {source} has it\n"
+    return answer(options, SCHEMA, document, text)
 
 
 def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | None:
@@ -72,9 +79,9 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
     from agent.api.documents.node_page import NO_RECORDS, allocations_document
-    from agent.cli import stored
+    from agent.cli import without_daemon
 
-    trees = list(stored.trees(store))
+    trees = list(without_daemon.trees(store))
     chosen, unmatched = choose_nodes(trees, wanted, lambda tree: (tree.uuid, tree.name))
     if unmatched or not chosen:
         raise StoreError(
@@ -85,11 +92,13 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
-    records = {node["uuid"]: node["records"] for node in stored.resources(conf, store)}
-    views = stored.record_views(conf, store)
-    found = {name: _pages(_view(views, name), name) for name in ("claims", "devices", "migrations")}
-    moves = [move for move in found["migrations"] if move["status"] not in ENDED]
-    claims, devices = _by_node(found["claims"]), _by_node(found["devices"])
+    records = {node["uuid"]: node["records"] for node in without_daemon.resources(conf, store)}
+    views = without_daemon.record_views(conf, store)
+    moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
+    claims, devices = (
+        _by_node(_all(views.claims, "claims")),
+        _by_node(_all(views.devices, "devices")),
+    )
     for tree, shown in zip(chosen, tree_document(chosen)["nodes"], strict=True):
         yield {
             **shown,
@@ -99,7 +108,9 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             "allocations": allocations_document(tree.consumers),
             "claims": claims[tree.uuid],
             "devices": devices[tree.uuid],
-            "migrations": _moves_of(tree.uuid, moves),
+            "migrations": [
+                move for move in moves if tree.uuid in (move["source_node"], move["dest_node"])
+            ],
         }
 
 
@@ -115,22 +126,8 @@ UNKNOWN: Document = {
 """What only an audit knows."""
 
 
-def _view(views: "RecordViews", name: str) -> Callable[[Document], Document]:
-    lists: Mapping[str, Callable[[Document], Document]] = {
-        "claims": views.claims,
-        "devices": views.devices,
-        "migrations": views.migrations,
-    }
-    return lists[name]
-
-
-def _pages(page: Callable[[Document], Document], name: str) -> list[Document]:
-    found, marker = [], ""
-    while True:
-        answer = page({"marker": marker} if marker else {})
-        found += answer[name]
-        if not (marker := answer["next"] or ""):
-            return found
+def _all(page: Page, name: str) -> list[Document]:
+    return [document for found in read_pages({}, page) for document in found[name]]
 
 
 def _by_node(documents: Iterable[Document]) -> dict[str, list[Document]]:
@@ -140,5 +137,168 @@ def _by_node(documents: Iterable[Document]) -> dict[str, list[Document]]:
     return found
 
 
-def _moves_of(node: str, moves: Sequence[Document]) -> list[Document]:
-    return [move for move in moves if node in (move["source_node"], move["dest_node"])]
+# Every page has it among its first bytes.
+MARK = b'<meta name="generator" content="compute-node-agent">'
+HEAD_SIZE = 1024
+FILE_MODE = 0o600
+
+
+def check_file(file: str) -> Path:
+    """Return the path of a page that can be written. Nothing is written yet.
+
+    :raises ConfigError: it is a folder, a device or a file with something else than a page, or its
+        folder does not exist or cannot be written.
+    """
+    path, where = Path(file), f"report {printable(file)}"
+    if file in ("", "-"):
+        raise ConfigError(f"{where}: a page is written into a file", "name a file")
+    try:
+        _check_present(path, where)
+        folder = Path(os.path.realpath(path)).parent
+        if file.endswith("/") or path.is_dir():
+            raise ConfigError(f"{where}: it is a folder", "name a file")
+        if not folder.is_dir():
+            raise ConfigError(f"{where}: there is no folder {printable(str(folder))}", "create it")
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror or error}", "name another file") from error
+    if not os.access(folder, os.W_OK):
+        raise ConfigError(
+            f"{where}: the folder {printable(str(folder))} cannot be written", "name another"
+        )
+    return path
+
+
+def _check_present(path: Path, where: str) -> None:
+    """Check that what is at ``path`` may be replaced: nothing, or a file that is empty or a page.
+
+    :raises ConfigError: it is something else.
+    :raises OSError: it cannot be looked at.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(status.st_mode):
+        return
+    if not stat.S_ISREG(status.st_mode) or _leads_to_open_file(path):
+        # A page replaces the file: root would take the machine its /dev/null.
+        raise ConfigError(f"{where}: it is no regular file", "name another")
+    with path.open("rb") as opened:
+        head = opened.read(HEAD_SIZE)
+    if head and MARK not in head:
+        raise ConfigError(
+            f"{where}: the file has something else than a page of the agent",
+            "name another file, or delete this one first",
+        )
+
+
+def _leads_to_open_file(path: Path) -> bool:
+    """Return whether the path is a name for an open file of this process, as /dev/stdout is one
+    also where the output goes to a file.
+    """
+    while path.is_symlink():
+        folder = os.path.realpath(path.parent)
+        if folder == "/dev" or folder.startswith("/proc/"):
+            return True
+        path = Path(folder) / path.readlink()
+    return False
+
+
+def write_page(
+    path: Path,
+    nodes: Sequence[Document],
+    *,
+    source: str,
+    placement: str | None = None,
+    errors: Sequence[Document] = (),
+) -> None:
+    """Write the page of nodes, as :func:`agent.render.page.page_of` takes them. A page that is
+    there already is replaced only by a whole one.
+
+    :raises ConfigError: the file cannot be written.
+    """
+    # Imported here, because only pages need the template engine.
+    from agent.render.page import page_of
+    from agent.render.page_html import render_page
+
+    page = page_of(
+        nodes,
+        source=source,
+        made_at=time.time(),
+        version=agent_version(),
+        placement=placement or "",
+        errors=errors,
+    )
+    replace_file(path, render_page(page).encode("utf-8", "backslashreplace"))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put the page ``content`` where ``path``, which may be a symbolic link, leads.
+
+    :raises ConfigError: the file cannot be written.
+    """
+    file = Path(os.path.realpath(path))
+    finished = file.with_name(f".report-{secrets.token_hex(8)}")
+    try:
+        try:
+            with finished.open("xb") as opened:
+                # Who holds what of a host is for its operators.
+                os.fchmod(opened.fileno(), FILE_MODE)
+                _take_rights(opened.fileno(), file)
+                opened.write(content)
+            finished.replace(file)
+        except BaseException:
+            finished.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"report {printable(str(path))} cannot be written: {error.strerror or error}",
+            "check the path and the space on its disk",
+        ) from error
+
+
+def _take_rights(descriptor: int, former: Path) -> None:
+    """Give an open file the mode, and as far as allowed the owner, of the file that it replaces."""
+    with suppress(FileNotFoundError):
+        status = former.stat()
+        with suppress(PermissionError):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+
+
+def write_audit_page(path: Path, report: Report, fleet: "Fleet") -> None:
+    """Write the page of an audit, while its fleet is open.
+
+    :raises ConfigError: the file cannot be written.
+    """
+    tracker, states = fleet.context.records.tracker, fleet.states()
+    source = "audit" if not report.observes else "audit that only observes"
+    if report.dry_run and not report.observes:
+        source = "dry run, nothing was written"
+    write_page(
+        path,
+        [_audited_node(node, states.get(node.uuid), tracker) for node in report.nodes],
+        source=source,
+        placement=report.endpoint,
+        errors=error_rows(report.errors),
+    )
+
+
+def _audited_node(
+    report: NodeReport, state: "NodeState | None", tracker: "Tracker"
+) -> "JsonObject":
+    # Imported here, because the daemon makes its pages itself.
+    from agent.api.documents.node_page import node_page_document
+
+    now = time.time() if report.seconds else None
+    node = {
+        **node_document(report),
+        "audited_at": now,
+        "last_good_audit_at": now if report.state in ("in-sync", "changed") else None,
+    }
+    return node_page_document(node, report.consumers, state, tracker)
+
+
+RUN: Commands = {
+    ("report",): write_report_page,
+}

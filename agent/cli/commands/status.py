@@ -2,22 +2,29 @@
 daemon, what the store has.
 """
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
+from rich.text import Text
 
 from agent.api.client import ApiClient, ApiProblem
-from agent.cli.command import Options
-from agent.cli.daemon_client import client, from_daemon, select_nodes
-from agent.cli.output import write, write_document
-from agent.errors import ConfigError, ConfigErrors
+from agent.cli.command import Commands, Options
+from agent.cli.daemon_client import Document, client, select_nodes
+from agent.cli.output import answer, write
+from agent.cli.record_lists import ask_daemon_or_store
+from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import printable
 from agent.model.report import CHANGED, DONE, FAILED
-from agent.render.look import look_of
-from agent.render.status import render_drift, render_status
+from agent.render.look import console_of, look_of, to_string
+from agent.render.status import plain_lines, render_drift, status_lines, watch_lines
+
+if TYPE_CHECKING:
+    from agent.store.store import Store
 
 RELOAD_SCHEMA = "compute-node-agent/reload/1"
 
@@ -40,13 +47,8 @@ def reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
                 for part in parts
             ]
         ) from problem
-    if options.as_document:
-        write_document(
-            {"schema": RELOAD_SCHEMA, "status": status, "errors": [], "exit_code": 0}, options
-        )
-    else:
-        write(f"the configuration was reloaded; {printable(status)}\n")
-    return 0
+    text = f"the configuration was reloaded; {printable(status)}\n"
+    return answer(options, RELOAD_SCHEMA, {"status": status}, text)
 
 
 DRIFT_SCHEMA = "compute-node-agent/drift/1"
@@ -55,24 +57,28 @@ _SHOWN = ("name", "uuid", "state", "audited_at", "last_good_audit_at", "drift", 
 
 def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the drift of all nodes, or of those that ``--node`` names, as the last audits found it
-    that could look. Return the exit code.
+    that could look; the store knows the nodes only. Return the exit code: with
+    ``--detailed-exitcode`` CHANGED if any is a warning, FAILED if it is unknown.
 
-    :raises ApiProblem, ApiUnreachable: no daemon runs, or it does not answer.
+    :raises StoreError: no daemon runs, and the store cannot be read.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     :raises ConfigErrors: there is no such node.
     """
-    nodes = _drift_nodes(client(conf), options.nodes)
-    found = any(drift["severity"] == "warning" for node in nodes for drift in node["drift"])
-    code = CHANGED if found and options.detailed_exitcode else DONE
-    if options.as_document:
-        write_document(
-            {"schema": DRIFT_SCHEMA, "nodes": nodes, "errors": [], "exit_code": code}, options
-        )
-    else:
-        write(render_drift(nodes, time.time(), look_of(sys.stdout)))
-    return code
+    nodes, offline = ask_daemon_or_store(
+        conf,
+        options,
+        lambda daemon: _drift_nodes(daemon, options.nodes),
+        lambda store: _stored_nodes(store, options.nodes),
+    )
+    found = any(drift["severity"] == "warning" for node in nodes for drift in node["drift"] or ())
+    code = (
+        (FAILED if offline else CHANGED if found else DONE) if options.detailed_exitcode else DONE
+    )
+    text = render_drift(nodes, time.time(), look_of(sys.stdout))
+    return answer(options, DRIFT_SCHEMA, {"nodes": nodes}, text, code)
 
 
-def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Document]:
     chosen = select_nodes(list(daemon.nodes()), wanted)
     # Details are read for the nodes with drift only, because there may be thousands of others.
     return [
@@ -83,36 +89,96 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[s
     ]
 
 
+def _stored_nodes(store: "Store", wanted: Sequence[str]) -> Sequence[Document]:
+    from agent.cli.without_daemon import nodes
+
+    return [
+        {key: node[key] for key in _SHOWN}
+        for node in select_nodes(list(nodes(store)), wanted, "the store")
+    ]
+
+
 STATUS_SCHEMA = "compute-node-agent/status/1"
+SHORTEST, LONGEST = 0.2, 3600.0
+"""The shortest and the longest time from one look to the next, in seconds."""
 
 
 def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show the status. A node that is not well is no failure of this command, except with
-    ``--detailed-exitcode``. Return the exit code.
+    """Show the status, with ``--watch`` again and again. A node that is not well is no failure of
+    this command, except with ``--detailed-exitcode``. Return the exit code.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
     :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
+    :raises ConfigError: the interval is none.
     """
-    found = None if options.offline else from_daemon(conf, _of_daemon)
-    if found is None:
-        from agent.cli.stored import nodes, open_stored
-
-        with open_stored(conf) as store:
-            found = {"daemon": None, "nodes": list(nodes(store))}
+    if options.arguments["watch"] is not None:
+        _watch(conf, options, _interval(options))
+        return DONE
+    found = _find_status(conf, options)
     code = _code(found) if options.detailed_exitcode else DONE
+    look = look_of(sys.stdout)
+    lines = status_lines(found["daemon"], found["nodes"], time.time(), look)
+    return answer(options, STATUS_SCHEMA, found, to_string(lines, look), code)
+
+
+def _find_status(conf: cfg.ConfigOpts, options: Options) -> Document:
+    def of_store(store: "Store") -> Document:
+        from agent.cli.without_daemon import nodes
+
+        return {"daemon": None, "nodes": list(nodes(store))}
+
+    found, _ = ask_daemon_or_store(conf, options, _of_daemon, of_store)
+    return found
+
+
+def _interval(options: Options) -> float:
+    """Return the seconds from one look to the next.
+
+    :raises ConfigError: they are no number of seconds that is possible, or a document is asked for.
+    """
+    given = options.arguments["watch"]
     if options.as_document:
-        write_document({"schema": STATUS_SCHEMA, **found, "errors": [], "exit_code": code}, options)
-    else:
-        write(
-            render_status(
-                found["daemon"],
-                found["nodes"],
-                time.time(),
-                look_of(sys.stdout),
-                as_table=options.format == "table",
-            )
+        raise ConfigError("--watch shows text, again and again", "leave --format out")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = float("nan")
+    if not SHORTEST <= seconds <= LONGEST:
+        raise ConfigError(
+            f"--watch {printable(given)}: not a number of seconds",
+            f"give {SHORTEST:g} to {LONGEST:g}",
         )
-    return code
+    return seconds
+
+
+def _watch(conf: cfg.ConfigOpts, options: Options, interval: float) -> None:
+    """Show the status until a signal ends the command, or nobody reads its output any more."""
+    # Imported here, because the status alone is to be quick.
+    from rich.live import Live
+
+    found: Document = _find_status(conf, options)
+    look, failure = look_of(sys.stdout), ""
+    on_screen = look.width is not None and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    console = console_of(sys.stdout, look)
+    with (
+        Live(console=console, screen=True, auto_refresh=False)
+        if on_screen
+        else nullcontext() as live
+    ):
+        while True:
+            if live is not None:
+                lines = watch_lines(found, failure, time.time(), look_of(sys.stdout))
+                live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
+            elif not write(
+                "".join(f"{line}\n" for line in plain_lines(found, failure, time.time()))
+            ):
+                return
+            time.sleep(interval)
+            try:
+                found, failure = _find_status(conf, options), ""
+            except AgentError as error:
+                # A daemon that restarts answers again in a moment.
+                failure = f"{printable(error.message)}; {printable(error.remedy)}"
 
 
 def _code(found: Mapping[str, Any]) -> int:
@@ -139,3 +205,10 @@ def _of_daemon(client: ApiClient) -> dict[str, Any]:
         "daemon": {"ready": ready, "status": status, "reasons": reasons},
         "nodes": list(client.nodes()),
     }
+
+
+RUN: Commands = {
+    ("status",): show_status,
+    ("drift",): show_drift,
+    ("reload",): reload_configuration,
+}

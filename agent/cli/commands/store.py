@@ -5,8 +5,8 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
-from agent.cli.output import write, write_document
+from agent.cli.command import Commands, Options
+from agent.cli.output import answer
 from agent.conf.default import host_name, nova_folders
 from agent.errors import IdentityError
 from agent.model.names import printable
@@ -30,20 +30,8 @@ def upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
     folder = Path(conf.store.path)
     with RunLock(folder), open_store(folder, conf.store.connection) as store:
         place = str(store)
-    if options.as_document:
-        write_document(
-            {
-                "schema": UPGRADE_SCHEMA,
-                "store": place,
-                "version": VERSION,
-                "errors": [],
-                "exit_code": 0,
-            },
-            options,
-        )
-    else:
-        write(f"{place} has schema {VERSION}, that of this version\n")
-    return 0
+    text = f"{place} has schema {VERSION}, that of this version\n"
+    return answer(options, UPGRADE_SCHEMA, {"store": place, "version": VERSION}, text)
 
 
 RESTORE_SCHEMA = "compute-node-agent/db-restore/1"
@@ -71,20 +59,20 @@ def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
         if not options.dry_run:
             stack.enter_context(RunLock(folder))
         before = restore(location, source, of_this_node, dry_run=options.dry_run)
-    if options.as_document:
-        shown = {
-            "store": str(location),
-            "file": str(source),
-            "before": str(before) if before else None,
-            "dry_run": options.dry_run,
-        }
-        write_document({"schema": RESTORE_SCHEMA, **shown, "errors": [], "exit_code": 0}, options)
-    elif options.dry_run:
-        write(f"{printable(str(source))} can be put in the place of {location}\n")
-    else:
-        kept = f"; what was there is in {printable(before.name)} now" if before else ""
-        write(f"{location} is what {printable(str(source))} has{kept}\n")
-    return 0
+    shown = {
+        "store": str(location),
+        "file": str(source),
+        "before": str(before) if before else None,
+        "dry_run": options.dry_run,
+    }
+    kept = f"; what was there is in {printable(before.name)} now" if before else ""
+    file = printable(str(source))
+    text = (
+        f"{file} can be put in the place of {location}\n"
+        if options.dry_run
+        else f"{location} is what {file} has{kept}\n"
+    )
+    return answer(options, RESTORE_SCHEMA, shown, text)
 
 
 BACKUP_SCHEMA = "compute-node-agent/db-backup/1"
@@ -98,20 +86,8 @@ def back_up_store(conf: cfg.ConfigOpts, options: Options) -> int:
     folder, target = Path(conf.store.path), Path(options.arguments["file"])
     location = locate(folder, conf.store.connection)
     back_up(folder, location, target)
-    if options.as_document:
-        write_document(
-            {
-                "schema": BACKUP_SCHEMA,
-                "store": str(location),
-                "file": str(target),
-                "errors": [],
-                "exit_code": 0,
-            },
-            options,
-        )
-    else:
-        write(f"{location} as it was a moment ago is in {printable(str(target))}\n")
-    return 0
+    text = f"{location} as it was a moment ago is in {printable(str(target))}\n"
+    return answer(options, BACKUP_SCHEMA, {"store": str(location), "file": str(target)}, text)
 
 
 SET_ASIDE_SCHEMA = "compute-node-agent/db-set-aside/1"
@@ -134,16 +110,23 @@ def set_store_aside(conf: cfg.ConfigOpts, options: Options) -> int:
     location = locate(folder, conf.store.connection)
     with RunLock(folder), translate_errors(location, "moved"):
         moved = set_aside(location)
-    if options.as_document:
-        shown = {
-            "store": str(location),
-            "folder": str(moved) if moved else None,
-            "next": list(WHAT_FOLLOWS) if moved else [],
-        }
-        write_document({"schema": SET_ASIDE_SCHEMA, **shown, "errors": [], "exit_code": 0}, options)
-    elif moved is None:
-        write(f"there is no store {location}\n")
-    else:
-        steps = "".join(f"  {command}\n    {does}\n" for command, does in WHAT_FOLLOWS.items())
-        write(f"what was {location} is in {printable(str(moved))} now; next\n{steps}")
-    return 0
+    shown = {
+        "store": str(location),
+        "folder": str(moved) if moved else None,
+        "next": list(WHAT_FOLLOWS) if moved else [],
+    }
+    steps = "".join(f"  {command}\n    {does}\n" for command, does in WHAT_FOLLOWS.items())
+    text = (
+        f"what was {location} is in {printable(str(moved))} now; next\n{steps}"
+        if moved
+        else f"there is no store {location}\n"
+    )
+    return answer(options, SET_ASIDE_SCHEMA, shown, text)
+
+
+RUN: Commands = {
+    ("db", "upgrade"): upgrade_store,
+    ("db", "backup"): back_up_store,
+    ("db", "restore"): restore_store,
+    ("db", "set-aside"): set_store_aside,
+}

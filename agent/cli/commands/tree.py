@@ -1,22 +1,30 @@
-"""``agent tree``: shows the provider trees as the daemon, or without one the store, has them."""
+"""``agent tree`` and ``resources``: the provider trees, what the nodes have and what of it is
+claimed, as the daemon, or without one the store, has them.
+"""
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
 
 from agent.api.client import ApiClient
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import from_daemon
 from agent.cli.output import write, write_document
+from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
 from agent.errors import StoreError
+from agent.model.inventory import capacity
 from agent.model.names import choose_nodes
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of
+from agent.render.resources import resource_lines
 from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
+
+if TYPE_CHECKING:
+    from agent.store.store import Store
 
 
 def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -29,7 +37,7 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     # A daemon that has not audited any node yet knows no more than the store.
     found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
     if not found:
-        from agent.cli.stored import open_stored, trees
+        from agent.cli.without_daemon import open_stored, trees
 
         with open_stored(conf) as store:
             found, place = list(trees(store)), f"store {store}"
@@ -45,15 +53,15 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
     if options.as_document:
         write_document(tree_document(chosen), options)
-    elif options.format in ("dot", "mermaid"):
+    elif options.format == "dot":
         from agent.render.tree_drawing import render_drawing
 
-        write(render_drawing(chosen, options.format))
+        write(render_drawing(chosen))
     else:
         look = look_of(sys.stdout, wide=options.wide)
         write(
             render_tree_table(chosen, look)
-            if options.format == "table" or len(chosen) > TREES_AT_MOST
+            if len(chosen) > TREES_AT_MOST
             else render_trees(chosen, look)
         )
     return 0
@@ -94,3 +102,84 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
     return StoredTree(
         document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used
     )
+
+
+Document = Mapping[str, Any]
+
+
+def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show all nodes, or those that match ``--node`` by name or uuid. Return the exit code.
+
+    :raises StoreError: the store cannot be read, or there is no such node.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
+    """
+    wanted = options.nodes
+    found, offline = ask_daemon_or_store(
+        conf,
+        options,
+        lambda client: list(_resources_of_daemon(client, wanted)),
+        lambda store: _select(list(_of_store(conf, store)), wanted),
+    )
+    return show_list(
+        options,
+        "resources",
+        RecordList("store" if offline else "daemon", found),
+        resource_lines,
+    )
+
+
+def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Iterator[Document]:
+    from agent.cli.without_daemon import resources
+
+    return resources(conf, store)
+
+
+def _select(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+    chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
+    if unmatched:
+        raise StoreError(
+            f"--node {unmatched[0]}: no records of such a node",
+            f"there are {', '.join(node['name'] for node in nodes[:10]) or 'none'}",
+        )
+    return chosen
+
+
+def _resources_of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
+    # Details are read for the chosen nodes only, because there may be thousands.
+    for summary in _select(list(client.nodes()), wanted):
+        node = client.node(summary["uuid"])
+        placement = list(offered_inventories(client.tree(node["uuid"])["tree"], node["records"]))
+        yield {
+            "name": node["name"],
+            "uuid": node["uuid"],
+            "state": node["state"],
+            "placement": placement,
+            "records": node["records"],
+        }
+
+
+def offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
+    """Yield what Placement has of each class of each of the node's providers, and how much of it is
+    free. ``used``, ``free``: None if unknown.
+    """
+    nothing_held = records is not None and not any(
+        records["usage"][noun] for noun in ("instances", "claims", "migrations")
+    )
+    for row in tree:
+        for name, record in row["inventories"].items():
+            used = 0 if nothing_held else record["used"]
+            amounts = {key: record[key] for key in ("total", "reserved", "allocation_ratio")}
+            free = None if used is None else max(capacity(record) - used, 0)
+            yield {
+                "provider": {"uuid": row["uuid"], "name": row["name"]},
+                "resource_class": name,
+                "used": used,
+                **amounts,
+                "free": free,
+            }
+
+
+RUN: Commands = {
+    ("resources",): show_resources,
+    ("tree",): show_tree,
+}

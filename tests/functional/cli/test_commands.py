@@ -469,21 +469,6 @@ def test_yaml_and_json_are_the_same_document_and_a_table_has_a_line_for_each_nod
             document.stderr.splitlines()[:1],
         )
         assert yaml.safe_load(shown.stdout) == document.json
-    lines = blades.run("--once", "--format", "table").stdout.splitlines()
-    assert [line.split()[1] for line in lines if line.startswith(("✓", "!"))] == [
-        "blade-1",
-        "blade-2",
-        "blade-3",
-    ]
-    assert blades.run("resources", "--offline", "--format", "table").stdout.splitlines()[1].split()[
-        :2
-    ] == ["node", "state"]
-    classes = [
-        line.split() for line in blades.run("tree", "--format", "table").stdout.splitlines()[1:]
-    ]
-    assert {tuple(cells[:2]) for cells in classes} == {
-        (name, name) for name in ("blade-1", "blade-2", "blade-3")
-    }
 
 
 def test_help_and_version(agent: AgentHere) -> None:

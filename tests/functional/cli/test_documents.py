@@ -27,6 +27,7 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("db", "backup", "backup.sqlite"),
     ("db", "restore", "--dry-run", "backup.sqlite"),
     ("status",),
+    ("drift", "--offline"),
     ("tree",),
     ("resources",),
     ("claims",),
@@ -38,7 +39,6 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
     ("schema",),
     ("completion", "bash"),
     ("driver", "check", "fake.small"),
-    ("setup", "--root", "."),
     ("explain", *QUERY),
     ("takeover", "check"),
     ("candidates", *QUERY),
@@ -62,7 +62,6 @@ SCENARIO: tuple[tuple[str, ...], ...] = (
 )
 ELSEWHERE = {
     ("identity", "rename"): "tests/functional/test_renamed_hosts.py",
-    ("drift",): "tests/functional/test_daemon_drift.py",
     ("reload",): "tests/functional/test_daemon_provider_config.py",
     ("guests", "forget"): "tests/functional/cli/test_guests.py",
     ("pci", "cleaned"): "tests/functional/cli/test_record_commands.py",

@@ -197,3 +197,24 @@ def test_an_option_of_ours_in_it_is_still_checked(nova_host: Callable[[], AgentH
         "number of at least 0"
     )
     assert PASSWORD not in str(problem)
+
+
+@pytest.mark.parametrize(("name", "section"), [("nova.conf", "api"), ("site.conf", "vnc")])
+def test_with_a_configuration_of_novas_a_new_node_is_flat_and_one_that_has_a_layout_keeps_it(
+    agent: AgentHere, http_placement: HttpPlacement, name: str, section: str
+) -> None:
+    novas = agent.folder / name
+    novas.write_text(f"[{section}]\n", encoding="utf-8")
+
+    def providers(host: str, *arguments: str) -> int:
+        store = ("--store-path", str(agent.folder / host))
+        numa = ("--compute_driver", "fake.numa", "--host", host, *store)
+        result = agent.run("--once", *numa, *arguments, "--format", "json")
+        assert result.code == 0, result
+        return len(result.json["nodes"][0]["tree"])
+
+    assert providers("new-novas", "--config-file", str(novas)) == 1
+    assert providers("new-novas") == 1
+    nested = providers("new-own")
+    assert nested > 1
+    assert providers("new-own", "--config-file", str(novas)) == nested

@@ -134,7 +134,7 @@ ASKS_THE_DAEMON: dict[tuple[str, ...], tuple[str, ...]] = {
     ("migrate", "revert"): (MOVE,),
     ("migrate", "abort"): (MOVE,),
 }
-WITHOUT_THE_DAEMON = {("schema",), ("watch",)}
+WITHOUT_THE_DAEMON = {("schema",)}
 # What an answer of the daemon needs nothing of: a database, requests to other services, schemas,
 # drivers, audits, claims.
 HEAVY = (

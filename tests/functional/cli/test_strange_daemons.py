@@ -138,9 +138,7 @@ def test_a_refusal_that_is_none_of_an_agent_is_an_error_too(agent, words, body):
     assert (result.code, error["code"]) == (1, "api.problem")
 
 
-@pytest.mark.parametrize(
-    "words", [("status",), *(("status", "--format", one) for one in ("table", "yaml")), ("drift",)]
-)
+@pytest.mark.parametrize("words", [("status",), ("status", "--format", "yaml"), ("drift",)])
 def test_a_state_that_only_a_newer_daemon_knows_is_shown_escaped(agent, words):
     def answer_to(path: str) -> tuple[int, bytes]:
         found = {"status": "ready"} if path == "/readyz" else {"nodes": [NODE], "next": None}

@@ -1,4 +1,4 @@
-"""``agent tree --format dot`` and ``mermaid``, and what Graphviz makes of the former."""
+"""``agent tree --format dot``, and what Graphviz makes of it."""
 
 import json
 import shutil
@@ -39,14 +39,6 @@ def test_graphviz_draws_the_tree_of_the_store(agent):
         assert any(label.startswith(row["name"]) for label in drawn)
 
 
-def test_mermaid_gets_a_flowchart(agent):
-    assert agent.run("--once").code == 0
-    done = agent.run("tree", "--format", "mermaid", "--node", "node-*")
-    assert done.code == 0
-    assert done.stdout.startswith("flowchart LR\n")
-    assert '["node-a<br/>' in done.stdout
-
-
 @pytest.mark.parametrize("words", [("--once",), ("status",), ("report", "page.html")])
 def test_only_trees_can_be_drawn(agent, words):
     done = agent.run(*words, "--format", "dot")
@@ -56,7 +48,7 @@ def test_only_trees_can_be_drawn(agent, words):
 
 def test_graphviz_draws_hostile_names_as_they_are():
     names = [*HOSTILE, "a \U0001f600 face"]
-    drawn = labels(render_drawing([stored(name, f"{name}'s cell") for name in names], "dot"))
+    drawn = labels(render_drawing([stored(name, f"{name}'s cell") for name in names]))
     assert any(label.startswith(r"a \U0001f600 face") for label in drawn)
     for name in HOSTILE:
         assert f"{printable(name)}VCPU 8/64, 2 reserved, ratio 4" in drawn

@@ -18,7 +18,7 @@ def answers(monkeypatch):
     """Replaces the audit and the daemon."""
 
     def stand_in(doing):
-        monkeypatch.setattr("agent.cli.run.audit_once", doing)
+        monkeypatch.setattr("agent.cli.commands.audit.audit_once", doing)
         monkeypatch.setattr("agent.service.daemon.run", doing)
 
     return stand_in

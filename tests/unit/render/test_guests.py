@@ -1,7 +1,7 @@
 """Guests as text that fits its stream."""
 
 from agent.render.look import Look
-from agent.render.records import GuestList, render_guests
+from agent.render.records import render_guests
 
 PLAIN = Look()
 GUEST = {
@@ -22,20 +22,9 @@ GUEST = {
 ERROR = {"code": "node.guests-untold", "message": "nobody knows", "remedy": "see agent status"}
 
 
-def lines(nodes, look=PLAIN, **fields):
-    return render_guests(
-        GuestList(
-            **{
-                "name": "guests",
-                "source": "daemon",
-                "dry_run": False,
-                "nodes": nodes,
-                "exit_code": 0,
-                **fields,
-            }
-        ),
-        look,
-    ).splitlines()
+def lines(nodes, look=PLAIN, **given):
+    settings = {"from_driver": False, "dry_run": False, **given}
+    return render_guests(nodes, look, **settings).splitlines()
 
 
 def test_a_guest_tells_what_it_has_and_why_it_is_left_out():
@@ -59,7 +48,7 @@ def test_a_node_without_guests_is_another_than_one_of_which_nobody_knows():
         {"name": "n1", "uuid": None, "guests": [], "errors": []},
         {"name": "n2", "uuid": "r2", "guests": [], "errors": [ERROR]},
     ]
-    assert lines(nodes, source="driver", dry_run=True) == [
+    assert lines(nodes, from_driver=True, dry_run=True) == [
         "the daemon was not asked; this is what the driver reports",
         "",
         "n1",

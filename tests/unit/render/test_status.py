@@ -1,9 +1,7 @@
 """The daemon's nodes as text: each in full where they are few, a line each where they are many."""
 
-import pytest
-
 from agent.render.look import Look
-from agent.render.status import render_drift, render_status
+from agent.render.status import plain_lines, render_drift, status_lines, watch_lines
 
 NOW = 1000.0
 DAEMON = {"ready": True, "status": "ready: all is well", "reasons": []}
@@ -45,8 +43,8 @@ LOST = {
 }
 
 
-def lines(nodes, **more):
-    return render_status(DAEMON, nodes, NOW, Look(), **more).splitlines()
+def lines(nodes, daemon=DAEMON):
+    return [line.plain for line in status_lines(daemon, nodes, NOW, Look())]
 
 
 def test_few_nodes_are_shown_in_full():
@@ -61,9 +59,9 @@ def test_few_nodes_are_shown_in_full():
     ]
 
 
-@pytest.mark.parametrize(("count", "more"), [(20, {}), (0, {"as_table": True})])
-def test_many_nodes_are_a_line_each_and_the_errors_of_those_that_have_some(count, more):
-    found = lines([NODE] * count + [ILL], **more)
+def test_many_nodes_are_a_line_each_and_the_errors_of_those_that_have_some():
+    count = 20
+    found = lines([NODE] * count + [ILL])
     assert found[2].split() == [
         "node",
         "state",
@@ -110,7 +108,7 @@ def test_a_store_of_which_little_is_known_is_a_table_too():
     unknown = dict.fromkeys(
         ("driver", "state", "audited_at", "last_good_audit_at", "usage", "drift")
     )
-    found = render_status(None, [{**NODE, **unknown}], NOW, Look(), as_table=True).splitlines()
+    found = lines([{**NODE, **unknown}] * 21, None)
     assert found[-1].split() == ["a", "-", "-", "-", "-", "3", "-", "0", "0"]
 
 
@@ -126,3 +124,30 @@ def test_of_many_nodes_only_those_that_drift_are_shown():
     ]
     few = render_drift(nodes[-2:], NOW, Look()).splitlines()
     assert few[:3] == ["a  in-sync", "  no drift", ""]
+
+
+def test_what_is_watched_shows_nodes_that_are_not_well_first_and_why_the_last_look_failed():
+    nodes = [{**NODE, "drift_warnings": 0}, {**ILL, "drift_warnings": 2}]
+    shown = [
+        line.plain
+        for line in watch_lines({"daemon": DAEMON, "nodes": nodes}, "it is gone", NOW, Look())
+    ]
+    assert shown[:3] == [
+        "1970-01-01 00:16:40 UTC; ^C ends",
+        "no answer: it is gone",
+        "ready: all is well",
+    ]
+    assert [line for line in shown if line.endswith(("in-sync", "failed"))] == [
+        "b\\x1b  failed",
+        "a  in-sync",
+    ]
+
+
+def test_without_a_terminal_each_look_is_a_line_for_the_daemon_and_one_for_each_node():
+    found = {"daemon": DAEMON, "nodes": [NODE, ILL]}
+    first, a, b = plain_lines(found, "", NOW)
+    assert first == "1970-01-01 00:16:40 UTC ready: all is well"
+    assert a.startswith("1970-01-01 00:16:40 UTC a in-sync: driver fake, u, 3 providers, used: ")
+    assert b.startswith("1970-01-01 00:16:40 UTC b\\x1b failed: ")
+    assert b.endswith("1 error")
+    assert list(plain_lines(found, "gone", NOW)) == ["1970-01-01 00:16:40 UTC no answer: gone"]

@@ -1,6 +1,5 @@
 import re
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -32,7 +31,7 @@ def stored(name="node-1", child="node-1_NUMA0"):
 
 
 def test_a_graph_for_graphviz():
-    assert render_drawing([stored()], "dot").splitlines()[3:] == [
+    assert render_drawing([stored()]).splitlines()[3:] == [
         '  p0 [label="node-1\\nVCPU 8/64, 2 reserved, ratio 4", style="solid"];',
         '  p1 [label="node-1_NUMA0\\nPCPU ?/24", style="dashed"];',
         "  p0 -> p1;",
@@ -40,40 +39,18 @@ def test_a_graph_for_graphviz():
     ]
 
 
-def test_a_graph_for_mermaid():
-    assert render_drawing([stored(), stored("node-2", "c")], "mermaid").splitlines() == [
-        "flowchart LR",
-        "  classDef foreign stroke-dasharray: 4",
-        '  p0["node-1<br/>VCPU 8/64, 2 reserved, ratio 4"]',
-        '  p1["node-1_NUMA0<br/>PCPU ?/24"]:::foreign',
-        "  p0 --> p1",
-        '  p2["node-2<br/>VCPU 8/64, 2 reserved, ratio 4"]',
-        '  p3["c<br/>PCPU ?/24"]:::foreign',
-        "  p2 --> p3",
-    ]
-
-
 @given(NAMES, NAMES)
 def test_names_are_text_and_never_syntax(name, child):
     assume(name != child)
-    dot, mermaid = (
-        render_drawing([stored(name, child)], drawing) for drawing in ("dot", "mermaid")
-    )
+    dot = render_drawing([stored(name, child)])
     assert dot.isascii()
-    assert mermaid.isascii()
     label = r"(?:[A-Za-z0-9 _.:,?/-]|&#\d+;|\\n|\\\\)+"
     assert re.fullmatch(
         rf'digraph providers {{\n  graph.*\n  node.*\n  p0 \[label="{label}", style="solid"];\n'
         rf'  p1 \[label="{label}", style="dashed"];\n  p0 -> p1;\n}}\n',
         dot,
     )
-    text = r"(?:[A-Za-z0-9 _.:,?/-]|#\d+;|<br/>)+"
-    assert re.fullmatch(
-        rf'flowchart LR\n  classDef.*\n  p0\["{text}"]\n  p1\["{text}"]:::foreign\n  p0 --> p1\n',
-        mermaid,
-    )
 
 
-@pytest.mark.parametrize("drawing", ["dot", "mermaid"])
-def test_nothing_to_draw_is_an_empty_graph(drawing):
-    assert "p0" not in render_drawing([], drawing)
+def test_nothing_to_draw_is_an_empty_graph():
+    assert "p0" not in render_drawing([])

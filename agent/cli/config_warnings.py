@@ -1,10 +1,12 @@
-"""Warnings of options and sections, in configuration files and in the environment, that no part of
-the agent reads, with the name that may have been meant.
+"""Warnings of settings that are valid but may not be meant: options and sections that no part of
+the agent reads, with the name that may have been meant; and what other users of the host could read
+or change: files with secrets, the store's folder, the metrics listener.
 """
 
 import logging
 import os
 import re
+import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +15,9 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.cli.command import Source
-from agent.cli.config_files import REPLACED, ConfigFile, Value, read_all
-from agent.cli.configuration import WITH_KEYSTONEAUTH, plugin_options
+from agent.api.socket_file import metrics_warning
+from agent.cli.config_files import ConfigFile, Value, is_novas_section
+from agent.cli.configuration import WITH_KEYSTONEAUTH, files_of, plugin_options
 from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)
@@ -23,52 +25,6 @@ LOG = logging.getLogger(__name__)
 Known = Mapping[str, Collection[str]]
 """Names of options by section."""
 
-# A file with one of these sections is nova's. Sections that nova shares with other services or with
-# the agent are not listed.
-_ONLY_NOVAS = frozenset(
-    {
-        "api_database",
-        "barbican_service_user",
-        "cinder",
-        "cells",
-        "conductor",
-        "console",
-        "consoleauth",
-        "cyborg",
-        "ephemeral_storage_encryption",
-        "filter_scheduler",
-        "glance",
-        "guestfs",
-        "hyperv",
-        "key_manager",
-        "keystone_authtoken",
-        "manila",
-        "metrics",
-        "mks",
-        "notifications",
-        "os_vif_linux_bridge",
-        "os_vif_ovs",
-        "osapi_v21",
-        "powervm",
-        "quota",
-        "rdp",
-        "remote_debug",
-        "scheduler",
-        "serial_console",
-        "service_user",
-        "spice",
-        "upgrade_levels",
-        "vendordata_dynamic_auth",
-        "vif_plug_linux_bridge_privileged",
-        "vif_plug_ovs_privileged",
-        "vmware",
-        "vnc",
-        "xenserver",
-        "zvm",
-    }
-)
-# Folders whose files are nova's.
-_NOVAS_FOLDERS = ("nova.conf.d",)
 # The similarity of two names, 0 to 1. nova's files have hundreds of options that the agent does not
 # read, some of them similar to the agent's.
 _LIKE, _VERY_LIKE, _SHORTEST = 0.7, 0.82, 5
@@ -121,14 +77,12 @@ def warn_of_unknown(conf: cfg.ConfigOpts, *, complete: bool = True) -> None:
     """Log every unknown option in the files of ``conf`` and in the environment. ``complete``: see
     :func:`unknown_options`.
     """
-    files, _ = read_all(Source(Path(file)) for file in conf.config_file)
-    for unknown in unknown_options(conf, files, complete=complete):
+    for unknown in unknown_options(conf, complete=complete):
         LOG.warning("%s", unknown)
 
 
 def unknown_options(
     conf: cfg.ConfigOpts,
-    files: Sequence[ConfigFile],
     *,
     complete: bool = True,
     environ: Collection[str] = os.environ.keys(),
@@ -143,12 +97,16 @@ def unknown_options(
     be theirs.
     """
     known, names = _registered(conf)
+    files = files_of(conf)
     in_files = [
         unknown
         for file in files
         for unknown in _Reader(file, known, names, complete=complete).unknown()
     ]
-    return [*in_files, *_unknown_variables(environ, names, novas=any(map(is_nova_file, files)))]
+    return [
+        *in_files,
+        *_unknown_variables(environ, names, novas=any(file.is_novas for file in files)),
+    ]
 
 
 def _registered(conf: cfg.ConfigOpts) -> tuple[Known, Known]:
@@ -171,12 +129,6 @@ def _section(group: str | None) -> str:
     return "DEFAULT" if group in (None, "DEFAULT") else str(group).lower()
 
 
-def is_nova_file(file: ConfigFile) -> bool:
-    """Return whether the file is one that nova reads."""
-    by_name = file.path.name.startswith("nova") or file.path.parent.name in _NOVAS_FOLDERS
-    return by_name or not _ONLY_NOVAS.isdisjoint(file.sections)
-
-
 def _variable(section: str, option: str) -> str:
     return f"OS_{section.upper()}__{option.upper()}"
 
@@ -197,7 +149,7 @@ def _unknown_variables(environ: Collection[str], names: Known, *, novas: bool) -
             if option not in options and option in _plugin_option_names(section, options):
                 continue
         elif (
-            section in _ONLY_NOVAS
+            is_novas_section(section)
             or section.startswith(_LIBRARIES)
             or (likely := _similar_name(section, names, novas=novas)) is None
         ):
@@ -252,7 +204,7 @@ class _Reader:
 
     def __init__(self, file: ConfigFile, known: Known, names: Known, *, complete: bool) -> None:
         self._file, self._known, self._names, self._complete = file, known, names, complete
-        self._novas = is_nova_file(file)
+        self._novas = file.is_novas
 
     def unknown(self) -> Iterator[Unknown]:
         for section, options in self._file.sections.items():
@@ -288,11 +240,7 @@ class _Reader:
 
     def _options(self, section: str, options: Mapping[str, Sequence[Value]]) -> Iterator[Unknown]:
         known, names = self._known[section], self._names.get(section, ())
-        missing = {
-            name: values
-            for name, values in options.items()
-            if name not in known and name != REPLACED
-        }
+        missing = {name: values for name, values in options.items() if name not in known}
         if missing and (of_others := _plugin_option_names(section, known)):
             missing = {name: values for name, values in missing.items() if name not in of_others}
         for name, values in missing.items():
@@ -318,3 +266,72 @@ class _Reader:
         return next(
             (section for section, names in sorted(self._names.items()) if name in names), ""
         )
+
+
+_SECRET = re.compile(
+    r"password|secret|token(_id)?$|passcode|assertion|^fixed_key$|role_id$", re.IGNORECASE
+)
+# Names with such words whose values are no secrets: which secret, how it is kept, how long it is.
+_NO_SECRET = re.compile(r"_uuid$|_security$|_length$", re.IGNORECASE)
+_SWITCH = re.compile(r"true|false|yes|no|on|off|[0-9]", re.IGNORECASE)
+# In an HTTP URL a user name without a password may be a token; databases and hypervisors are often
+# accessed by a user without a password.
+_URL_WITH_SECRET = re.compile(r"://[^/\s]*:[^/\s]+@|https?://[^/\s]+@")
+
+
+def exposures(conf: cfg.ConfigOpts) -> list[str]:
+    """Return the warnings of what others could read or change, one line each."""
+    listener = metrics_warning(conf)
+    return [
+        *_of_folder(Path(conf.store.path)),
+        *(line for file in files_of(conf) for line in _of_file(file)),
+        *([listener] if listener else []),
+    ]
+
+
+def _of_folder(folder: Path) -> Iterator[str]:
+    """Yield a warning if others can write the store's folder or a folder above it: they could
+    replace store, identity and lock.
+    """
+    for path in (folder, *folder.absolute().parents):
+        try:
+            status = path.stat()
+        except OSError:
+            # It does not exist yet, or the code that needs it reports the error.
+            continue
+        name = printable(str(path))
+        if path == folder and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            yield f"[store] path: {name} can be written by others than its owner: chmod go-w {name}"
+        elif path != folder and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            yield f"[store] path: {name}, above it, can be written by everybody: chmod o-w {name}"
+        if path == folder and status.st_uid not in (0, os.geteuid()):
+            yield (
+                f"[store] path: {name} belongs to uid {status.st_uid}, not to the agent's own, "
+                f"{os.geteuid()}: chown {os.geteuid()} {name}"
+            )
+
+
+def _of_file(file: ConfigFile) -> Iterator[str]:
+    try:
+        readable = file.path.stat().st_mode & stat.S_IROTH
+    except OSError:
+        return
+    secrets = _secrets(file) if readable else []
+    if secrets:
+        name = printable(str(file.path))
+        yield f"{name} can be read by everybody, and holds {', '.join(secrets)}: chmod o-r {name}"
+
+
+def _secrets(file: ConfigFile) -> list[str]:
+    """Return the names of the file's options that have a secret as value; not the secrets."""
+    return [
+        printable(f"[{section}] {name}")
+        for section, options in file.sections.items()
+        for name, values in options.items()
+        if any(_URL_WITH_SECRET.search(value) for value in values)
+        or (
+            _SECRET.search(name)
+            and not _NO_SECRET.search(name)
+            and any(value and not _SWITCH.fullmatch(value) for value in values)
+        )
+    ]

@@ -1,27 +1,129 @@
-"""The guests of the hypervisor and their records, from the driver and the store, for a host without
-a running daemon. Imported only then.
+"""What the commands that ask the daemon first show without one: nodes, trees, resources and views
+of the records from the store, and guests from the driver. Imported only then, because the
+database's library takes longer to load than the daemon takes to answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.documents.node import JsonObject, instance_document, node_guests, node_without_guests
+from agent.api.documents.node import (
+    JsonObject,
+    instance_document,
+    node_guests,
+    node_records,
+    node_without_guests,
+)
+from agent.api.record_views import RecordViews
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, open_tracker_services, start_driver
 from agent.cli.command import Options
-from agent.conf.default import only_observes
+from agent.cli.commands.tree import offered_inventories
+from agent.conf.default import host_name, only_observes
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors, ObservesOnly
+from agent.model.instance import NOTHING, Amounts
 from agent.model.mirror import PlacementView
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import NodeRecords
 from agent.model.provider_tree import ProviderTree
 from agent.placement.roles import named_by_role
-from agent.store.store import Store
+from agent.render.json_report import StoredTree, tree_rows
+from agent.store.records import Records
+from agent.store.store import Store, open_read_only
 from agent.tracker.claims import check_ready
 from agent.tracker.domains import GuestImport
+from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState, NodeView
+from agent.tree.policy import Policy
+
+# The keys of a node that only a daemon knows.
+ONLY_OF_A_DAEMON = (
+    "driver",
+    "state",
+    "audited_at",
+    "last_good_audit_at",
+    "usage",
+    "drift",
+    "drift_kinds",
+    "drift_warnings",
+)
+
+
+def open_stored(conf: cfg.ConfigOpts) -> Store:
+    """Open the store of ``conf`` for reading.
+
+    :raises StoreError: the store cannot be read.
+    """
+    return open_read_only(Path(conf.store.path), conf.store.connection)
+
+
+def nodes(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield the nodes as the last run left them. Their present state is unknown."""
+    for endpoint, root in store.views():
+        view = store.view(endpoint, root)
+        if view is not None and view.tree.exists(root):
+            unknown: dict[str, Any] = dict.fromkeys(ONLY_OF_A_DAEMON)
+            yield {
+                "name": view.tree.name_of(root),
+                "uuid": root,
+                **unknown,
+                "providers": len(view.tree.get_provider_uuids(root)),
+                "errors": [],
+            }
+
+
+def trees(store: Store) -> Iterator[StoredTree]:
+    """Yield the trees as they were last seen in Placement. Usages are not stored."""
+    for endpoint, root in store.views():
+        view = store.view(endpoint, root)
+        if view is not None and view.tree.exists(root):
+            yield StoredTree(
+                view.tree.name_of(root),
+                root,
+                endpoint,
+                view.tree,
+                frozenset(store.journal(root).providers),
+                consumers=view.consumers,
+            )
+
+
+def resources(conf: cfg.ConfigOpts, store: Store) -> Iterator[Mapping[str, Any]]:
+    """Yield the nodes as the records alone show them. The state of the host's cells, and whether
+    the driver offers the node, are unknown.
+    """
+    policy = Policy.from_options(conf)
+    reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)
+    stored = {tree.uuid: tree for tree in trees(store)}
+    with Records(store).reading() as reading:
+        for node in reading.nodes(host_name(conf)).records:
+            records = reading.load(node.uuid) or NodeRecords(node)
+            side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
+            without_cells = replace(
+                records, claims=tuple(replace(claim, cells=()) for claim in records.claims)
+            )
+            known = {**node_records(NodeState.of(without_cells, side)), "available": None}
+            placement = (
+                list(offered_inventories(tree_rows(stored[node.uuid]), known))
+                if node.uuid in stored
+                else []
+            )
+            yield {
+                "name": node.name,
+                "uuid": node.uuid,
+                "state": None,
+                "placement": placement,
+                "records": known,
+            }
+
+
+def record_views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
+    """Return the views of this host's records."""
+    return RecordViews(Records(store), host_name(conf))
 
 
 def guests_here(

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from agent.audit.giving_back import GivenBack, Name, give_back
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_fleet
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
@@ -184,3 +184,8 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
             "not everything is given back: see the errors, drift and consumers above, and run the "
             "command again"
         )
+
+
+RUN: Commands = {
+    ("takeover", "undo"): undo_takeover,
+}

@@ -10,16 +10,16 @@ from oslo_config import cfg
 from rich.text import Text
 
 from agent.api.client import ApiClient
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.configuration import load
 from agent.cli.daemon_client import from_daemon, select_nodes
-from agent.cli.output import write, write_document
+from agent.cli.output import answer
 from agent.cli.record_lists import show_record
 from agent.errors import ConfigError
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.render.look import Look, escape_text, look_of
-from agent.render.records import GuestList, guests_document, render_guests
+from agent.render.records import render_guests
 
 Document = Mapping[str, Any]
 
@@ -78,14 +78,14 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     instance = ConsumerUuid(normal_uuid(wanted))
     document = from_daemon(conf, lambda client: _forget_by_daemon(client, instance))
     if document is None:
-        from agent.cli.commands.records.guests_here import forget_here
+        from agent.cli.without_daemon import forget_here
 
         document = forget_here(load(options), instance)
     return show_record(options, "instance", document, _forgotten_lines)
 
 
 def _guests_here(options: Options, *, imports: bool, dry_run: bool) -> Sequence[Document]:
-    from agent.cli.commands.records.guests_here import guests_here
+    from agent.cli.without_daemon import guests_here
 
     # Loaded again, with the options of other services, which a driver may need.
     return guests_here(load(options), options, imports=imports, dry_run=dry_run)
@@ -139,15 +139,15 @@ def _show_guests(
     *,
     from_driver: bool,
 ) -> int:
-    found = GuestList(
-        name,
-        "driver" if from_driver else "daemon",
-        name == "guests-import" and options.dry_run,
-        nodes,
-        exit_code,
-    )
-    if options.as_document:
-        write_document(guests_document(found), options)
-    else:
-        write(render_guests(found, look_of(sys.stdout)))
-    return exit_code
+    dry_run = name == "guests-import" and options.dry_run
+    source = "driver" if from_driver else "daemon"
+    document = {"source": source, "dry_run": dry_run, "nodes": list(nodes)}
+    text = render_guests(nodes, look_of(sys.stdout), from_driver=from_driver, dry_run=dry_run)
+    return answer(options, f"compute-node-agent/{name}/1", document, text, exit_code)
+
+
+RUN: Commands = {
+    ("guests", "list"): list_guests,
+    ("guests", "import"): import_guests,
+    ("guests", "forget"): forget_guest,
+}

@@ -1,13 +1,16 @@
-"""``agent claim``, ``claims``, ``migrate`` and ``migrations``: claims, moves and migrations."""
+"""``agent claim``, ``claims``, ``migrate``, ``migrations`` and ``pci cleaned``: claims, moves,
+migrations, and the report that a device was cleaned.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from oslo_config import cfg
+from rich.text import Text
 
 from agent.api.client import MoveStep
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import client, request_in
 from agent.cli.record_lists import (
     ask_daemon_or_store,
@@ -17,7 +20,9 @@ from agent.cli.record_lists import (
 )
 from agent.errors import ConfigError
 from agent.model.claim import ENDED
+from agent.model.devices import PciAddress
 from agent.model.names import printable
+from agent.render.look import Look
 from agent.render.records import claim_lines, migration_lines, move_lines
 
 if TYPE_CHECKING:
@@ -108,9 +113,54 @@ def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     claim = options.arguments["claim"]
 
     def of_store(store: "Store") -> Mapping[str, Any]:
-        from agent.cli.stored import record_views
+        from agent.cli.without_daemon import record_views
 
         return record_views(conf, store).claim(claim)
 
     found, _ = ask_daemon_or_store(conf, options, lambda agent: agent.claim(claim), of_store)
     return show_record(options, "claim", found, claim_lines)
+
+
+def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Report to the daemon that a device was cleaned. Return the exit code.
+
+    :raises ConfigError: the argument is not an address, or ``--node`` names several nodes.
+    :raises ApiProblem, ApiUnreachable: the daemon refuses, or none runs.
+    """
+    try:
+        address = PciAddress.parse(options.arguments["address"])
+    except ValueError as error:
+        raise ConfigError(str(error), "write it as 0000:81:00.0") from error
+    if len(options.nodes) > 1:
+        raise ConfigError("--node names several nodes", "name the one that has the device")
+    return show_record(
+        options,
+        "device",
+        client(conf).report_cleaned_device(str(address), *options.nodes),
+        _cleaned_lines,
+    )
+
+
+def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
+    return [
+        Text(
+            f"device {device['address']} of node {device['node_name']} ({device['node']}) is "
+            "clean; guests can have it again"
+        )
+        for device in documents
+    ]
+
+
+RUN: Commands = {
+    ("claims",): list_claims,
+    ("migrations",): list_migrations,
+    ("pci", "cleaned"): mark_devices_cleaned,
+    ("claim", "create"): create_claim,
+    ("claim", "abort"): abort_claim,
+    ("claim", "show"): show_claim,
+    ("migrate", "claim"): claim_move,
+    ("migrate", "finish"): advance_move,
+    ("migrate", "confirm"): advance_move,
+    ("migrate", "revert"): advance_move,
+    ("migrate", "abort"): advance_move,
+}

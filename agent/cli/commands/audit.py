@@ -1,28 +1,32 @@
-"""``agent`` without a command: the daemon in the foreground. ``agent --once``: one audit of every
-node, or of the named ones.
-"""
+"""``agent --once`` and ``agent identity rename``: one audit of every node, or of the named ones."""
 
-import logging
-import os
 import sys
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from threading import Event
 
 from oslo_config import cfg
 
 from agent.audit.context import AuditOptions
 from agent.bootstrap.fleet import running_fleet
-from agent.cli.command import Options
-from agent.cli.configuration import load
-from agent.cli.exposures import exposures
-from agent.cli.logs import set_up_logging
-from agent.cli.unknown_options import warn_of_unknown
+from agent.cli.command import Commands, Options
+from agent.cli.commands.report import check_file, write_audit_page
+from agent.cli.config_warnings import warn_of_unknown
+from agent.cli.output import report_exit_code, write_report
 from agent.conf.default import only_observes
-from agent.errors import AgentError, ConfigError
-from agent.model.report import FAILED, Report, exit_code
+from agent.errors import ConfigError
+from agent.model.report import Report, exit_code
 from agent.render.json_report import problems_of
+from agent.render.progress import node_progress
+
+
+def run_audit(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Make the audit, and write its report. Return the exit code.
+
+    :raises AgentError: as :func:`audit_once`.
+    """
+    report = audit_once(conf, options)
+    write_report(report, options)
+    return report_exit_code(report, options)
 
 
 def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
@@ -30,10 +34,6 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
 
     :raises AgentError: the audit could not begin, or a page could not be written later.
     """
-    # Imported here, because the daemon shows neither progress nor pages, and would keep 3 MiB.
-    from agent.cli.page_file import check_file, write_audit_page
-    from agent.render.progress import node_progress
-
     observes, rename = only_observes(conf), options.command == ("identity", "rename")
     if observes and (options.adopt or rename):
         what = "agent identity rename writes" if rename else "--adopt takes a tree over"
@@ -77,36 +77,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     )
 
 
-LOG = logging.getLogger(__name__)
-
-
-def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Run the daemon until it is stopped. Return its exit code. An error of its start is logged
-    too, unless the log goes to stderr, where the error is written anyway.
-
-    :raises AgentError: the daemon could not start.
-    """
-    # Imported here, because an audit does not need it.
-    from agent.service import daemon
-    from agent.service.log_writer import WRITER
-
-    code = FAILED
-    try:
-        code = daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
-    except AgentError as error:
-        if not conf.use_stderr:
-            for problem in problems_of(error):
-                LOG.error("the agent cannot start: %s (%s)", problem.message, problem.remedy)
-        raise
-    finally:
-        if not WRITER.finish():
-            # Python's own end would wait for the thread that writes.
-            os._exit(code)
-    return code
-
-
-def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
-    """Log warnings of settings that are valid but may not be meant."""
-    for line in exposures(conf, map(Path, conf.config_file)):
-        LOG.warning("%s", line)
-    warn_of_unknown(conf, complete=complete)
+RUN: Commands = {
+    (): run_audit,
+    ("identity", "rename"): run_audit,
+}

@@ -1,20 +1,33 @@
-"""``agent decommission`` and ``agent pci unreport``: remove a node, or the providers of its
-devices, from Placement, as far as other consumers and providers allow. ``agent aggregate add-host``
-and ``remove-host``: put a host into an aggregate, or remove it.
+"""``agent decommission``, ``pci unreport``, ``aggregate``, ``candidates`` and ``usages``: what
+Placement has of hosts, and what of it is free or allocated.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
-from agent.cli.placement_work import PlacementWork, finish, placement_work
+from agent.cli.command import Commands, Options
+from agent.cli.commands.allocation import holdings_lines
+from agent.cli.placement_work import finish, placement_work
 from agent.errors import AgentError, ConfigError
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, number_of, printable
-from agent.placement.allocations.checks import ProviderNotFound, consumer_uuid, provider_uuid
+from agent.placement.allocations.candidates import (
+    Candidates,
+    candidates,
+    check_candidates_offered,
+    parse_query,
+)
+from agent.placement.allocations.checks import (
+    ProviderNotFound,
+    consumer_uuid,
+    owner_problems,
+    provider_uuid,
+    refuse,
+)
 from agent.placement.allocations.host import (
     Decommissioned,
     Retired,
@@ -23,7 +36,7 @@ from agent.placement.allocations.host import (
     remove_host,
     retire,
 )
-from agent.placement.allocations.providers import provider_by
+from agent.placement.allocations.providers import provider_by, quota_usage, usages_for_limits
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.store.lock import RunLock
@@ -55,27 +68,14 @@ def unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
         done = retire(
             work.client, root.uuid, MARKER, lambda name: card_of(name, root.name) is not None
         )
-        return _finish_unreport(work, options, root, done)
-
-
-def _finish_unreport(work: PlacementWork, options: Options, root: Row, done: Retired) -> int:
-    return finish(
-        work,
-        options,
-        UNREPORT,
-        _unreport_document(root, done),
-        list(_unreport_lines(root, done, dry_run=options.dry_run)),
-        list(done.kept.values()),
-    )
-
-
-def _unreport_document(root: Row, done: Retired) -> Mapping[str, Any]:
-    names = {row.uuid: row.name for row in done.found}
-    return {
-        "root": {"uuid": root.uuid, "name": root.name},
-        "deleted": {uuid: names[uuid] for uuid in done.deleted},
-        "kept": {uuid: error.message for uuid, error in done.kept.items()},
-    }
+        lines = list(_unreport_lines(root, done, dry_run=options.dry_run))
+        names = {row.uuid: row.name for row in done.found}
+        result = {
+            "root": {"uuid": root.uuid, "name": root.name},
+            "deleted": {uuid: names[uuid] for uuid in done.deleted},
+            "kept": {uuid: error.message for uuid, error in done.kept.items()},
+        }
+        return finish(work, options, UNREPORT, result, lines, list(done.kept.values()))
 
 
 def _unreport_lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]:
@@ -130,7 +130,9 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
         done = decommission(
             work.client, root.uuid, known={*known, *recorded}, evacuated=evacuated, owned=owned
         )
-        return _finish(work, options, root, done)
+        lines = list(_lines(root, done, dry_run=options.dry_run))
+        errors: list[AgentError] = [*done.released.failed.values(), *done.kept.values()]
+        return finish(work, options, "decommission", _document(root, done), lines, errors)
 
 
 def _recorded_by_store(
@@ -151,18 +153,6 @@ def _recorded_consumers(reading: RecordReader, root: ProviderUuid) -> Iterator[C
         yield instance.uuid
     for migration in every(lambda marker: reading.migrations([root], marker)):
         yield from (migration.uuid, migration.instance)
-
-
-def _finish(work: PlacementWork, options: Options, root: Row, done: Decommissioned) -> int:
-    errors: list[AgentError] = [*done.released.failed.values(), *done.kept.values()]
-    return finish(
-        work,
-        options,
-        "decommission",
-        _document(root, done),
-        list(_lines(root, done, dry_run=options.dry_run)),
-        errors,
-    )
 
 
 def _document(root: Row | None, done: Decommissioned | None) -> Mapping[str, Any]:
@@ -251,3 +241,80 @@ def _run(
             result,
             [f"host {printable(host.name)} {how} aggregate {aggregate}"],
         )
+
+
+def show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the usages of a project and of a user. The two are read one after the other. Return the
+    exit code.
+
+    :raises UsagesFailed: Placement refuses the query.
+    """
+    project, user = options.arguments["project"], options.arguments["user_id"]
+    refuse(owner_problems(project, "nobody" if user is None else user))
+    with placement_work(conf, options, "usages", writes=False) as work:
+        of_project = usages_for_limits(work.client, project)
+        of_user = None if user is None else usages_for_limits(work.client, project, user)
+        lines = list(_usage_lines(f"project {printable(project)}", of_project))
+        if of_user is not None:
+            lines += _usage_lines(f"user {printable(user)}", of_user)
+        result = {
+            "project": _usage_row(project, of_project),
+            "user": None if of_user is None else _usage_row(user, of_user),
+        }
+        return finish(work, options, "usages", result, lines)
+
+
+def _usage_row(owner: str, usages: Mapping[str, int]) -> dict[str, Any]:
+    return {"id": owner, "usages": usages, "quota": asdict(quota_usage(usages))}
+
+
+def _usage_lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
+    quota = quota_usage(usages)
+    yield f"{owner}: {number_of(quota.cores, 'core')}, {quota.ram} MiB of memory"
+    for name, amount in sorted(usages.items()):
+        yield f"  {name} {amount}"
+
+
+def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the candidates for a query; no error if there are none. Return the exit code.
+
+    :raises BadRequest, CandidatesFailed: the query is invalid.
+    """
+    query = parse_query(options.arguments["query"])
+    with placement_work(conf, options, "candidates", writes=False) as work:
+        check_candidates_offered(work.capabilities)
+        found = candidates(work.client, query)
+        names = _names(work.client, found)
+        lines = [
+            number_of(len(found.requests), "candidate")
+            if found.requests
+            else "no candidates: nothing fits"
+        ]
+        for place, request in enumerate(found.requests, 1):
+            lines += [f"candidate {place}", *holdings_lines(request.resources, names)]
+        result = {
+            "version": found.version,
+            "providers": names,
+            "allocation_requests": [request.body for request in found.requests],
+            "provider_summaries": {
+                uuid: {**asdict(summary), "traits": sorted(summary.traits)}
+                for uuid, summary in found.summaries.items()
+            },
+        }
+        return finish(work, options, "candidates", result, lines)
+
+
+def _names(client: PlacementClient, found: Candidates) -> Mapping[ProviderUuid, str]:
+    """Return the names of all providers that are shown. One request for each tree."""
+    roots = sorted({summary.root_uuid for summary in found.summaries.values()})
+    return {row.uuid: row.name for rows in client.exchange.each(client.tree, roots) for row in rows}
+
+
+RUN: Commands = {
+    ("candidates",): show_candidates,
+    ("aggregate", "add-host"): add_host_to_aggregate,
+    ("aggregate", "remove-host"): remove_host_from_aggregate,
+    ("usages",): show_usages,
+    ("pci", "unreport"): unreport_pci,
+    ("decommission",): decommission_node,
+}

@@ -4,8 +4,7 @@ and what would change at first. Writes nothing.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from threading import Event
 
 from oslo_config import cfg
@@ -14,20 +13,23 @@ from agent.api.client import ApiProblem, ApiUnreachable
 from agent.audit.context import AuditOptions
 from agent.bootstrap.components import Components, check_configuration
 from agent.bootstrap.fleet import open_run_store, start_fleet
-from agent.cli.command import Options, Source
-from agent.cli.commands.records.guests_here import guests_here
-from agent.cli.commands.takeover.nova_compute import nova_compute_checks, service_check
-from agent.cli.commands.takeover.placement_checks import placement_checks
-from agent.cli.config_files import read_all
+from agent.cli.command import Commands, Options
+from agent.cli.commands.nova_compute import nova_compute_checks, service_check
+from agent.cli.config_warnings import unknown_options
 from agent.cli.daemon_client import Document, from_daemon
 from agent.cli.output import write, write_document
-from agent.cli.unknown_options import unknown_options
+from agent.cli.without_daemon import guests_here
 from agent.conf.default import host_name, only_observes
-from agent.errors import AgentError
-from agent.model.names import number_of, printable
+from agent.errors import AgentError, PlacementRefused
+from agent.model.mirror import REPARENT
+from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import CHANGED, CONFLICTS, DONE, FAILED, NodeReport, Report
+from agent.placement.client import PlacementClient
+from agent.placement.connect import account_roles
+from agent.placement.server import Server
 from agent.render.look import look_of
 from agent.render.takeover import Check, checks_document, render_checks, worst_verdict
+from agent.tree.desired_tree import other_marks
 
 PLAN = "agent --once --adopt --dry-run"
 # Drift that other checks tell.
@@ -46,8 +48,7 @@ def check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
         write_document(checks_document(host_name(conf), checks, code), options)
     else:
-        as_table = options.format == "table"
-        write(render_checks(host_name(conf), checks, look_of(sys.stdout), as_table=as_table))
+        write(render_checks(host_name(conf), checks, look_of(sys.stdout)))
     return code
 
 
@@ -106,8 +107,7 @@ def _host_checks(conf: cfg.ConfigOpts, options: Options) -> Iterator[Check]:
 
 def _option_checks(conf: cfg.ConfigOpts, components: Components) -> Iterator[Check]:
     """Yield the options that this agent honours otherwise than nova, or not at all."""
-    files, _ = read_all(Source(Path(file)) for file in conf.config_file)
-    texts = [*components.warnings, *map(str, unknown_options(conf, files))]
+    texts = [*components.warnings, *map(str, unknown_options(conf))]
     for text in texts:
         yield Check("option", "warning", text, "agent config check")
     if not texts:
@@ -198,3 +198,83 @@ def _drift(node: NodeReport) -> Iterator[Check]:
     for kind, details in found.items():
         more = f" and {len(details) - 1} more" if len(details) > 1 else ""
         yield Check("drift", "warning", f"{kind}: {details[0]}{more}", PLAN)
+
+
+_GIVE_ROLE = "openstack role add --user USER --project PROJECT service"
+# Placement's default policy asks for the same roles for reads and writes of providers, and for
+# the role service for the reshaper.
+_WRITERS = frozenset({"admin", "service"})
+_FIRST_WRITE = "a policy that was changed shows with the first write only"
+
+
+def placement_checks(server: Server, nodes: Sequence[NodeReport], agent: str) -> Iterator[Check]:
+    """Yield the checks of Placement, which an audit has asked before. ``agent``: the name that
+    marks the roots of this agent.
+    """
+    known = server.capabilities
+    if known is None:
+        # The errors of the audit say why.
+        return
+    said = f"{known.endpoint} offers microversion {known.max_version}"
+    if known.offers(REPARENT):
+        yield Check("placement", "ok", said)
+    else:
+        what = f"{said}: below {REPARENT} no provider can be moved below another one"
+        yield Check("placement", "warning", what, "upgrade Placement to OpenStack Ussuri or later")
+    client = server.client()
+    try:
+        client.known_traits(["COMPUTE_NODE"])
+        yield _role_check(account_roles(server.transport))
+        for node in nodes:
+            yield from _root_checks(client, node, agent)
+    except PlacementRefused as error:
+        if error.status != 403:
+            yield Check("role", "blocks", error.message, error.remedy)
+        else:
+            yield Check("role", "blocks", "the account may not even read providers", _GIVE_ROLE)
+    except AgentError as error:
+        yield Check("placement", "blocks", error.message, error.remedy)
+
+
+def _role_check(roles: frozenset[str] | None) -> Check:
+    if roles is None:
+        return Check(
+            "role",
+            "ok",
+            "the account may read providers; by Placement's default policy it may write them too, "
+            f"and needs the role service to move allocations; {_FIRST_WRITE}",
+        )
+    has = f"the account has the roles {', '.join(sorted(roles)) or 'none'}"
+    if "service" in roles:
+        return Check("role", "ok", f"{has}: enough by the default policy; {_FIRST_WRITE}")
+    if _WRITERS & roles:
+        what = f"{has}: not the role service, which moving allocations needs"
+        return Check("role", "warning", what, _GIVE_ROLE)
+    return Check("role", "blocks", f"{has}: by the default policy it may not write", _GIVE_ROLE)
+
+
+def _root_checks(client: PlacementClient, node: NodeReport, agent: str) -> Iterator[Check]:
+    name = printable(node.name)
+    root = ProviderUuid(node.uuid)
+    if node.provisional:
+        yield Check(
+            "identity",
+            "blocks",
+            "this host has no uuid yet: nova's file compute_id is neither beside a --config-file "
+            "nor in [DEFAULT] state_path",
+            "give the --config-file of nova-compute, or the uuid that Placement has: "
+            "agent identity set UUID",
+        )
+    elif client.provider(root) is None:
+        what = f"Placement has no provider {root} of {name}: there is nothing to take over"
+        yield Check("identity", "warning", what, "agent identity show")
+    else:
+        yield Check("identity", "ok", f"{name} is provider {root}")
+        if marks := sorted(other_marks(client.traits(root)[1], agent)):
+            what = f"the root of {name} has the mark of another agent: {', '.join(marks)}"
+            yield Check("another-agent", "blocks", what, "stop that agent")
+
+
+RUN: Commands = {
+    ("takeover", "check"): check_takeover,
+}

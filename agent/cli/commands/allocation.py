@@ -9,7 +9,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.command import Options
+from agent.cli.command import Commands, Options
 from agent.cli.placement_work import finish, placement_work
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
@@ -375,3 +375,16 @@ def _record(consumer: ConsumerUuid, file: Path) -> Allocation:
         document["user_id"],
         generation,
     )
+
+
+RUN: Commands = {
+    ("allocation", "show"): show_allocation,
+    ("allocation", "list"): list_allocations,
+    ("allocation", "claim"): claim_candidate,
+    ("allocation", "put"): put_allocation,
+    ("allocation", "add"): add_to_allocation,
+    ("allocation", "remove"): remove_from_allocation,
+    ("allocation", "move"): move_allocation,
+    ("allocation", "delete"): delete_allocation,
+    ("allocation", "remove-tree"): remove_tree_from_allocation,
+}

@@ -1,1 +1,0 @@
-"""The commands of operators who work on Placement itself."""

@@ -1,1 +1,0 @@
-"""The commands on the tracker's records."""

@@ -16,6 +16,8 @@ from agent.conf.api import GROUP
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
+PEER = "compute_node_agent.peer"
+"""The key of the WSGI environment under which the server puts the peer."""
 # struct ucred: pid, uid, gid. The ids are unsigned.
 _CREDENTIALS = struct.Struct("=iII")
 _GROUP = struct.Struct("=I")

@@ -13,9 +13,9 @@ from typing import Any
 import falcon
 from falcon import Request, Response
 
-from agent.api.access import READS, Access
-from agent.api.description import Description, load
+from agent.api.access import PEER, READS, Access
 from agent.api.metrics import Metrics, TimedTracker
+from agent.api.operations import Validation
 from agent.api.problem import (
     MEDIA_TYPE,
     UnknownMethod,
@@ -65,7 +65,6 @@ from agent.api.resources.state import (
     ReloadResource,
 )
 from agent.api.service import Service
-from agent.api.validation import Validation
 from agent.api.wait_limit import WaitLimit
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
@@ -120,8 +119,6 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
 
 LOG = logging.getLogger(__name__)
 
-# The key of the WSGI environment under which the server puts the peer.
-PEER = "compute_node_agent.peer"
 NOWHERE = "none"
 USES_STORE = re.compile(
     r"/v1/(claims|moves|devices|guests|instances|migrations|report"
@@ -137,7 +134,6 @@ def application(
     metrics: Metrics,
     waiters: int,
     store_users: int,
-    description: Description | None = None,
 ) -> "falcon.App[Any, Any]":
     """Return the application.
 
@@ -149,7 +145,7 @@ def application(
         middleware=[
             RequestLog(metrics),
             Authorizer(access),
-            Validation(description or load()),
+            Validation(),
             StoreWaitLimit(room),
         ]
     )

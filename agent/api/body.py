@@ -1,79 +1,69 @@
-"""Decoding of a request's body: one JSON document, with stricter rules than Python's."""
+"""JSON documents of requests, read by msgspec in the types that :mod:`agent.api.requests` has."""
 
-import json
-import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
-from agent.api.problem import NotJson, TooManyValues
+import msgspec
+
+from agent.api.problem import Fault, InvalidApiRequest, NotJson, Place
 from agent.model.names import printable
 
-# More values than any request needs cost time and memory, however small each of them is.
-MOST_VALUES = 20_000
+LONGEST = 200
+"""Characters of a fault."""
+END = r"$(?!\n)"
+"""The end of a pattern, because in Python $ matches before a last newline too."""
 
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+Document = TypeVar("Document")
 
 
-def decode(body: bytes, what: str = "the body") -> Any:
-    """Return the document in ``body``, which messages call ``what``.
+def read_json(text: bytes, kind: type[Document], what: str = "the body") -> Document:
+    """Return the document in ``text``, which messages call ``what``.
 
-    :raises TooManyValues: the document has more than :data:`MOST_VALUES` values.
-    :raises NotJson: ``body`` is not a JSON document, repeats a key, or has a value that no record
-        can hold.
+    :raises NotJson: it is no JSON document.
+    :raises InvalidApiRequest: the document is not of that kind; with its first fault.
     """
-    # Checked before decoding, because a document takes up to fifty times the memory of its text.
-    if (
-        _signs(body) >= MOST_VALUES
-        and _signs(body) - sum(_signs(text[0]) for text in _TEXT.finditer(body)) >= MOST_VALUES
-    ):
-        raise TooManyValues(f"{what} has more than {MOST_VALUES} values", "send less at once")
     try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+            # JSON Schema takes 4.0 for a whole number, and msgspec does not.
+            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(text)), kind)
+    except msgspec.ValidationError as error:
+        raise invalid("body", error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotJson(
-            f"{what} is not text in UTF-8, at byte {error.start}", "send JSON in UTF-8"
-        ) from error
-    try:
-        document = json.loads(
-            text, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
-        )
-        if "\\u" in text:
-            # A lone surrogate is valid JSON, but can be neither stored nor sent on.
-            json.dumps(document, ensure_ascii=False).encode()
-    except RecursionError as error:
-        raise NotJson(
-            f"{what} is nested too deeply", "send a JSON document as the API describes it"
-        ) from error
-    except ValueError as error:
-        raise NotJson(
-            f"{what} is no JSON document: {printable(str(error))[:200]}",
+            f"{what} is no JSON document: {printable(str(error))[:LONGEST]}",
             "send a JSON document as the API describes it",
         ) from error
-    return document
 
 
-def _signs(part: bytes) -> int:
-    """Return how often a character that precedes a value (``,``, ``[``, ``{``) is in ``part``."""
-    return sum(part.count(sign) for sign in (b",", b"[", b"{"))
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{twice!r} stands there twice")
-    return found
+_FAULT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>[^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is out of range")
-    # JSON Schema takes 4.0 for an integer, so the handlers get an integer too.
-    return int(value) if value.is_integer() else value
+def invalid(place: Place, error: msgspec.ValidationError) -> InvalidApiRequest:
+    """Return the error of a part of a request, with its first fault."""
+    found = _FAULT.fullmatch(str(error))
+    what, path = (found["what"], found["path"] or "") if found else (str(error), "")
+    text = printable(what.replace("`", "").replace(END, "$").replace(repr(END)[1:-1], "$"))
+    detail = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    # A key or a value of a mapping has no name there: the mapping itself is named.
+    steps = [name or index for name, index in _STEP.findall(path.partition("[...]")[0])]
+    return InvalidApiRequest([Fault(place, pointer(steps), detail)])
 
 
-def _constant(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+def pointer(path: Iterable[str]) -> str:
+    """Return a JSON pointer (RFC 6901), cut off at :data:`LONGEST` characters."""
+    found = "".join("/" + part[:LONGEST].replace("~", "~0").replace("/", "~1") for part in path)
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 3]}..."

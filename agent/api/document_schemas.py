@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agent.api.description import read
+from agent.api.openapi import read
 
 FILE = "documents.yaml"
 OWN = "#/$defs/"

@@ -1,9 +1,11 @@
-"""The running API: its socket, its server, and a TCP listener for metrics and health alone, for
-clients that cannot reach the socket.
+"""The running API: its socket; a second one for metrics and health alone, which requests cannot
+keep waiting; and the same over TCP, for clients that cannot reach a socket.
 """
 
 import logging
 import socket
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,15 +14,20 @@ import falcon
 from oslo_config import cfg
 
 from agent.api.access import Access, group_id
-from agent.api.application import RequestLog, application, handle_errors
-from agent.api.connection import LocalConnection
+from agent.api.application import Authorizer, RequestLog, application, handle_errors
 from agent.api.metrics import Metrics
 from agent.api.node_figures import NodeFigures
 from agent.api.problem import ListenerUnusable
 from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.server import GRACE, WORKERS, LocalServer
 from agent.api.service import Service
-from agent.api.socket_file import METRICS_OPTION, Address, SocketFile, metrics_address
+from agent.api.socket_file import (
+    METRICS_OPTION,
+    Address,
+    SocketFile,
+    health_socket,
+    metrics_address,
+)
 from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)
@@ -28,6 +35,77 @@ LOG = logging.getLogger(__name__)
 # More waiting requests would leave too few threads for all others.
 WAITERS = WORKERS // 2
 STORE_USERS = WORKERS - 2
+# Threads; few clients read metrics.
+METRICS_WORKERS = 2
+BACKLOG = 64
+
+
+class _TcpSocket:
+    """A listening TCP socket.
+
+    :raises ListenerUnusable: the agent cannot listen at the address.
+    """
+
+    def __init__(self, address: Address) -> None:
+        host, port = address
+        family, where = (
+            (socket.AF_INET6, f"[{host}]:{port}")
+            if ":" in host
+            else (socket.AF_INET, f"{host}:{port}")
+        )
+        self.listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self.listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.listening.bind(address)
+            self.listening.listen(BACKLOG)
+        except OSError as error:
+            self.listening.close()
+            raise ListenerUnusable(
+                f"{METRICS_OPTION} = {where}: the agent cannot listen there: {error.strerror}",
+                "give an address of this host and a free port, or remove it",
+            ) from error
+
+    def remove(self) -> None:
+        """Do nothing: the server closes the socket."""
+
+
+class _Listener:
+    """A server of ``application`` in a thread of its own. ``open_socket`` makes its socket."""
+
+    def __init__(
+        self,
+        name: str,
+        open_socket: Callable[[], SocketFile | _TcpSocket],
+        application: Any,
+        threads: int,
+    ) -> None:
+        self._name, self._open, self._application = name, open_socket, application
+        self._threads = threads
+        self._socket: SocketFile | _TcpSocket | None = None
+        self.server: LocalServer | None = None
+        self.serving: Thread | None = None
+
+    def start(self) -> None:
+        """Open the socket and serve.
+
+        :raises SocketUnusable, ListenerUnusable: the socket cannot be opened.
+        """
+        self._socket = self._open()
+        self.server = LocalServer(self._socket.listening, self._application, self._threads)
+        self.serving = Thread(target=self.server.run, name=self._name, daemon=True)
+        self.serving.start()
+
+    def stop(self) -> None:
+        """Begin to end."""
+        if self.server is not None and self._socket is not None:
+            # First, so that no client finds a socket at which nothing listens.
+            self._socket.remove()
+            self.server.stop()
+
+    def wait(self) -> None:
+        """Wait for the end, for a limited time."""
+        if self.serving is not None:
+            self.serving.join(2 * GRACE)
 
 
 class LocalApi:
@@ -36,66 +114,40 @@ class LocalApi:
     def __init__(self, conf: cfg.ConfigOpts, service: Service) -> None:
         self.metrics = Metrics()
         self.metrics.add(NodeFigures(service))
-        self._path, self._group = Path(conf.api.socket), group_id(conf, "group")
         self._access = Access.from_options(conf)
-        self._application = application(
-            service, lambda: self._access, self.metrics, WAITERS, STORE_USERS
-        )
-        self._service, self._address = service, metrics_address(conf)
-        self._figures: LocalServer | None = None
-        self._server: LocalServer | None = None
-        self._file: SocketFile | None = None
-        self._serving: Thread | None = None
-        self._showing: Thread | None = None
-        self._ending: Thread | None = None
+        path, group = Path(conf.api.socket), group_id(conf, "group")
+        address = metrics_address(conf)
+        authorizer = Authorizer(lambda: self._access)
+        self._path, self._ends = path, False
+        self.listeners = [
+            _Listener(
+                "api",
+                partial(SocketFile, path, group),
+                application(service, lambda: self._access, self.metrics, WAITERS, STORE_USERS),
+                WORKERS,
+            ),
+            _Listener(
+                "health",
+                partial(SocketFile, health_socket(path), group),
+                _figures(service, self.metrics, authorizer),
+                METRICS_WORKERS,
+            ),
+        ]
+        if address is not None:
+            app = _figures(service, self.metrics)
+            self.listeners.append(
+                _Listener("figures", partial(_TcpSocket, address), app, METRICS_WORKERS)
+            )
+            LOG.info("metrics and health are served at %s port %d", *address)
 
     def start(self) -> None:
-        """Open the socket and serve the API in a thread.
+        """Open the sockets and serve the API.
 
-        :raises SocketUnusable: the socket cannot be opened.
+        :raises SocketUnusable, ListenerUnusable: one of them cannot be opened.
         """
-        self._file = SocketFile(self._path, self._group)
-        self._server = LocalServer(self._file.listening, self._application)
-        self._server.prepare()
-        self._serving = Thread(target=self._server.serve, name="api", daemon=True)
-        self._serving.start()
+        for listener in self.listeners:
+            listener.start()
         LOG.info("the local API listens on %s", printable(str(self._path)))
-
-    def start_figures(self) -> None:
-        """Serve metrics and health at ``[api] metrics_address``, if it is set.
-
-        :raises ListenerUnusable: the agent cannot listen there.
-        """
-        if self._address is not None:
-            self._figures = metrics_server(self._address, self._service, self.metrics)
-            self._figures.prepare()
-            self._showing = Thread(target=self._figures.serve, name="figures", daemon=True)
-            self._showing.start()
-            LOG.info("metrics and health are served at %s port %d", *self._address)
-
-    def keep_up(self) -> None:
-        """Restart each server whose thread has ended; the thread has logged why.
-
-        :raises SocketUnusable, ListenerUnusable: as :meth:`start` and :meth:`start_figures`.
-        """
-        if self._ending is not None:
-            return
-        if self._serving is not None and not self._serving.is_alive():
-            LOG.error("the thread of the local API has ended; starting it again")
-            if self._server is not None and self._file is not None:
-                (file, self._file), (server, self._server) = (
-                    (self._file, None),
-                    (self._server, None),
-                )
-                file.remove()
-                server.stop()
-            self.start()
-        if self._showing is not None and not self._showing.is_alive():
-            LOG.error("the thread of the listener for metrics has ended; starting it again")
-            if self._figures is not None:
-                figures, self._figures = self._figures, None
-                figures.stop()
-            self.start_figures()
 
     def allow(self, access: Access) -> None:
         """Apply these rights from now on."""
@@ -103,83 +155,23 @@ class LocalApi:
 
     def stop(self) -> None:
         """Accept no more requests, and give those under way a moment to end. Returns at once."""
-        if self._ending is None and self._server is not None and self._file is not None:
-            # First, so that no client finds a socket at which nothing listens.
-            self._file.remove()
-            self._ending = Thread(
-                target=self._end, args=[self._server], name="api ends", daemon=True
-            )
-            self._ending.start()
-
-    def _end(self, server: LocalServer) -> None:
-        try:
-            if self._figures is not None:
-                self._figures.stop()
-        finally:
-            server.stop()
+        if not self._ends:
+            self._ends = True
+            for listener in self.listeners:
+                listener.stop()
 
     def wait(self) -> None:
         """Wait for the end that :meth:`stop` began, for a limited time."""
-        if self._ending is not None:
-            self._ending.join(2 * GRACE)
+        if self._ends:
+            for listener in self.listeners:
+                listener.wait()
 
 
-# Threads; few clients read metrics.
-METRICS_WORKERS = 2
-BACKLOG = 64
-
-
-class TcpConnection(LocalConnection):
-    """A TCP connection."""
-
-    @staticmethod
-    def peer_of(connection: socket.socket) -> str:
-        """Return the client's address as text."""
-        host, port, *_ = connection.getpeername()
-        return f"{host} port {port}"
-
-
-def metrics_server(address: Address, service: Service, metrics: Metrics) -> LocalServer:
-    """Return the server, listening but not serving yet.
-
-    :raises ListenerUnusable: the agent cannot listen at the address.
-    """
-    return LocalServer(
-        _listen(address),
-        _application(service, metrics),
-        workers=METRICS_WORKERS,
-        connections=TcpConnection,
-    )
-
-
-def _listen(address: Address) -> socket.socket:
-    listening = socket.socket(
-        socket.AF_INET6 if ":" in address[0] else socket.AF_INET,
-        socket.SOCK_STREAM | socket.SOCK_CLOEXEC,
-    )
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        where = (
-            f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-        )
-        raise ListenerUnusable(
-            f"{METRICS_OPTION} = {where}: the agent cannot listen there: {error.strerror}",
-            "give an address of this host and a free port, or remove it",
-        ) from error
-    return listening
-
-
-def _application(service: Service, metrics: Metrics) -> "falcon.App[Any, Any]":
-    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics)])
+def _figures(service: Service, metrics: Metrics, *middleware: Authorizer) -> "falcon.App[Any, Any]":
+    """Return the application of metrics and health alone."""
+    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics), *middleware])
     handle_errors(app)
-    for path, resource in {
-        "/metrics": MetricsResource(metrics),
-        "/healthz": HealthResource(service),
-        "/readyz": ReadinessResource(service),
-    }.items():
-        app.add_route(path, resource)
+    app.add_route("/metrics", MetricsResource(metrics))
+    app.add_route("/healthz", HealthResource(service))
+    app.add_route("/readyz", ReadinessResource(service))
     return app

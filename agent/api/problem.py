@@ -29,8 +29,8 @@ class ApiRequestError(AgentError):
 
 
 class InvalidApiRequest(ApiRequestError):
-    """The request is not valid by openapi.yaml. ``faults``: the first of its faults.
-    Remedy: correct all that ``errors`` names.
+    """The request is not as openapi.yaml describes it. ``faults``: its first fault.
+    Remedy: correct what ``errors`` names.
     """
 
     code = "request.invalid"
@@ -39,7 +39,7 @@ class InvalidApiRequest(ApiRequestError):
         lines = [f"{fault.place} {fault.pointer or '/'}: {fault.detail}" for fault in faults]
         super().__init__(
             f"the request is not as the API describes it: {name_first(lines, 5, '; ')}",
-            "correct all that errors names",
+            "correct what errors names",
         )
         self.faults = tuple(faults)
 
@@ -52,8 +52,8 @@ class NotJson(ApiRequestError):
     code = "request.not-json"
 
 
-class TooManyValues(ApiRequestError):
-    """The body holds more values than any request needs.
+class TooLarge(ApiRequestError):
+    """The body is larger than any request.
     Remedy: send a smaller request.
     """
 
@@ -198,13 +198,10 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "access.forbidden": (403, "You may not do that"),
     "request.path": (404, "There is no such path"),
     "request.method": (405, "The path does not take that method"),
-    "request.timeout": (408, "The request did not come in time"),
     "request.length": (411, "The length of the body is not given"),
     "request.too-large": (413, "The request is too large"),
-    "request.too-long": (414, "The path is too long"),
     "request.media-type": (415, "The body has the wrong media type"),
     "request.version-missing": (428, "It is not said which version is to be changed"),
-    "request.version": (505, "That version of HTTP is not spoken here"),
     # The object of the request: node, instance, claim, device, audit, configuration.
     "node.unknown": (404, "There is no such node"),
     "instance.unknown": (404, "There is no such instance"),
@@ -252,17 +249,14 @@ KINDS: Mapping[str, tuple[int, str]] = {
 }
 OTHER = (500, "The agent could not do it")
 
-# What cheroot and falcon refuse by themselves: from the status to code and remedy.
+# What waitress and falcon refuse by themselves: from the status to code and remedy.
 REFUSALS: Mapping[int, tuple[str, str]] = {
     400: ("request.malformed", "speak HTTP/1.1"),
     405: ("request.method", "use a method that openapi.yaml describes"),
-    408: ("request.timeout", "send a request at once"),
     411: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
     413: ("request.too-large", "send headers of 32 KiB and a body of 1 MiB at most"),
-    414: ("request.too-long", "send a path of 32 KiB at most"),
+    431: ("request.too-large", "send headers of 32 KiB and a body of 1 MiB at most"),
     501: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
-    503: ("agent.busy", "try again"),
-    505: ("request.version", "speak HTTP/1.1"),
 }
 
 

@@ -25,6 +25,12 @@ from agent.model.names import printable
 METRICS_OPTION = "[api] metrics_address"
 Address = tuple[str, int]
 
+
+def health_socket(path: Path) -> Path:
+    """Return the path of the socket for metrics and health alone, beside the API's own."""
+    return path.with_name(f"{path.stem}-health{path.suffix}")
+
+
 # sockaddr_un has 108 bytes for the path and the NUL that ends it.
 LONGEST = 107
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from oslo_config import cfg
 
-from agent.api.body import decode
+from agent.api.body import read_json
 from agent.api.client import ApiClient, ApiUnreachable
-from agent.api.problem import NotJson, TooManyValues
+from agent.api.problem import InvalidApiRequest, NotJson
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import choose_nodes, number_of, printable
@@ -38,7 +38,7 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
     """Return the request in ``file``. A missing id is generated; a missing node is filled in if the
     agent has one node only.
 
-    :raises RequestUnreadable, NotJson, TooManyValues: the file has no request.
+    :raises RequestUnreadable, NotJson: the file has no request.
     :raises ApiProblem, ApiUnreachable: the agent does not list its nodes.
     """
     wanted = read_request_file(file)
@@ -60,13 +60,13 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
 def read_request_file(file: str) -> dict[str, Any]:
     """Return the JSON object in ``file``, or in stdin if that is its name.
 
-    :raises RequestUnreadable, NotJson, TooManyValues: the file has none.
+    :raises RequestUnreadable, NotJson: the file has none.
     """
     shown = display_name(file)
     try:
-        wanted = decode(_content(file), "the file")
-    except (NotJson, TooManyValues) as error:
-        raise type(error)(
+        wanted = read_json(_content(file), object, "the file")
+    except (NotJson, InvalidApiRequest) as error:
+        raise NotJson(
             f"{shown}: {error.message}", "write one JSON document, with one request"
         ) from error
     if not isinstance(wanted, dict):

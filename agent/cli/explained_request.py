@@ -3,14 +3,16 @@ of a claim, or a query for allocation candidates.
 """
 
 import difflib
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from agent.api.description import JSON, RequestSchema, read
-from agent.api.documents.requests import instance_claim
+from agent.api.body import read_json
+from agent.api.problem import InvalidApiRequest
+from agent.api.requests import NewClaim, instance_claim
 from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
@@ -85,7 +87,7 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
     """Return the request of the command's arguments.
 
     :raises ExplainRefused: they are none, or two requests.
-    :raises RequestUnreadable, NotJson, TooManyValues: a file has no request.
+    :raises RequestUnreadable, NotJson: a file has no request.
     :raises InvalidTrackerRequest: no node could grant the request.
     """
     flavored = any(arguments[name] not in (None, False, (), []) for name in FLAVOR_FLAGS)
@@ -125,15 +127,13 @@ def _claim_in(file: str) -> AskedRequest:
     body = read_request_file(file)
     named = body.get("node")
     given = {"id": CLAIM_ID, "node": NOBODY, **body}
-    document = read()
-    schema = document["paths"]["/v1/claims"]["post"]["requestBody"]["content"][JSON]["schema"]
-    faults = list(RequestSchema(schema, document).faults(given))
-    if faults:
+    try:
+        asked = read_json(json.dumps(given).encode(), NewClaim)
+    except InvalidApiRequest as error:
         raise RequestUnreadable(
-            f"{display_name(file)}: {'; '.join(f'{at} {why}'.strip() for at, why in faults)}",
-            "write it as the local API takes a claim",
-        )
-    claim = instance_claim(given)
+            f"{display_name(file)}: {error.message}", "write it as the local API takes a claim"
+        ) from error
+    claim = instance_claim(asked)
     return AskedRequest(claim, node=ProviderUuid(named) if isinstance(named, str) else None)
 
 
@@ -242,7 +242,7 @@ def read_flavor(file: str) -> Flavor:
 
     :raises RequestUnreadable: the file has no flavor; every fault is named with its key, up to
         :data:`MOST_FAULTS`.
-    :raises NotJson, TooManyValues: the file is no JSON document, or too large a one.
+    :raises NotJson: the file is no JSON document.
     """
     given = read_request_file(file)
     if isinstance(given.get("flavor"), dict) and len(given) == 1:

@@ -100,7 +100,6 @@ class Daemon:
                     if self._signals.reload or self._service.reload_requested:
                         runtime = self._reload(runtime, store)
                     with self._passes.survive_bugs():
-                        self._api.keep_up()
                         self._passes.run_due(runtime, store)
                     self._wait()
             finally:

@@ -21,24 +21,14 @@ class OptionalApi:
         self._api: LocalApi | None = None
 
     def open(self, store: Store) -> None:
-        """Open the socket, and the listener for metrics. Requests read the records of ``store``.
+        """Open the sockets, and the listener for metrics. Requests read the records of ``store``.
 
         :raises SocketUnusable, ListenerUnusable: one of them cannot be opened.
         """
         self._service.set_records(RecordViews(Records(store), host_name(self._conf)))
         if self._conf.api.socket:
-            api = LocalApi(self._conf, self._service)
-            api.start()
-            self._api = api
-            api.start_figures()
-
-    def keep_up(self) -> None:
-        """Restart what has ended by itself.
-
-        :raises SocketUnusable, ListenerUnusable: it cannot be restarted.
-        """
-        if self._api is not None:
-            self._api.keep_up()
+            self._api = LocalApi(self._conf, self._service)
+            self._api.start()
 
     def allow(self, access: Access) -> None:
         """Apply these rights from now on."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from waitress.channel import HTTPChannel
 
 import agent.audit.fleet
 import agent.audit.flushing
@@ -29,7 +30,6 @@ import agent.audit.run
 import agent.audit.shape
 import agent.service.daemon
 from agent.api.metrics import Metrics
-from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.server import WORKERS, LocalServer
 from agent.api.socket_file import UnixConnection
 from agent.bootstrap import components
@@ -54,7 +54,6 @@ from drivers.libvirt import binding
 from drivers.libvirt.binding import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
-from tests.support.service_manager import until
 from tests.unit.test_daemon import Manager, Operator
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000e001"
@@ -489,9 +488,8 @@ def test_no_exception_in_a_handler_takes_a_thread_of_the_api_along(exception, ap
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (LocalServer, "_wait_for"),
-        (LocalServer, "forget"),
-        (ReceiveBuffer, "receive"),
+        (LocalServer, "maintenance"),
+        (HTTPChannel, "received"),
         (Metrics, "count_answer"),
     ],
 )
@@ -505,43 +503,6 @@ def test_no_exception_beside_a_handler_takes_the_api_along(owner, name, api, mon
             with contextlib.suppress(OSError, http.client.HTTPException):
                 api.call("GET", "/v1/nodes", checked=False)
     assert [api.call("GET", "/healthz").status for _ in range(2 * WORKERS)] == [200] * 2 * WORKERS
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_api_whose_thread_has_ended_begins_anew():
-    with api_here() as api:
-        server, serving = api.api._server, api.api._serving
-        assert api.call("GET", "/healthz").status == 200
-        before = kinds_of_threads()
-        assert server is not None
-        assert serving is not None
-        server.interrupt = SystemExit("somebody's")
-        serving.join(30)
-        api.api.keep_up()
-        assert api.call("GET", "/healthz").status == 200
-        api.api.keep_up()
-        # Those of the server that has ended go by themselves, and no second one has come.
-        until(lambda: kinds_of_threads() == before, lambda: (kinds_of_threads(), before), GENEROUS)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_listener_for_figures_whose_thread_has_ended_begins_anew():
-    with api_here() as api:
-        api.api._address = ("127.0.0.1", 0)
-        api.api.start_figures()
-        before, showing, threads = api.api._figures, api.api._showing, kinds_of_threads()
-        assert before is not None
-        assert showing is not None
-        before.interrupt = SystemExit("somebody's")
-        showing.join(30)
-        api.api.keep_up()
-        after = api.api._showing
-        assert api.api._figures is not before
-        assert after is not None
-        assert after.is_alive()
-        until(
-            lambda: kinds_of_threads() == threads, lambda: (kinds_of_threads(), threads), GENEROUS
-        )
 
 
 # --- threads --------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ MODULES = (
     "drivers.fake.catalogue",
     "drivers.fake.file",
     "alembic.migration",
-    "cheroot.server",
+    "falcon",
     "jsonschema",
     "keystoneauth1.adapter",
     "keystoneauth1.identity.v3",
@@ -61,7 +61,7 @@ MODULES = (
     "rich.tree",
     "sqlalchemy.dialects.postgresql",
     "sqlalchemy.dialects.sqlite",
-    "waitress",
+    "waitress.server",
     "yaml",
 )
 """What the agent imports; a library that is not installed is left out."""

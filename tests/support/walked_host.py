@@ -16,7 +16,6 @@ from agent.api.access import Access, Peer
 from agent.api.answer import ApiAnswer
 from agent.api.application import PEER, application
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.record_views import RecordViews
 from agent.errors import AgentError, StoreError
@@ -56,7 +55,7 @@ _ALIASES, _ = aliases(
     [json.dumps({"name": name, **one}) for name, one in KINDS.items()], report=True
 )
 _PCI = PciSettings(scene.specs(*KINDS.values()), _ALIASES, report=True)
-_DESCRIPTION, _DESCRIBED = load(), local_api.Described()
+_DESCRIBED = local_api.Described()
 
 
 class WalkedHost:
@@ -227,9 +226,7 @@ class WalkedHost:
             service = DaemonService(lambda: None)
             service.set_records(RecordViews(self.agent.records, self.name))
             service.set_context(self.agent.fleet.context, audited=True)
-            self._application = application(
-                service, lambda: Access(0), Metrics(), 1, 1, _DESCRIPTION
-            )
+            self._application = application(service, lambda: Access(0), Metrics(), 1, 1)
         return report
 
     def _pass(self) -> tuple[Sequence[NodeReport], Sequence[Problem]]:

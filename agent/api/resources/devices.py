@@ -2,9 +2,10 @@
 
 import falcon
 from falcon import Request, Response
+from msgspec import UNSET
 
-from agent.api.documents.requests import device_claim
 from agent.api.metrics import TimedTracker
+from agent.api.requests import device_claim
 from agent.api.resources.guests import chosen_nodes
 from agent.api.resources.instances import claim_answer
 from agent.api.service import Service
@@ -35,10 +36,10 @@ class CleanedDeviceResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Record that a device was cleaned, so that guests can have it again."""
         asked = request.context.body
-        address = asked["address"].lower()
+        address = asked.address.lower()
 
         def work(tracker: Tracker) -> tuple[NodeState, bool]:
-            wanted = [asked["node"]] if "node" in asked else []
+            wanted = [] if asked.node is UNSET else [asked.node]
             found = [tracker.view(uuid) for uuid in chosen_nodes(tracker, wanted)]
             found = [state for state in found if len(found) == 1 or address in state.devices]
             if len(found) != 1:

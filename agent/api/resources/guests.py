@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from falcon import Request, Response
+from msgspec import UNSET
 
 from agent.api.documents.node import JsonObject, instance_document, node_guests, node_without_guests
 from agent.api.metrics import TimedTracker
@@ -43,7 +44,7 @@ class GuestImportsResource:
         others.
         """
         asked = request.context.body
-        tracker, dry_run = self._service.tracker(), asked.get("dry_run", False)
+        tracker, dry_run = self._service.tracker(), asked.dry_run
 
         def import_node(state: NodeState) -> GuestImport:
             if not dry_run:
@@ -57,7 +58,7 @@ class GuestImportsResource:
             "dry_run": dry_run,
             "nodes": [
                 _node(tracker, uuid, import_node)
-                for uuid in chosen_nodes(tracker, asked.get("nodes", ()))
+                for uuid in chosen_nodes(tracker, () if asked.nodes is UNSET else asked.nodes)
             ],
         }
 

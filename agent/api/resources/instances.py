@@ -8,9 +8,9 @@ import falcon
 from falcon import Request, Response
 
 from agent.api.documents.node import JsonObject, instance_document
-from agent.api.documents.requests import instance_claim, instance_update, move_claim
 from agent.api.metrics import TimedTracker, TrackerOperation
 from agent.api.record_views import made_claim_document
+from agent.api.requests import instance_claim, instance_update, move_claim
 from agent.api.service import Service
 from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -180,7 +180,7 @@ class MoveResource:
 
     def on_patch(self, request: Request, response: Response, id: str) -> None:
         """Record the status that the move has reached."""
-        status = request.context.body["status"]
+        status = request.context.body.status
         planned = self._timed_tracker.run(
             "progress", lambda tracker: tracker.progress(_id_of(self._service, id), status)
         )
@@ -195,7 +195,7 @@ class DroppedHalfResource:
 
     def on_post(self, request: Request, response: Response, id: str) -> None:
         """Release one half of the move."""
-        half = request.context.body["half"]
+        half = request.context.body.half
         planned = self._timed_tracker.run(
             "drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half)
         )

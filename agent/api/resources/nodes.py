@@ -22,7 +22,7 @@ class BuildsResource:
 
     def on_post(self, request: Request, response: Response, uuid: str) -> None:
         """Count a build."""
-        result = request.context.body["result"]
+        result = request.context.body.result
         response.media = {
             "failed_builds": self._timed_tracker.run(
                 "count-build", lambda tracker: tracker.count_build(ProviderUuid(uuid), result)

@@ -6,6 +6,7 @@ import re
 
 import falcon
 from falcon import Request, Response
+from msgspec import UNSET
 
 from agent.api.metrics import CONTENT_TYPE, Metrics
 from agent.api.service import Audit, Service
@@ -95,7 +96,7 @@ class AuditsResource:
         """Request an audit."""
         asked = request.context.body
         audit_id = self._service.request_audit(
-            asked.get("nodes", ()), dry_run=asked.get("dry_run", False)
+            () if asked.nodes is UNSET else asked.nodes, dry_run=asked.dry_run
         )
         self._waiting.answer(request, response, audit_id)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.api.server import WORKERS
+from agent.api.socket_file import health_socket
 from tests.functional.test_daemon_claims import Host
 from tests.support.attacks import BODIES, UNFINISHED, post, send_shapes, unfinished, unread
 from tests.support.service_manager import until
@@ -71,6 +72,7 @@ def small_work(host):
     """
     begun = time.monotonic()
     host.client.health()
+    ApiClient(health_socket(host.command.socket)).health()
     healthy = time.monotonic()
     number = next(NUMBERS)
     id = uuid_of(f"attacked-{number}")

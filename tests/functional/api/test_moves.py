@@ -469,7 +469,7 @@ def test_a_claim_that_is_no_move_is_not_shown_as_one(site, ha):
         ({"migration": {}}, "/migration"),
         ({"migration": {"uuid": MOVE, "status": "lost"}}, "/migration/status"),
         ({"migration": {"uuid": MOVE, "dest_compute": "HZ"}}, "/migration"),
-        ({"type": "migration"}, "/flavor"),
+        ({"type": "migration"}, ""),
     ],
     ids=repr,
 )
@@ -482,14 +482,14 @@ def test_a_body_that_makes_no_sense_is_told_with_the_place(site, ha, changes, po
         "/v1/moves",
         {**move_body(ha, "i1", "resize", F3), **changes},
     )
-    assert pointer in {one["pointer"] for one in answer.json["errors"]}
+    assert [one["pointer"] for one in answer.json["errors"]] == [pointer]
 
 
 def test_a_resize_needs_a_flavor(site, ha):
     answer = site.refused(
         "request.invalid", 400, "POST", "/v1/moves", move_body(ha, "i1", "resize")
     )
-    assert "'flavor' is a required property" in answer.json["detail"]
+    assert "a resize has a flavor" in answer.json["detail"]
 
 
 def test_a_guest_moves_once_at_a_time(site, resizing):

@@ -6,7 +6,8 @@ from typing import get_args
 import pytest
 
 from agent.api.application import routes
-from agent.api.description import load, read
+from agent.api.openapi import read, with_requests
+from agent.api.operations import OPERATIONS
 from agent.model import claim, devices, instance, report
 
 SCHEMAS = read()["components"]["schemas"]
@@ -46,9 +47,13 @@ def test_every_operation_has_an_id_of_its_own_and_can_be_refused():
 
 
 def test_parameters_in_paths_are_those_that_are_declared():
-    described = load()
-    for (path, _), operation in described.operations.items():
-        assert set(re.findall(r"{(\w+)}", path)) == set(operation.path.types)
+    for (path, _), operation in OPERATIONS.items():
+        assert set(re.findall(r"{(\w+)}", path)) == set(operation.path.__struct_fields__)
+
+
+def test_requests_are_described_as_they_are_taken():
+    """Otherwise run ``python -m agent.api.openapi``."""
+    assert with_requests(read()) == read()
 
 
 def test_every_schema_is_used():

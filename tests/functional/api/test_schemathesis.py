@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from agent.api.description import read
+from agent.api.openapi import read
 from tests.support import backends
 from tests.support.ini import Config
 from tests.support.service_manager import Service, until

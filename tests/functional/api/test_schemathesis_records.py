@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from agent.api.description import read
+from agent.api.openapi import read
 from tests.support import backends
 from tests.support.placement import PlacementServer
 from tests.support.site import claim_body, move_body, site_here, with_devices

@@ -29,7 +29,7 @@ def test_it_is_for_owner_and_group_only_from_its_first_moment(tmp_path):
         assert (stat.S_ISSOCK(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o660)
         assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
     assert not api.path.exists()
-    assert {one.name for one in tmp_path.iterdir()} == {"agent.sock.lock"}
+    assert {one.name for one in tmp_path.iterdir()} == {"agent.sock.lock", "agent-health.sock.lock"}
 
 
 def test_an_agents_umask_makes_no_difference(tmp_path):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.api.description import METHODS, read
+from agent.api.openapi import METHODS, read
 
 DOCUMENT = read()
 BOUNDED = ("enum", "const", "maxLength")

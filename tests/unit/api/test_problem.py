@@ -4,7 +4,6 @@ from http import HTTPStatus
 
 import pytest
 
-import agent.api.connection
 import agent.api.problem
 import agent.tracker.errors
 from agent import errors

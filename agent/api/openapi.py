@@ -1,0 +1,107 @@
+"""The API's description, openapi.yaml. ``python -m agent.api.openapi`` writes what it says of
+requests anew, from the types in :mod:`agent.api.operations`; answers and texts stay.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from agent.api.body import END
+from agent.api.operations import JSON, OPERATIONS, Operation
+
+FILE = "openapi.yaml"
+METHODS = ("get", "post", "put", "patch", "delete")
+REFERENCE = "#/components/schemas/{name}"
+_REFERENCE = re.compile(r"#/components/schemas/(\w+)")
+PLACES = ("path", "query", "header")
+
+Schema = Mapping[str, Any]
+
+
+@cache
+def read() -> Schema:
+    """Return openapi.yaml as a document."""
+    text = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    # The parser in C, if it is installed, is ten times as fast.
+    found: Schema = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe # nosec B506
+    return found
+
+
+def with_requests(document: Schema) -> Schema:
+    """Return a description with the requests as the API takes them."""
+    kinds = {
+        kind
+        for operation in OPERATIONS.values()
+        for kind in (operation.path, operation.query, operation.header, operation.body)
+        if kind is not None
+    }
+    ordered = sorted(kinds, key=repr)
+    found, components = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
+    bodies_of = dict(zip(ordered, found, strict=True))
+    parts = {
+        getattr(operation, place).__name__ for operation in OPERATIONS.values() for place in PLACES
+    }
+    paths: dict[str, dict[str, Any]] = {}
+    for (path, method), operation in OPERATIONS.items():
+        texts = document["paths"][path][method.lower()]
+        texts = {
+            key: text for key, text in texts.items() if key not in ("parameters", "requestBody")
+        }
+        if parameters := list(_parameters(operation, components)):
+            texts["parameters"] = parameters
+        if operation.body is not None:
+            texts["requestBody"] = {
+                "required": operation.body_required,
+                "content": {JSON: {"schema": bodies_of[operation.body]}},
+            }
+        paths.setdefault(path, {})[method.lower()] = texts
+    bodies = {name: schema for name, schema in components.items() if name not in parts}
+    schemas = _used({**document["components"]["schemas"], **bodies}, paths, document["components"])
+    components = {"responses": document["components"]["responses"], "schemas": schemas}
+    # The end of a pattern has its short form, because in JSON Schema it has no other meaning.
+    text = json.dumps({**document, "paths": paths, "components": components})
+    described: Schema = json.loads(text.replace(json.dumps(END)[1:-1], "$"))
+    return described
+
+
+def _used(schemas: Schema, paths: Schema, components: Schema) -> Schema:
+    """Return the schemas that something refers to."""
+    names, texts = set[str](), [json.dumps([paths, components["responses"]])]
+    while texts:
+        new = set(_REFERENCE.findall(texts.pop())) - names
+        names |= new
+        texts += [json.dumps(schemas[name]) for name in new]
+    return {name: schema for name, schema in schemas.items() if name in names}
+
+
+def _parameters(operation: Operation, components: Schema) -> Iterator[Schema]:
+    for place in PLACES:
+        schema = components[getattr(operation, place).__name__]
+        for name, value in schema["properties"].items():
+            described = {key: text for key, text in value.items() if key == "description"}
+            yield {
+                "name": name,
+                "in": place,
+                "required": name in schema.get("required", ()),
+                **described,
+                "schema": {
+                    key: item
+                    for key, item in value.items()
+                    if key not in ("description", "default")
+                },
+            }
+
+
+if __name__ == "__main__":
+    file = Path(__file__).with_name(FILE)
+    file.write_text(
+        yaml.safe_dump(with_requests(read()), sort_keys=False, width=120, allow_unicode=True),
+        encoding="utf-8",
+    )

@@ -510,7 +510,7 @@ COMMANDS = (
     Command(
         ("pci", "check"),
         "show which device each object of [pci] device_spec offers",
-        "pci",
+        "driver",
         frozenset({"nodes"}),
         examples=("agent pci check",),
     ),

@@ -78,14 +78,14 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     instance = ConsumerUuid(normal_uuid(wanted))
     document = from_daemon(conf, lambda client: _forget_by_daemon(client, instance))
     if document is None:
-        from agent.cli.without_daemon import forget_here
+        from agent.cli.guests_here import forget_here
 
         document = forget_here(load(options), instance)
     return show_record(options, "instance", document, _forgotten_lines)
 
 
 def _guests_here(options: Options, *, imports: bool, dry_run: bool) -> Sequence[Document]:
-    from agent.cli.without_daemon import guests_here
+    from agent.cli.guests_here import guests_here
 
     # Loaded again, with the options of other services, which a driver may need.
     return guests_here(load(options), options, imports=imports, dry_run=dry_run)

@@ -17,8 +17,8 @@ from agent.cli.command import Commands, Options
 from agent.cli.commands.nova_compute import nova_compute_checks, service_check
 from agent.cli.config_warnings import unknown_options
 from agent.cli.daemon_client import Document, from_daemon
+from agent.cli.guests_here import guests_here
 from agent.cli.output import write, write_document
-from agent.cli.without_daemon import guests_here
 from agent.conf.default import host_name, only_observes
 from agent.errors import AgentError, PlacementRefused
 from agent.model.mirror import REPARENT

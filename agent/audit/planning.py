@@ -20,12 +20,12 @@ from agent.audit.observation import (
 from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
 from agent.errors import AgentError, ReshapeFailed
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge_inputs import SHOWN, MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
 from agent.placement.roles import with_names_of_others
 from agent.tracker.errors import NodeDegraded
@@ -72,6 +72,7 @@ def plan_audit(seen: Observation) -> Outcome:
             *plan.drift,
             *judged.drift,
             *(_disabled(plan.target, records.node) if enabled else ()),
+            *(_used_of_others(seen) if takes_care else ()),
         ),
         errors=(
             *shaped.problems,
@@ -138,6 +139,36 @@ def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:
             "sed 's/^/--trait /')",
             root,
         )
+
+
+def _used_of_others(seen: Observation) -> Iterator[Drift]:
+    """Yield drift for each class that somebody else put on a provider of the agent's, and of which
+    consumers are known: it stays.
+    """
+    tree = seen.named.tree
+    for uuid, held in sorted(seen.view.consumers.items()):
+        if not (held and seen.journal.owns(uuid) and tree.exists(uuid)):
+            continue
+        provider = tree.provider(uuid)
+        others = foreign_inventory(provider, seen.journal.of(uuid), adopted=seen.journal.adopted)
+        for name in sorted(others):
+            amounts = {who: some[name] for who, some in sorted(held.items()) if name in some}
+            if not amounts:
+                continue
+            removals = [
+                f"agent allocation remove {who} {uuid} {name}={amount}"
+                for who, amount in amounts.items()
+            ]
+            yield Drift(
+                "foreign-provider",
+                "info",
+                f"{printable(provider.name)}: {name} was put there by somebody else, and stays; "
+                f"{name_first([*amounts], SHOWN)} holds of it",
+                f"none if it is meant so; else: {' && '.join(removals)} && openstack "
+                f"--os-placement-api-version 1.28 resource provider inventory delete "
+                f"{uuid} --resource-class {name}",
+                uuid,
+            )
 
 
 def _of_target(target: Target) -> Iterator[AgentError]:

@@ -92,3 +92,26 @@ def test_a_leftover_on_a_host_without_records_is_told_with_the_command_that_ends
     (drift,) = host.told(leftover)
     assert (drift["kind"], f"{name} {amount}" in drift["detail"]) == ("orphaned-allocation", True)
     host.carry_out(leftover, REFRESH + 60)
+
+
+def test_a_class_of_somebody_else_that_is_used_is_told_and_its_commands_end_it(
+    http_placement: HttpPlacement, host: Audited
+) -> None:
+    host.agent.configure(on(http_placement, "fake.numa"))
+    root, other = host.once()["uuid"], host.other
+    other.set_inventory(root, {**other.inventory(root), "CUSTOM_LICENCE": 4})
+    assert host.once()["drift"] == []
+    user = other.claim({root: {"CUSTOM_LICENCE": 3}})
+
+    drift = next(one for one in host.once()["drift"] if one["kind"] == "foreign-provider")
+    assert "CUSTOM_LICENCE was put there by somebody else" in drift["detail"]
+    assert user in drift["detail"]
+    given, removed = drift["remedy"].removeprefix("none if it is meant so; else: ").split(" && ")
+    assert host.agent.run(*given.removeprefix("agent ").split()).code == 0
+    assert removed == (
+        "openstack --os-placement-api-version 1.28 resource provider inventory delete "
+        f"{root} --resource-class CUSTOM_LICENCE"
+    )
+    # What the client does: tests/functional/nova/test_remedies.py runs the real one.
+    other.call("DELETE", f"/resource_providers/{root}/inventories/CUSTOM_LICENCE")
+    assert host.once()["drift"] == []

@@ -100,7 +100,7 @@ def _verdicts(
     """Judge the consumers by the records; what is to be removed was just read again, because a
     change that moved no generation may have made a removal unnecessary.
     """
-    purge_after = seen.context.policy.purge_after
+    purge_after = seen.policy.purge_after
     verdicts = judge_allocations(holding, records, seen.view.unknown_since, seen.now, purge_after)
     removals = [removal for removal in verdicts.removals if removal.consumer not in seen.tried]
     whole = WholeAllocations(

@@ -24,6 +24,7 @@ from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair, Surplus
 from agent.tree.desired_tree import DriverReport
 from agent.tree.device_providers import DeviceProviders
+from agent.tree.policy import Policy
 from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import GuestPlaces, Sharing
 
@@ -311,6 +312,8 @@ class Observation(TreeObservation):
     uses: DeviceUses
     """Which consumer has which device."""
     places: GuestPlaces
+    policy: Policy
+    """The operator's, with the mediated devices that claims have and that are not made yet."""
     now: float
     """Seconds since the epoch."""
     start: bool

@@ -59,7 +59,7 @@ def plan_audit(seen: Observation) -> Outcome:
         # The other changes do not wait for the repair.
         return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
     records, facts = seen.records, seen.report.facts
-    enabled = seen.context.policy.enabled
+    enabled = seen.policy.enabled
     return Outcome(
         shaped=shaped,
         plan=replace(plan, operations=(*plan.operations, *_removals(plan, judged)), drift=()),

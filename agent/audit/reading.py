@@ -50,6 +50,7 @@ from agent.placement.sending import name_conflict
 from agent.placement.server import learn_traits
 from agent.placement.transport import MirrorInsufficient
 from agent.tracker.allocations import is_used_elsewhere
+from agent.tracker.claim_usage import with_promised
 from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_state import NodeView
@@ -279,6 +280,7 @@ class Reader:
         ``start``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
         an agent that starts may do.
         """
+        policy = self.context.policy
         return Observation(
             **self._of_tree(run.client),
             context=self.context,
@@ -287,6 +289,7 @@ class Reader:
             records=records,
             uses=device_uses(records.state),
             places=guest_places(records.state, report.facts.domains or ()),
+            policy=replace(policy, mdev=with_promised(policy.mdev, records.state, report.facts)),
             now=clock.now(),
             start=start,
             reshapes=reshapes,

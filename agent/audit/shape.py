@@ -85,7 +85,7 @@ def shape(seen: Observation) -> Shaped | Need:
     files = put_operators_files(
         seen.context.provider_config,
         inputs,
-        seen.context.policy.owner_trait,
+        seen.policy.owner_trait,
         kept=bool(seen.report.facts.incomplete),
     )
     if (names := _unknown_names(seen, files.tree)) is not None:
@@ -171,6 +171,7 @@ def shaped_before(seen: Observation) -> Shaped | None:
         and seen.capabilities.left_out_traits(seen.now) == seen.capabilities.unknown_traits
         and last.uses == seen.uses
         and last.places == seen.places
+        and last.policy == seen.policy
         and last.report.capabilities == seen.report.capabilities
         # Neither shape nor plan depends on their time.
         and last.report.facts.same_but_for_time(seen.report.facts)
@@ -270,12 +271,10 @@ def _desired(
         present,
         seen.root,
         report,
-        context.policy,
+        seen.policy,
         seen.journal,
         context.mark,
-        ReshapeContext(
-            seen.report.facts, context.policy, seen.places, sharing, start=seen.reshapes
-        ),
+        ReshapeContext(seen.report.facts, seen.policy, seen.places, sharing, start=seen.reshapes),
         allocations,
     )
 
@@ -292,8 +291,8 @@ def _provider_place(seen: Observation, desired: DesiredTree) -> ProviderPlace:
         seen.named.tree,
         root,
         seen.journal,
-        context.policy.owner_trait,
-        choose_layout(context.policy, seen.named.tree, root) == "nested",
+        seen.policy.owner_trait,
+        choose_layout(seen.policy, seen.named.tree, root) == "nested",
         seen.capabilities.offers(REPARENT),
         context.pci.report and (seen.options.adopt or not seen.journal.providers),
         {device_provider_name(name, card): some for card, some in seen.uses.withheld.items()},
@@ -318,7 +317,7 @@ def _devices(
         match_devices(PresentDevices.of(facts.pci or ()), context.pci.specs),
         seen.uses.uses,
         reported,
-        context.policy.mdev.mediated(facts.mdev or ()),
+        seen.policy.mdev.mediated(facts.mdev or ()),
     )
     questionable = sorted(
         {
@@ -383,7 +382,7 @@ def added_names(
 
 def _hint(seen: Observation) -> str | None:
     """Return what the operator's options could do better for the node; None if there is nothing."""
-    facts, policy = seen.report.facts, seen.context.policy
+    facts, policy = seen.report.facts, seen.policy
     layout = (
         []
         if seen.report.shape_all

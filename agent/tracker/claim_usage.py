@@ -5,15 +5,17 @@ for classes that claims do not cover.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import os_resource_classes as orc
 
+from agent.model.claim import Claim
 from agent.model.facts import HostFacts
 from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevParent, MdevSource
 from agent.model.instance import Amounts, Instance, TaskState
 from agent.model.inventory import capacity
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
@@ -23,7 +25,7 @@ from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import cell_name, page_class
 from agent.tree.host_tree import choose_layout
 from agent.tree.node_trees import uuid_of_child
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy, Policy
 from agent.tree.reported_cards import card_of, device_class, device_provider_name, device_providers
 
 Stats = Mapping[str, int | str | None]
@@ -246,6 +248,33 @@ def _cell_providers(
     }
 
 
+def with_promised(policy: MdevPolicy, state: NodeState, facts: HostFacts) -> MdevPolicy:
+    """Return the policy of mediated devices with those that claims have and that are not made."""
+    if not policy.types:
+        return policy
+    return replace(policy, promised=promised_mdevs(state.claims.values(), facts.mdev or ()))
+
+
+def promised_mdevs(
+    claims: Iterable[Claim], parents: Iterable[MdevParent]
+) -> Mapping[tuple[str, str], int]:
+    """Return by parent and type how many mediated devices ``claims`` have there that are not made
+    yet.
+    """
+    claimed = Counter[tuple[str, str, ConsumerUuid | None]]()
+    for claim in claims:
+        for share in claim.mdevs:
+            if share.parent is not None and share.type is not None:
+                claimed[share.parent, share.type, claim.instance] += share.count
+    made = Counter(
+        (parent.name, mdev.type, mdev.owner) for parent in parents for mdev in parent.mdevs
+    )
+    missing = Counter[tuple[str, str]]()
+    for (parent, kind, guest), count in claimed.items():
+        missing[parent, kind] += max(count - made[parent, kind, guest], 0)
+    return dict(+missing)
+
+
 def _mdev_sources(
     state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
 ) -> tuple[MdevSource, ...]:
@@ -275,5 +304,7 @@ def _mdev_sources(
                 if mdev.owner is not None and mdev.type == kind.name
             ),
         )
-        for parent, kind, total in policy.mdev.offered(facts.mdev or ())
+        for parent, kind, total in with_promised(policy.mdev, state, facts).offered(
+            facts.mdev or ()
+        )
     )

@@ -48,6 +48,8 @@ class MdevPolicy:
 
     types: tuple[MdevType, ...] = ()
     """At most one of them is without parents."""
+    promised: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By parent and type: how many devices claims have there that are not made yet."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -87,23 +89,29 @@ class MdevPolicy:
         """Yield the parents that have a type, ordered by name, each with its type and the number of
         devices that guests can have there.
 
-        A type with ``max_instances`` offers that many in all: those that exist first, wherever they
-        are; the last parents get the remainder, and a parent for which nothing remains is left out.
+        A type with ``max_instances`` offers that many in all: those that exist or are promised
+        first, wherever they are; the last parents get the remainder, and a parent for which nothing
+        remains is left out.
         """
         typed = [
-            (parent, kind, sum(mdev.type == kind.name for mdev in parent.mdevs))
+            (
+                parent,
+                kind,
+                sum(mdev.type == kind.name for mdev in parent.mdevs)
+                + self.promised.get((parent.name, kind.name), 0),
+            )
             for parent in sorted(parents, key=lambda parent: parent.name)
             if (kind := self.type_of(parent.name)) is not None
         ]
         left = {kind.name: kind.max_instances for kind in self.types}
-        for _, kind, existing in typed:
+        for _, kind, taken in typed:
             if (limit := left[kind.name]) is not None:
-                left[kind.name] = max(limit - existing, 0)
-        for parent, kind, existing in typed:
+                left[kind.name] = max(limit - taken, 0)
+        for parent, kind, taken in typed:
             total, limit = parent.total(kind.name), left[kind.name]
             if limit is not None:
-                total = min(total, existing + limit)
-                left[kind.name] = limit - (total - existing)
+                total = min(total, taken + limit)
+                left[kind.name] = limit - max(total - taken, 0)
             if total:
                 yield parent, kind, total
 

@@ -174,3 +174,26 @@ def test_where_the_root_counts_several_parents_nobody_says_which(
         )
         assert site.agent is not None
         site.agent.stop()
+
+
+def test_devices_that_are_claimed_count_before_those_that_another_parent_could_have(
+    site: MdevSite,
+) -> None:
+    site.types = (MdevType(T1, max_instances=5),)
+    site.parents = (parent(P06, {T1: 4}), parent(P07, {T1: 4}))
+    site.start()
+    assert site.mdevs() == [(P06, T1, 4, 0), (P07, T1, 1, 0)]
+    held = {ROOT: {"VCPU": 1, "MEMORY_MB": 2048}, site.provider(CHILD_07): {"VGPU": 1}}
+    site.placement.other.claim(held, guest("g1"))
+    assert site.claim("g1", held).status == 201
+
+    first = "0000:05:00.0"
+    site.parents = (parent(first, {T1: 4}), *site.parents)
+    site.audit()
+    assert site.mdevs() == [(first, T1, 4, 0), (P07, T1, 1, 1)]
+    totals = {
+        one["name"]: one["inventories"]["VGPU"]["total"]
+        for one in site.placement.dump()["providers"].values()
+        if "VGPU" in one["inventories"]
+    }
+    assert totals == {f"{NAME}_pci_0000_05_00_0": 4, CHILD_07: 1}

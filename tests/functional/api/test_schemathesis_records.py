@@ -37,66 +37,64 @@ CLAIMS = {
     ]
 }
 KNOWN = {"uuid": INSTANCES, "id": CLAIMS, "node": NODES, "instance": INSTANCES}
-REQUESTS = ("NewClaim", "NewMove", "NewDeviceClaim", "NewInstance")
+INSTANCE_PARTS = ("NewInstance", "MovingInstance")
+REQUESTS = ("NewClaim", "NewMove", "NewDeviceClaim", *INSTANCE_PARTS)
+TEXTS = {
+    "type": "object",
+    "properties": {"kind": {"const": "gpu"}},
+    "additionalProperties": False,
+}
 
 
 def narrowed() -> dict[str, Any]:
     """openapi.yaml with little else to choose from than what there is."""
     document: dict[str, Any] = copy.deepcopy(dict(read()))
     schemas = document["components"]["schemas"]
+    uuid = schemas["Uuid"]["pattern"]
     for name in REQUESTS:
         properties = schemas[name]["properties"]
         properties.update(
             {
                 key: KNOWN[key]
                 for key in KNOWN.keys() & properties.keys()
-                if properties[key] == {"$ref": "#/components/schemas/Uuid"}
+                if properties[key].get("pattern") == uuid
             }
         )
-    schemas["NewInstance"]["properties"].update(
-        host={"enum": [None, "HA"]}, node={"enum": [None, uuid_of("HA")]}
-    )
-    schemas["ResourceClass"] = {"enum": [PMEM, "VCPU"]}
-    schemas["Allocations"]["propertyNames"] = NODES
+        if "allocations" in properties:
+            properties["allocations"]["propertyNames"] = NODES
+        if "devices" in properties:
+            properties["devices"]["maxItems"] = 1
+    for name in INSTANCE_PARTS:
+        schemas[name]["properties"].update(
+            host={"enum": [None, "HA"]}, node={"enum": [None, uuid_of("HA")]}
+        )
+    for name in (*INSTANCE_PARTS, "InstanceChanges"):
+        schemas[name]["properties"]["image_properties"] = TEXTS
+    schemas["Allocated"]["properties"]["resources"]["propertyNames"] = {"enum": [PMEM, "VCPU"]}
     # Enough for everybody most of the time.
     for name in ("memory_mb", "vcpus", "disk_mb"):
         schemas["Limits"]["properties"][name] = {"enum": [100_000]}
-    schemas["Flavor"]["properties"].update(
+    schemas["NewFlavor"]["properties"].update(
         vcpus={"enum": [1, 2]},
+        extra_specs=TEXTS,
         **{name: {"enum": [0, 1, 512]} for name in ("memory_mb", "root_gb", "swap_mb")},
     )
-    schemas["DeviceRequests"]["items"]["properties"]["count"] = {"enum": [1, 2]}
-    schemas["DeviceRequests"]["maxItems"] = 1
-    schemas["Texts"] = {
-        "type": "object",
-        "properties": {"kind": {"const": "gpu"}},
-        "additionalProperties": False,
-    }
+    schemas["NewDevices"]["properties"].update(count={"enum": [1, 2]}, spec=TEXTS)
     for path, item in document["paths"].items():
         of_path = NODES if "nodes" in path else INSTANCES if "{uuid}" in path else CLAIMS
-        item["parameters"] = [
-            {**_resolved(document, one), "schema": of_path} for one in item.get("parameters", ())
-        ]
-        for operation in (item[method] for method in item.keys() - {"parameters"}):
+        for operation in item.values():
             operation["parameters"] = [
-                _narrowed(_resolved(document, one)) for one in operation.get("parameters", ())
+                _narrowed(one, of_path) for one in operation.get("parameters", ())
             ]
     return document
 
 
-def _narrowed(parameter: dict[str, Any]) -> dict[str, Any]:
+def _narrowed(parameter: dict[str, Any], of_path: dict[str, Any]) -> dict[str, Any]:
+    if parameter["in"] == "path":
+        return {**parameter, "schema": of_path}
     if parameter["name"] == "If-Match":
         return {**parameter, "schema": {"enum": [f'"{number}"' for number in range(1, 6)]}}
     return {**parameter, "schema": KNOWN.get(parameter["name"], parameter["schema"])}
-
-
-def _resolved(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = (
-        document["components"]["parameters"][parameter["$ref"].rpartition("/")[2]]
-        if "$ref" in parameter
-        else parameter
-    )
-    return found
 
 
 described = schemathesis.openapi.from_dict(narrowed()).include(

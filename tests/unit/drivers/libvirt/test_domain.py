@@ -396,7 +396,7 @@ AMOUNTS = {
 
 @pytest.mark.parametrize("element", AMOUNTS)
 def test_the_flavor_that_nova_wrote_has_the_bounds_that_the_local_api_has(element):
-    bounds = SCHEMA["Flavor"]["properties"][AMOUNTS[element]]
+    bounds = SCHEMA["NewFlavor"]["properties"][AMOUNTS[element]]
 
     def read(amount):
         xml = re.sub(f"<nova:{element}>[0-9]+<", f"<nova:{element}>{amount}<", PINNED)

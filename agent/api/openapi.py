@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from agent.api.body import END
-from agent.api.operations import JSON, OPERATIONS, Operation
+from agent.api.operations import JSON, OPERATIONS, ApiOperation
 
 FILE = "openapi.yaml"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -81,7 +81,7 @@ def _used(schemas: Schema, paths: Schema, components: Schema) -> Schema:
     return {name: schema for name, schema in schemas.items() if name in names}
 
 
-def _parameters(operation: Operation, components: Schema) -> Iterator[Schema]:
+def _parameters(operation: ApiOperation, components: Schema) -> Iterator[Schema]:
     for place in PLACES:
         schema = components[getattr(operation, place).__name__]
         for name, value in schema["properties"].items():

@@ -23,18 +23,18 @@ from agent.api.problem import (
 )
 from agent.api.requests import (
     UUID,
-    AuditOrder,
     BuildOutcome,
     Changes,
     CleaningReport,
     DroppedHalf,
     ImportOrder,
     Move,
+    NewAudit,
     NewClaim,
     NewDeviceClaim,
-    Part,
     Progress,
     ProviderName,
+    RequestPart,
     Uuid,
 )
 from agent.model.names import printable
@@ -48,29 +48,29 @@ MOST_PARAMETERS = 150
 PRECONDITION = "If-Match"
 
 
-class Nothing(Part):
+class Nothing(RequestPart):
     """No parameters."""
 
 
-class OfUuid(Part):
+class OfUuid(RequestPart):
     """The path of a node, an instance or a guest."""
 
     uuid: Uuid
 
 
-class OfId(Part):
+class OfId(RequestPart):
     """The path of a claim or an audit."""
 
     id: Uuid
 
 
-class OfMove(Part):
+class OfMove(RequestPart):
     """The path of a move."""
 
     id: Annotated[Uuid, Meta(description="The move's id, or its migration's uuid")]
 
 
-class Page(Part):
+class ListPage(RequestPart):
     """A page of a list."""
 
     limit: Annotated[
@@ -80,14 +80,14 @@ class Page(Part):
     marker: Annotated[Uuid | UnsetType, Meta(description="The last one of the page before")] = UNSET
 
 
-class ClaimsPage(Page):
+class ClaimsPage(ListPage):
     """A page of claims."""
 
     node: Uuid | UnsetType = UNSET
     instance: Uuid | UnsetType = UNSET
 
 
-class DevicesPage(Page):
+class DevicesPage(ListPage):
     """A page of devices."""
 
     marker: Annotated[
@@ -96,7 +96,7 @@ class DevicesPage(Page):
     ] = UNSET
 
 
-class ChosenNodes(Part):
+class ChosenNodes(RequestPart):
     """Nodes of a page for a browser."""
 
     node: Annotated[
@@ -108,14 +108,14 @@ class ChosenNodes(Part):
     ] = UNSET
 
 
-class HeldDevices(Part):
+class HeldDevices(RequestPart):
     """The devices that an instance has in one state."""
 
     instance: Uuid
     state: Literal["claimed", "allocated"]
 
 
-class Scope(Part):
+class RemovalScope(RequestPart):
     """Of which providers an allocation is removed."""
 
     scope: Annotated[
@@ -131,7 +131,7 @@ class Scope(Part):
     ] = UNSET
 
 
-class Waiting(Part, rename={"prefer": "Prefer"}):
+class Waiting(RequestPart, rename={"prefer": "Prefer"}):
     """The headers of a request that may wait."""
 
     prefer: Annotated[
@@ -143,7 +143,7 @@ class Waiting(Part, rename={"prefer": "Prefer"}):
 _VERSION = "(0|[1-9][0-9]{0,17})"
 
 
-class OfVersion(Part, rename={"if_match": PRECONDITION}):
+class OfVersion(RequestPart, rename={"if_match": PRECONDITION}):
     """The headers of a change of a record."""
 
     if_match: Annotated[
@@ -158,57 +158,57 @@ class OfVersion(Part, rename={"if_match": PRECONDITION}):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """The parts of a request; ``body`` is None where there is none."""
 
-    path: type[Part] = Nothing
-    query: type[Part] = Nothing
-    header: type[Part] = Nothing
+    path: type[RequestPart] = Nothing
+    query: type[RequestPart] = Nothing
+    header: type[RequestPart] = Nothing
     body: Any = None
     body_required: bool = True
 
 
-_LOOK = Operation()
-_NODE, _MOVE, _CLAIM = Operation(OfUuid), Operation(OfMove), Operation(OfId)
-OPERATIONS: Mapping[tuple[str, str], Operation] = {
+_LOOK = ApiOperation()
+_NODE, _MOVE, _CLAIM = ApiOperation(OfUuid), ApiOperation(OfMove), ApiOperation(OfId)
+OPERATIONS: Mapping[tuple[str, str], ApiOperation] = {
     ("/healthz", "GET"): _LOOK,
     ("/readyz", "GET"): _LOOK,
     ("/metrics", "GET"): _LOOK,
-    ("/v1/nodes", "GET"): Operation(query=Page),
+    ("/v1/nodes", "GET"): ApiOperation(query=ListPage),
     ("/v1/nodes/{uuid}", "GET"): _NODE,
     ("/v1/nodes/{uuid}/tree", "GET"): _NODE,
     ("/v1/nodes/{uuid}/report", "GET"): _NODE,
-    ("/v1/report", "GET"): Operation(query=ChosenNodes),
-    ("/v1/nodes/{uuid}/builds", "POST"): Operation(OfUuid, body=BuildOutcome),
-    ("/v1/audits", "POST"): Operation(header=Waiting, body=AuditOrder, body_required=False),
-    ("/v1/audits/{id}", "GET"): Operation(OfId, header=Waiting),
+    ("/v1/report", "GET"): ApiOperation(query=ChosenNodes),
+    ("/v1/nodes/{uuid}/builds", "POST"): ApiOperation(OfUuid, body=BuildOutcome),
+    ("/v1/audits", "POST"): ApiOperation(header=Waiting, body=NewAudit, body_required=False),
+    ("/v1/audits/{id}", "GET"): ApiOperation(OfId, header=Waiting),
     ("/v1/reload", "POST"): _LOOK,
-    ("/v1/claims", "GET"): Operation(query=ClaimsPage),
-    ("/v1/claims", "POST"): Operation(body=NewClaim),
+    ("/v1/claims", "GET"): ApiOperation(query=ClaimsPage),
+    ("/v1/claims", "POST"): ApiOperation(body=NewClaim),
     ("/v1/claims/{id}", "GET"): _CLAIM,
     ("/v1/claims/{id}", "DELETE"): _CLAIM,
-    ("/v1/moves", "POST"): Operation(body=Move),
+    ("/v1/moves", "POST"): ApiOperation(body=Move),
     ("/v1/moves/{id}", "GET"): _MOVE,
-    ("/v1/moves/{id}", "PATCH"): Operation(OfMove, body=Progress),
-    ("/v1/moves/{id}/drop", "POST"): Operation(OfMove, body=DroppedHalf),
+    ("/v1/moves/{id}", "PATCH"): ApiOperation(OfMove, body=Progress),
+    ("/v1/moves/{id}/drop", "POST"): ApiOperation(OfMove, body=DroppedHalf),
     ("/v1/moves/{id}/confirm", "POST"): _MOVE,
     ("/v1/moves/{id}/revert", "POST"): _MOVE,
     ("/v1/moves/{id}/abort", "POST"): _MOVE,
     ("/v1/moves/{id}/finish", "POST"): _MOVE,
-    ("/v1/devices", "GET"): Operation(query=DevicesPage),
-    ("/v1/devices/cleaned", "POST"): Operation(body=CleaningReport),
-    ("/v1/devices/claims", "POST"): Operation(body=NewDeviceClaim),
-    ("/v1/devices/claims", "DELETE"): Operation(query=HeldDevices),
+    ("/v1/devices", "GET"): ApiOperation(query=DevicesPage),
+    ("/v1/devices/cleaned", "POST"): ApiOperation(body=CleaningReport),
+    ("/v1/devices/claims", "POST"): ApiOperation(body=NewDeviceClaim),
+    ("/v1/devices/claims", "DELETE"): ApiOperation(query=HeldDevices),
     ("/v1/devices/claims/{id}", "DELETE"): _CLAIM,
     ("/v1/devices/claims/{id}/allocate", "POST"): _CLAIM,
     ("/v1/guests", "GET"): _LOOK,
-    ("/v1/guests/import", "POST"): Operation(body=ImportOrder),
+    ("/v1/guests/import", "POST"): ApiOperation(body=ImportOrder),
     ("/v1/guests/{uuid}", "DELETE"): _NODE,
-    ("/v1/instances", "GET"): Operation(query=Page),
+    ("/v1/instances", "GET"): ApiOperation(query=ListPage),
     ("/v1/instances/{uuid}", "GET"): _NODE,
-    ("/v1/instances/{uuid}", "PATCH"): Operation(OfUuid, header=OfVersion, body=Changes),
-    ("/v1/instances/{uuid}/allocation", "DELETE"): Operation(OfUuid, query=Scope),
-    ("/v1/migrations", "GET"): Operation(query=Page),
+    ("/v1/instances/{uuid}", "PATCH"): ApiOperation(OfUuid, header=OfVersion, body=Changes),
+    ("/v1/instances/{uuid}/allocation", "DELETE"): ApiOperation(OfUuid, query=RemovalScope),
+    ("/v1/migrations", "GET"): ApiOperation(query=ListPage),
 }
 
 
@@ -248,7 +248,7 @@ class Validation:
         request.context.body = _body(request, operation)
 
 
-def _parameters(place: Place, kind: type[Part], found: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(place: Place, kind: type[RequestPart], found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of one place, in their types."""
     try:
         parameters: dict[str, Any] = msgspec.to_builtins(msgspec.convert(found, kind, strict=False))
@@ -257,7 +257,7 @@ def _parameters(place: Place, kind: type[Part], found: Mapping[str, Any]) -> dic
     return parameters
 
 
-def _query(text: str, kind: type[Part]) -> Mapping[str, Any]:
+def _query(text: str, kind: type[RequestPart]) -> Mapping[str, Any]:
     """Return the query's parameters as texts and, where several are allowed, lists of them.
 
     :raises InvalidApiRequest: there are too many, or one is repeated.
@@ -279,7 +279,7 @@ def _query(text: str, kind: type[Part]) -> Mapping[str, Any]:
     return found
 
 
-def _body(request: Request, operation: Operation) -> Any:
+def _body(request: Request, operation: ApiOperation) -> Any:
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes", "send less at once")
     raw = request.bounded_stream.read() if request.content_length else b""

@@ -49,11 +49,11 @@ Nodes = Annotated[
 ]
 
 
-class Part(Struct, forbid_unknown_fields=True):
+class RequestPart(Struct, forbid_unknown_fields=True):
     """A part of a request; a field that it does not have is UNSET."""
 
 
-class NewFlavor(Part):
+class NewFlavor(RequestPart):
     """The resources of a guest."""
 
     id: Name
@@ -66,7 +66,7 @@ class NewFlavor(Part):
     extra_specs: Texts
 
 
-class NewInstance(Part):
+class NewInstance(RequestPart):
     """A guest."""
 
     uuid: Uuid
@@ -90,14 +90,14 @@ class MovingInstance(NewInstance):
     flavor: NewFlavor | UnsetType = UNSET
 
 
-class CellRatios(Part):
+class CellRatios(RequestPart):
     """Of the guest's cells."""
 
     cpu_allocation_ratio: Ratio
     ram_allocation_ratio: Ratio
 
 
-class Limits(Part):
+class Limits(RequestPart):
     """The most that may be used of the node in all; what is not given is not limited."""
 
     memory_mb: Limit | UnsetType = UNSET
@@ -106,7 +106,7 @@ class Limits(Part):
     numa: CellRatios | UnsetType = UNSET
 
 
-class Allocated(Part):
+class AllocatedResources(RequestPart):
     """What the scheduler allocated of one provider."""
 
     resources: Annotated[
@@ -116,12 +116,12 @@ class Allocated(Part):
 
 
 Allocations = Annotated[
-    dict[Uuid, Allocated],
+    dict[Uuid, AllocatedResources],
     Meta(max_length=1000, description="What the scheduler allocated, by provider"),
 ]
 
 
-class GuestNetworks(Part):
+class GuestNetworks(RequestPart):
     """The networks that the guest's ports are on. A guest with cells has one on a cell that each of
     them is local to, if any is.
     """
@@ -130,7 +130,7 @@ class GuestNetworks(Part):
     tunneled: Annotated[bool, Meta(description="Whether one of them is tunneled")] = False
 
 
-class DevicePort(Part):
+class DevicePort(RequestPart):
     """What the port that the devices are for needs of them, beside ``spec`` and each of the
     alternatives.
     """
@@ -156,7 +156,7 @@ class DevicePort(Part):
         _check_given(self)
 
 
-class NewDevices(Part):
+class NewDevices(RequestPart):
     """A request for devices. ``id`` is shown as ``request`` of the devices that it got; for those
     of a port, the port's own uuid serves well.
     """
@@ -201,7 +201,7 @@ class NewDevices(Part):
     port: Annotated[DevicePort | UnsetType, Meta(extra_json_schema={"minProperties": 1})] = UNSET
 
 
-class NewClaim(Part):
+class NewClaim(RequestPart):
     """What a new guest claims of a node."""
 
     id: Uuid
@@ -214,7 +214,7 @@ class NewClaim(Part):
     networks: GuestNetworks = field(default_factory=GuestNetworks)
 
 
-class NewMigration(Part):
+class NewMigration(RequestPart):
     """The record of a migration that the caller made."""
 
     uuid: Uuid
@@ -228,7 +228,7 @@ class NewMigration(Part):
     cross_cell_move: bool | UnsetType = UNSET
 
 
-class NewMove(Part):
+class NewMove(RequestPart):
     """What a guest that moves, or is resized, claims of a node."""
 
     id: Uuid
@@ -294,7 +294,7 @@ MOVE_RULES = [
 Move = Annotated[NewMove, Meta(extra_json_schema={"allOf": MOVE_RULES})]
 
 
-class NewDeviceClaim(Part):
+class NewDeviceClaim(RequestPart):
     """Devices for a guest that is there."""
 
     id: Uuid
@@ -303,7 +303,7 @@ class NewDeviceClaim(Part):
     devices: Annotated[list[NewDevices], Meta(min_length=1, max_length=100)]
 
 
-class InstanceChanges(Part):
+class InstanceChanges(RequestPart):
     """What has changed of a guest."""
 
     vm_state: VmState | UnsetType = UNSET
@@ -335,20 +335,20 @@ class InstanceChanges(Part):
 Changes = Annotated[InstanceChanges, Meta(extra_json_schema={"minProperties": 1})]
 
 
-class BuildOutcome(Part):
+class BuildOutcome(RequestPart):
     """The end of a build."""
 
     result: Literal["failed", "succeeded"]
 
 
-class AuditOrder(Part):
+class NewAudit(RequestPart):
     """What is to be audited."""
 
     nodes: Nodes | UnsetType = UNSET
     dry_run: Annotated[bool, Meta(description="Plan only and write nothing")] = False
 
 
-class ImportOrder(Part):
+class ImportOrder(RequestPart):
     """The nodes whose guests are to be imported."""
 
     nodes: Nodes | UnsetType = UNSET
@@ -357,7 +357,7 @@ class ImportOrder(Part):
     )
 
 
-class Progress(Part):
+class Progress(RequestPart):
     """The status that a move has reached."""
 
     status: Literal[
@@ -373,7 +373,7 @@ class Progress(Part):
     ]
 
 
-class DroppedHalf(Part):
+class DroppedHalf(RequestPart):
     """A half of a move."""
 
     half: Annotated[
@@ -382,7 +382,7 @@ class DroppedHalf(Part):
     ]
 
 
-class CleaningReport(Part):
+class CleaningReport(RequestPart):
     """A device that was cleaned."""
 
     address: Annotated[

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.device_repair import log_corrected
-from agent.audit.observation import Judged, Outcome
+from agent.audit.observation import Judged, PlanOutcome
 from agent.audit.planning import told
 from agent.audit.run import AuditRun, shrunk_below_usage
 from agent.errors import (
@@ -50,14 +50,14 @@ class Flushing:
         self._node, self._context, self._state = node, context, placement_state
         self._rivals = rivals
 
-    def withheld(self, outcome: Outcome) -> Outcome:
+    def withheld(self, outcome: PlanOutcome) -> PlanOutcome:
         """Return ``outcome`` without the operations that another writer would change back now."""
         assert outcome.plan is not None
         plan, withheld = self._rivals.withhold(outcome.plan)
         drift = (*outcome.drift, *plan.drift)
         return replace(outcome, plan=plan, withheld=tuple(withheld), drift=drift)
 
-    def foresee(self, run: AuditRun, outcome: Outcome) -> None:
+    def foresee(self, run: AuditRun, outcome: PlanOutcome) -> None:
         """Report what a dry run would do, and treat it as done for the nodes that follow; not in an
         agent that only observes, because its next pass looks at what is there.
         """
@@ -75,7 +75,7 @@ class Flushing:
         if not self._context.observes:
             state.assume(plan)
 
-    def send(self, run: AuditRun, outcome: Outcome) -> FlushResult:
+    def send(self, run: AuditRun, outcome: PlanOutcome) -> FlushResult:
         """Send the plan, and record which evacuations its removals clear."""
         plan = outcome.plan
         assert plan is not None
@@ -142,7 +142,7 @@ class Flushing:
 
     # --- whether another attempt is needed --------------------------------------------------------
 
-    def is_last(self, run: AuditRun, outcome: Outcome, flushed: FlushResult) -> bool:
+    def is_last(self, run: AuditRun, outcome: PlanOutcome, flushed: FlushResult) -> bool:
         """Return whether the attempt was the last one needed. Before another one for a conflict
         there is a wait, see :meth:`conflicts`.
         """

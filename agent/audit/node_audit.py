@@ -10,7 +10,7 @@ from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.device_repair import Surpluses
 from agent.audit.flushing import Flushing
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.observation import Observation, Outcome
+from agent.audit.observation import Observation, PlanOutcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
 from agent.audit.run import AuditRun, RefusedAudit
@@ -145,7 +145,7 @@ class NodeAudit:
                 if self._flush(run, outcome):
                     return
 
-    def _flush(self, run: AuditRun, outcome: Outcome) -> bool:
+    def _flush(self, run: AuditRun, outcome: PlanOutcome) -> bool:
         """Send the plan, or in a dry run foresee what that would do. Return whether no other
         attempt is needed.
 
@@ -200,7 +200,7 @@ class NodeAudit:
         )
         return replace(seen, last=self._last)
 
-    def _remember(self, seen: Observation, outcome: Outcome) -> None:
+    def _remember(self, seen: Observation, outcome: PlanOutcome) -> None:
         """Keep what was observed if the same would lead to the same shape, with nothing to do."""
         shaped = outcome.shaped
         assert shaped is not None

@@ -13,9 +13,8 @@ from agent.model.allocation import Allocation
 from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.model.report import Drift
-from agent.model.report import Outcome as OperationOutcome
+from agent.model.provider_tree import BaseTree, PresentTree
+from agent.model.report import Drift, Outcome
 from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
 from agent.placement.reshaping import AllocationMove
@@ -226,10 +225,6 @@ class Shaped:
     allocations.
     """
 
-    base: BaseTree
-    """The tree from which the driver started: what others own."""
-    desired: DesiredTree
-    """The tree of the driver, before devices, provider files and merge."""
     move: AllocationMove | None
     """The move of allocations that this tree needs."""
     devices: DeviceProviders
@@ -249,7 +244,7 @@ class Shaped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlanOutcome:
     """What follows from an observation: what has to be read before more follows, or the plan."""
 
     needs: Need | None = None
@@ -264,7 +259,7 @@ class Outcome:
     """Corrections of the allocations of devices."""
     judged: Judged = field(default_factory=Judged)
     """The removals at the end of the plan."""
-    withheld: tuple[OperationOutcome, ...] = ()
+    withheld: tuple[Outcome, ...] = ()
     """The outcomes of operations that another writer would change back now."""
     drift: tuple[Drift, ...] = ()
     errors: tuple[AgentError, ...] = ()

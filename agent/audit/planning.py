@@ -13,7 +13,7 @@ from agent.audit.observation import (
     Judged,
     Need,
     Observation,
-    Outcome,
+    PlanOutcome,
     Shaped,
     TreeObservation,
 )
@@ -31,26 +31,27 @@ from agent.placement.roles import with_names_of_others
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
+from agent.tree.cell_tree import page_size
 from agent.tree.desired_tree import STATUS_DISABLED
 
 
-def plan_audit(seen: Observation) -> Outcome:
+def plan_audit(seen: Observation) -> PlanOutcome:
     """Return what follows for a node: the tree that Placement should hold, the repair of its
     devices' allocations, the verdict on all its allocations, and the operations for all of that.
     """
     shaped = seen.shaped or shaped_before(seen) or shape(seen)
     if isinstance(shaped, Need):
-        return Outcome(needs=shaped)
+        return PlanOutcome(needs=shaped)
     takes_care = not (seen.context.observes or seen.context.gives_back)
     repaired = repair(seen, shaped) if takes_care else AllocationRepair()
     if isinstance(repaired, Need):
-        return Outcome(needs=repaired, shaped=shaped)
+        return PlanOutcome(needs=repaired, shaped=shaped)
     move = shaped.move or repaired.move
     if move is not None and (stranded := newly_stranded(seen, shaped, move)):
-        return Outcome(needs=Hold(stranded))
+        return PlanOutcome(needs=Hold(stranded))
     judged = _judged(seen, shaped)
     if isinstance(judged, Need):
-        return Outcome(needs=judged, judges=True, shaped=shaped)
+        return PlanOutcome(needs=judged, judges=True, shaped=shaped)
     try:
         plan = shaped.plan if move is None else plan_of(seen, shaped.target, move)
     except ReshapeFailed as error:
@@ -60,7 +61,7 @@ def plan_audit(seen: Observation) -> Outcome:
         return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
     records, facts = seen.records, seen.report.facts
     enabled = seen.policy.enabled
-    return Outcome(
+    return PlanOutcome(
         shaped=shaped,
         plan=replace(plan, operations=(*plan.operations, *_removals(plan, judged)), drift=()),
         repair=repaired,
@@ -108,7 +109,7 @@ def told(error: AgentError) -> str:
     return f"{error.message}; {error.remedy}" if error.remedy else error.message
 
 
-def plan_removal(seen: TreeObservation) -> Outcome:
+def plan_removal(seen: TreeObservation) -> PlanOutcome:
     """Return what follows for a node that was deleted: what is ours of its tree goes."""
     nothing = ProviderTree()
     inputs = MergeInputs.of(
@@ -117,7 +118,7 @@ def plan_removal(seen: TreeObservation) -> Outcome:
     target = Merge(inputs, seen.capabilities, seen.usages).target()
     named = with_names_of_others(target, seen.view.tree)
     plan = make_plan(seen.view, named, seen.capabilities, seen.root)
-    return Outcome(
+    return PlanOutcome(
         plan=replace(plan, drift=()),
         drift=plan.drift,
         errors=tuple(_of_target(plan.target)),
@@ -142,33 +143,31 @@ def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:
 
 
 def _used_of_others(seen: Observation) -> Iterator[Drift]:
-    """Yield drift for each class that somebody else put on a provider of the agent's, and of which
-    consumers are known: it stays.
+    """Yield drift for each class that somebody else put on the node's root, and of which consumers
+    are known: it stays.
     """
-    tree = seen.named.tree
-    for uuid, held in sorted(seen.view.consumers.items()):
-        if not (held and seen.journal.owns(uuid) and tree.exists(uuid)):
+    root, held = seen.root, seen.view.consumers.get(seen.root, {})
+    if not (held and seen.journal.owns(root) and seen.named.tree.exists(root)):
+        return
+    provider, own = seen.named.tree.provider(root), seen.journal.of(root)
+    for name in sorted(foreign_inventory(provider, own, adopted=seen.journal.adopted)):
+        amounts = {who: some[name] for who, some in sorted(held.items()) if name in some}
+        if not amounts or page_size(name) is not None:
             continue
-        provider = tree.provider(uuid)
-        others = foreign_inventory(provider, seen.journal.of(uuid), adopted=seen.journal.adopted)
-        for name in sorted(others):
-            amounts = {who: some[name] for who, some in sorted(held.items()) if name in some}
-            if not amounts:
-                continue
-            removals = [
-                f"agent allocation remove {who} {uuid} {name}={amount}"
-                for who, amount in amounts.items()
-            ]
-            yield Drift(
-                "foreign-provider",
-                "info",
-                f"{printable(provider.name)}: {name} was put there by somebody else, and stays; "
-                f"{name_first([*amounts], SHOWN)} holds of it",
-                f"none if it is meant so; else: {' && '.join(removals)} && openstack "
-                f"--os-placement-api-version 1.28 resource provider inventory delete "
-                f"{uuid} --resource-class {name}",
-                uuid,
-            )
+        removals = [
+            f"agent allocation remove {who} {root} {name}={amount}"
+            for who, amount in amounts.items()
+        ]
+        yield Drift(
+            "foreign-provider",
+            "info",
+            f"{printable(provider.name)}: {name} was put there by somebody else, and stays; "
+            f"{name_first([*amounts], SHOWN)} holds of it",
+            f"none if it is meant so; else: {' && '.join(removals)} && openstack "
+            "--os-placement-api-version 1.28 resource provider inventory delete "
+            f"{root} --resource-class {name}",
+            root,
+        )
 
 
 def _of_target(target: Target) -> Iterator[AgentError]:

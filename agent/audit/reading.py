@@ -17,7 +17,7 @@ from agent.audit.asked_nova import AskedNova, GuestAllocationsRead
 from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA, reported_by_nova
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.device_repair import Surpluses
-from agent.audit.observation import Observation, Outcome, Reshaping, TreeObservation
+from agent.audit.observation import Observation, PlanOutcome, Reshaping, TreeObservation
 from agent.audit.run import AuditRun
 from agent.driver.answers import node_capabilities, node_facts
 from agent.driver.interface import (
@@ -316,7 +316,7 @@ class Reader:
             "capabilities": state.capabilities,
         }
 
-    def read(self, client: PlacementClient, seen: Observation, outcome: Outcome) -> Observation:
+    def read(self, client: PlacementClient, seen: Observation, outcome: PlanOutcome) -> Observation:
         """Return ``seen`` with what ``outcome`` needs.
 
         :raises AgentError: it cannot be read, and the audit cannot go on without it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.audit.context import AuditedNode, AuditOptions
-from agent.audit.observation import Outcome as Planned
+from agent.audit.observation import PlanOutcome
 from agent.errors import (
     AdoptionNeeded,
     AgentError,
@@ -130,7 +130,7 @@ class AuditRun:
     hint: str | None = None
     repair: AllocationRepair = field(default_factory=AllocationRepair)
     """Corrections of the allocations of devices in the last attempt."""
-    planned: Planned | None = None
+    planned: PlanOutcome | None = None
     """The last plan; None until an attempt came as far."""
     tree: ProviderTree = field(default_factory=ProviderTree)
     """What a dry run shows: the tree that the last plan leads to."""
@@ -158,7 +158,7 @@ class AuditRun:
         finally:
             self.seconds[name] += time.monotonic() - begun
 
-    def plan(self, planned: Planned) -> None:
+    def plan(self, planned: PlanOutcome) -> None:
         """Take over the plan of an attempt; drift and errors of an earlier attempt are replaced."""
         assert planned.plan is not None
         self.planned, self.tree, self.repair = planned, planned.plan.target.tree, planned.repair

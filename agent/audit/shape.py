@@ -102,8 +102,6 @@ def shape(seen: Observation) -> Shaped | Need:
     if plan.limited and seen.lacks(NewerServer()):
         return NewerServer()
     return Shaped(
-        base=base,
-        desired=desired,
         move=move,
         devices=devices,
         device_drift=(*devices.drift, *placed.drift),

@@ -70,7 +70,9 @@ def narrowed() -> dict[str, Any]:
         )
     for name in (*INSTANCE_PARTS, "InstanceChanges"):
         schemas[name]["properties"]["image_properties"] = TEXTS
-    schemas["Allocated"]["properties"]["resources"]["propertyNames"] = {"enum": [PMEM, "VCPU"]}
+    schemas["AllocatedResources"]["properties"]["resources"]["propertyNames"] = {
+        "enum": [PMEM, "VCPU"]
+    }
     # Enough for everybody most of the time.
     for name in ("memory_mb", "vcpus", "disk_mb"):
         schemas["Limits"]["properties"][name] = {"enum": [100_000]}

@@ -75,6 +75,8 @@ def test_a_database_that_went_back_is_read_anew_and_told_once(
         "POST RP PF0 under R -> 200",
         "PUT inv PF0 g0 -> 200",
         f"PUT inv R g{old} -> 200",
+        # Confirmed once and needed again: Placement is asked whether it has it.
+        "GET RP R -> 200",
     ]
     assert warnings(agent_log) == [f"{WENT_BACK} (PF0, {NAME}); everything is read again"]
     settled(node_a, placement, agent_log, {NAME: node(MORE), "PF0": Want(VF, NAME)})

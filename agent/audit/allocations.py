@@ -8,13 +8,12 @@ import os_traits
 
 from agent.audit.observation import (
     HeldElsewhere,
-    HoldersInTurn,
+    HeldHere,
+    Holdings,
     Judged,
-    JudgedProviders,
     Need,
     Observation,
     ProvidersBelow,
-    RecordsOf,
     Reread,
     Shaped,
     WholeAllocations,
@@ -43,59 +42,42 @@ from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.observed_share import OF_NOVA
 
 
-def judge(seen: Observation, shaped: Shaped) -> Judged | Need:
-    """Judge every consumer of the providers of the node that are the agent's, now or once the shape
-    is reached: a provider that is to be deleted keeps its allocations until then.
+def needed_holdings(seen: Observation, shaped: Shaped) -> Holdings | None:
+    """Return the need for who holds what of the providers of the node that are the agent's, now or
+    once the shape is reached: a provider that is to be deleted keeps its allocations until then.
+    None if it is known, or nothing is to be judged.
     """
-    if seen.records.created:
-        # No guest of the node can be on record yet.
-        return Judged()
-    owned = seen.journal.providers.keys() | shaped.target.journal.providers.keys()
-    tree = seen.own_tree()
-    offering = tuple(
-        uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)
+    # No guest of a node that is new can be on record yet.
+    known = seen.records.created or not seen.asks or seen.unjudged is not None
+    if known or not seen.lacks(Holdings()):
+        return None
+    return Holdings(
+        frozenset(seen.journal.providers.keys() | shaped.target.journal.providers.keys())
     )
-    judged = JudgedProviders(offering, root_and_cells(tree))
-    if seen.lacks(judged):
-        return judged
-    on_record, turn = seen.answers[judged]
-    return _judged(seen, tree, offering, turn, on_record=on_record) if turn.providers else Judged()
 
 
-def _judged(
-    seen: Observation,
-    tree: ProviderTree,
-    offering: tuple[ProviderUuid, ...],
-    turn: HoldersInTurn,
-    *,
-    on_record: bool,
-) -> Judged | Need:
-    if seen.lacks(turn):
-        return turn
+def judge(seen: Observation) -> Judged | Need:
+    """Judge every consumer of the node."""
+    held: HeldHere | None = seen.answers.get(Holdings())
+    if held is None or held.records is None:
+        return Judged()
     holding = AllocationShare(
         seen.records.node,
-        seen.consumers(turn.providers),
-        offered_only_by(offering, seen.view.tree),
+        seen.consumers(held.providers),
+        offered_only_by(held.offering, seen.view.tree),
         running(seen.report.facts),
     )
-    of_consumers = RecordsOf(frozenset(holding.by_consumer()))
-    if seen.lacks(of_consumers):
-        return of_consumers
-    records: TreeConsumers = seen.answers[of_consumers]
     # The known amounts may be outdated: giving back an allocation moves no generation.
-    reread = Reread("amounts", frozenset(holders_of_other_amounts(holding, records)))
-    if seen.lacks(reread):
+    records = held.records
+    others = holders_of_other_amounts(holding, records)
+    reread = Reread("amounts", frozenset(others))
+    if seen.needs_reread(reread):
         return reread
-    return _verdicts(seen, holding, records, tree, on_record=on_record)
+    return _verdicts(seen, holding, held, records)
 
 
 def _verdicts(
-    seen: Observation,
-    holding: AllocationShare,
-    records: TreeConsumers,
-    tree: ProviderTree,
-    *,
-    on_record: bool,
+    seen: Observation, holding: AllocationShare, held: HeldHere, records: TreeConsumers
 ) -> Judged | Need:
     """Judge the consumers by the records; what is to be removed was just read again, because a
     change that moved no generation may have made a removal unnecessary.
@@ -106,10 +88,10 @@ def _verdicts(
     whole = WholeAllocations(
         "removals", tuple(removal.consumer for removal in removals), typed=True
     )
-    if seen.lacks(whole):
+    if removals and seen.lacks(whole):
         return whole
-    found: Mapping[ConsumerUuid, Allocation] = seen.answers[whole]
-    own = tree.get_provider_uuids()
+    found: Mapping[ConsumerUuid, Allocation] = seen.answers.get(whole, {})
+    own = held.own
     confirmed = dict[ConsumerUuid, Leftover]()
     refuted = dict[ConsumerUuid, Leftover]()
     for removal in removals:
@@ -139,7 +121,7 @@ def _verdicts(
                 one
                 for one in verdicts.drift
                 # Without records the guests that run are told as guests.
-                if on_record
+                if held.on_record
                 or (holding.running is not None and one.consumer not in holding.running)
             ),
             *(
@@ -147,7 +129,7 @@ def _verdicts(
                 for uuid, leftover in refuted.items()
                 if uuid in found and not found[uuid].resources.keys().isdisjoint(own)
             ),
-            *(_of_another_service(uuid, held, holding.node) for uuid, held in of_others.items()),
+            *(_of_another_service(uuid, some, holding.node) for uuid, some in of_others.items()),
             *twice.values(),
             *allocation_drift(holding, records),
         ),
@@ -167,10 +149,11 @@ def _on_two_hosts(
     providers of the tree and those that share with it.
     """
     guests = at_rest(seen.report.facts.domains or (), records)
-    elsewhere = HeldElsewhere(frozenset(guests.keys() & holding.by_consumer().keys()), own)
-    if seen.lacks(elsewhere):
+    doubted = seen.doubted & guests.keys()
+    elsewhere = HeldElsewhere(frozenset(doubted & holding.by_consumer().keys()), own)
+    if elsewhere.consumers and seen.lacks(elsewhere):
         return elsewhere
-    found: Mapping[ConsumerUuid, Allocation] = seen.answers[elsewhere]
+    found: Mapping[ConsumerUuid, Allocation] = seen.answers.get(elsewhere, {})
     return {
         uuid: on_two_hosts(guests[uuid], records.host, whole.resources.keys() - own)
         for uuid, whole in sorted(found.items())
@@ -223,15 +206,12 @@ def _may_be_removed(leftover: Leftover, records: TreeConsumers, allocation: Allo
     )
 
 
-def root_and_cells(tree: ProviderTree) -> frozenset[ProviderUuid]:
+def root_and_cells(tree: ProviderTree, root: ProviderUuid) -> frozenset[ProviderUuid]:
     """Return the root and its cells, of which every guest holds something."""
-    roots = [root.uuid for root in tree.roots]
-    return frozenset(
-        provider.uuid
-        for provider in tree.providers()
-        if provider.uuid in roots
-        or (provider.parent_uuid in roots and os_traits.HW_NUMA_ROOT in provider.traits)
-    )
+    cells = {
+        uuid for uuid in tree.children(root) if os_traits.HW_NUMA_ROOT in tree.provider(uuid).traits
+    }
+    return frozenset({root, *cells})
 
 
 def offered_only_by(ours: Collection[ProviderUuid], tree: ProviderTree) -> frozenset[str]:

@@ -86,7 +86,7 @@ def judge_beside_nova(seen: Observation) -> Judged | Need:
     # A driver that shows no guests says nothing of their allocations.
     if not offering or guests is None or records.state.host.guests is None:
         return Judged()
-    turn = HoldersInTurn(offering, root_and_cells(tree))
+    turn = HoldersInTurn(offering, root_and_cells(tree, seen.root))
     if seen.lacks(turn):
         return turn
     holding = AllocationShare(
@@ -98,7 +98,7 @@ def judge_beside_nova(seen: Observation) -> Judged | Need:
     # The known amounts may be outdated: giving back an allocation moves no generation.
     others = holders_of_other_amounts(holding, share.records)
     reread = Reread("amounts", frozenset({*others, *share.misplaced()}))
-    if seen.lacks(reread):
+    if seen.needs_reread(reread):
         return reread
     wanted = holding.by_consumer().keys() | share.guests.keys()
     whole = GuestAllocations({uuid: holding.of(uuid) for uuid in wanted})

@@ -60,7 +60,7 @@ def repair(seen: Observation, shaped: Shaped) -> AllocationRepair | Need:
     # The known consumers may be outdated, because giving back an allocation moves no generation;
     # those to be corrected are asked for again.
     reread = Reread("devices", _doubtful(seen, count, consumers, certain=bool(why_not)))
-    if seen.lacks(reread):
+    if seen.needs_reread(reread):
         return reread
     target = shaped.target.tree
     drift = tuple(unknown_shares(count, consumers, seen.uses, target))
@@ -105,14 +105,14 @@ def _healed(
             surplus for surplus in surpluses(count, consumers) if surplus[0] not in seen.uses.busy
         )
     )
-    if seen.lacks(lasting):
+    if (lasting.seen or seen.has_surpluses) and seen.lacks(lasting):
         return lasting
-    lowered = seen.answers[lasting]
+    lowered = seen.answers.get(lasting, frozenset())
     whole = WholeAllocations("devices", tuple(to_correct(count, consumers, lowered)))
-    if seen.lacks(whole):
+    if whole.consumers and seen.lacks(whole):
         return whole
-    target = shaped.target.tree
-    return plan_repair(count, consumers, seen.answers[whole], target, ours, lowered)
+    target, found = shaped.target.tree, seen.answers.get(whole, {})
+    return plan_repair(count, consumers, found, target, ours, lowered)
 
 
 class Surpluses:
@@ -123,6 +123,11 @@ class Surpluses:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: Mapping[Surplus, float] = {}
+
+    @property
+    def remembered(self) -> bool:
+        """Whether the last pass has seen some."""
+        return bool(self._since)
 
     def lasting(self, seen: Collection[Surplus]) -> frozenset[Surplus]:
         """Return the surpluses of ``seen`` that every pass since an earlier one, long enough ago,

@@ -54,6 +54,8 @@ class Flushing:
         """Return ``outcome`` without the operations that another writer would change back now."""
         assert outcome.plan is not None
         plan, withheld = self._rivals.withhold(outcome.plan)
+        if plan is outcome.plan:
+            return outcome
         drift = (*outcome.drift, *plan.drift)
         return replace(outcome, plan=plan, withheld=tuple(withheld), drift=drift)
 

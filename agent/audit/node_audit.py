@@ -191,14 +191,14 @@ class NodeAudit:
         assert run.records is not None
         run.records = self._reader.note_reserved(run.records, dry_run=run.options.dry_run)
         at_start = run.options.start
-        seen = self._reader.observation(
+        return self._reader.observation(
             run,
             report,
             run.records,
             start=at_start and not self._started,
             reshapes=at_start and not self._moved,
+            last=self._last,
         )
-        return replace(seen, last=self._last)
 
     def _remember(self, seen: Observation, outcome: PlanOutcome) -> None:
         """Keep what was observed if the same would lead to the same shape, with nothing to do."""

@@ -19,6 +19,7 @@ from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
 from agent.placement.reshaping import AllocationMove
 from agent.provider_config.applying import Key
+from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair, Surplus
 from agent.tree.desired_tree import DriverReport
@@ -155,24 +156,31 @@ class LastingSurpluses(Need):
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedProviders(Need):
-    """Whether any guest or claim is on record, and which of these providers are to be judged, as
-    the :class:`HoldersInTurn` to ask for: all of them if so. Without records all that is held is
-    unknown: only what may be held is asked about, and all that is held again, because what is given
-    back moves no generation.
+class Holdings(Need):
+    """Who holds what of the node, and what the records have on them: :class:`HeldHere`. With guests
+    or claims on record all that is offered is asked about, and one provider is read again if its
+    turn has come. Without, all that is held is unknown: only what may be held is asked about, and
+    all that is held again, because what is given back moves no generation.
     """
 
-    offering: tuple[ProviderUuid, ...]
-    in_turn: frozenset[ProviderUuid]
+    providers: frozenset[ProviderUuid] = field(default=frozenset(), compare=False)
+    """Those that are judged as far as they offer something."""
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsOf(Need):
-    """What the records have on these consumers:
-    :class:`~agent.tracker.consumer_records.TreeConsumers`.
-    """
+class HeldHere:
+    """What is held of the node, and the records of who holds it."""
 
-    consumers: frozenset[ConsumerUuid] = field(compare=False)
+    on_record: bool
+    """Whether any guest or claim is on record."""
+    own: frozenset[ProviderUuid]
+    """The providers of the node's tree."""
+    offering: tuple[ProviderUuid, ...]
+    """Those that are judged."""
+    providers: tuple[ProviderUuid, ...]
+    """Those of them that were asked about: the view has their consumers."""
+    records: TreeConsumers | None
+    """None if nothing was asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +287,10 @@ class TreeObservation:
     capabilities: ServerCapabilities
     usages: Usages
     """The usages of what is held until it is free."""
+    doubted: frozenset[ConsumerUuid]
+    """The consumers that may hold something elsewhere since they were last asked about."""
+    remembered: frozenset[str]
+    """The subjects about which consumers were reported, see :class:`Reread`."""
     answers: Mapping[Need, Any] = field(default_factory=dict)
     """What was read because an outcome needed it."""
     unjudged: AgentError | None = None
@@ -309,6 +321,10 @@ class Observation(TreeObservation):
     places: GuestPlaces
     policy: Policy
     """The operator's, with the mediated devices that claims have and that are not made yet."""
+    asks: bool
+    """Who holds what of the node is to be asked about."""
+    has_surpluses: bool
+    """Earlier passes have seen surpluses of devices."""
     now: float
     """Seconds since the epoch."""
     start: bool
@@ -329,6 +345,10 @@ class Observation(TreeObservation):
         it.
         """
         return self.named.subtree(self.root)
+
+    def needs_reread(self, need: Reread) -> bool:
+        """Whether allocations are to be read again, or a subject has nothing to report any more."""
+        return bool(need.consumers or need.about in self.remembered) and self.lacks(need)
 
     def consumers(self, providers: tuple[ProviderUuid, ...]) -> Consumers:
         """Return the known consumers of these providers."""

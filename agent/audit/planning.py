@@ -5,16 +5,16 @@ the drift to tell, or to what has to be read before more follows.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.audit.allocations import judge
+from agent.audit.allocations import judge, needed_holdings
 from agent.audit.beside_nova import judge_beside_nova
 from agent.audit.device_repair import repair
 from agent.audit.observation import (
     Hold,
+    Holdings,
     Judged,
     Need,
     Observation,
     PlanOutcome,
-    Shaped,
     TreeObservation,
 )
 from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
@@ -43,13 +43,16 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
     takes_care = not (seen.context.observes or seen.context.gives_back)
-    repaired = repair(seen, shaped) if takes_care else AllocationRepair()
+    repaired: AllocationRepair | Need = AllocationRepair()
+    if takes_care:
+        repaired = needed_holdings(seen, shaped) or repair(seen, shaped)
     if isinstance(repaired, Need):
-        return PlanOutcome(needs=repaired, shaped=shaped)
+        judges = isinstance(repaired, Holdings)
+        return PlanOutcome(needs=repaired, judges=judges, shaped=shaped)
     move = shaped.move or repaired.move
     if move is not None and (stranded := newly_stranded(seen, shaped, move)):
         return PlanOutcome(needs=Hold(stranded))
-    judged = _judged(seen, shaped)
+    judged = _judged(seen)
     if isinstance(judged, Need):
         return PlanOutcome(needs=judged, judges=True, shaped=shaped)
     try:
@@ -63,7 +66,9 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     enabled = seen.policy.enabled
     return PlanOutcome(
         shaped=shaped,
-        plan=replace(plan, operations=(*plan.operations, *_removals(plan, judged)), drift=()),
+        plan=Plan(
+            (*plan.operations, *_removals(plan, judged)), plan.target, (), limited=plan.limited
+        ),
         repair=repaired,
         judged=judged,
         drift=(
@@ -86,14 +91,14 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     )
 
 
-def _judged(seen: Observation, shaped: Shaped) -> Judged | Need:
+def _judged(seen: Observation) -> Judged | Need:
     """Judge who holds what of the node."""
     if seen.context.gives_back:
         # Nobody gains or loses anything: nova-compute judges them from now on.
         return Judged()
     if seen.unjudged is not None:
         return Judged(errors=(seen.unjudged,))
-    return judge_beside_nova(seen) if seen.context.observes else judge(seen, shaped)
+    return judge_beside_nova(seen) if seen.context.observes else judge(seen)
 
 
 def _removals(plan: Plan, judged: Judged) -> tuple[Operation, ...]:

@@ -13,6 +13,7 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.audit import observation as needs
+from agent.audit.allocations import root_and_cells
 from agent.audit.asked_nova import AskedNova, GuestAllocationsRead
 from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA, reported_by_nova
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
@@ -274,13 +275,17 @@ class Reader:
         *,
         start: bool,
         reshapes: bool,
+        last: Observation | None,
     ) -> Observation:
         """Return what an attempt begins with, after the mirror was brought up to date.
 
         ``start``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
-        an agent that starts may do.
+        an agent that starts may do. ``last``: the last one from which nothing followed to be done.
         """
         policy = self.context.policy
+        if policy.mdev.types:
+            mdev = with_promised(policy.mdev, records.state, report.facts)
+            policy = replace(policy, mdev=mdev)
         return Observation(
             **self._of_tree(run.client),
             context=self.context,
@@ -289,7 +294,10 @@ class Reader:
             records=records,
             uses=device_uses(records.state),
             places=guest_places(records.state, report.facts.domains or ()),
-            policy=replace(policy, mdev=with_promised(policy.mdev, records.state, report.facts)),
+            policy=policy,
+            last=last,
+            asks=self._asks(report.facts),
+            has_surpluses=self._surpluses.remembered,
             now=clock.now(),
             start=start,
             reshapes=reshapes,
@@ -297,6 +305,19 @@ class Reader:
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
+
+    def _asks(self, facts: HostFacts) -> bool:
+        """Return whether who holds what of the node is to be asked about."""
+        if self.context.observes:
+            return True
+        try:
+            purges = self.context.policy.purge_after is not None
+            on_record = self._records.is_needed(purging=purges)
+        except AgentError:
+            # Whoever asks is told.
+            return True
+        # Without records nobody asks who has a whole machine, or a node of many: nova says so.
+        return on_record or not (facts.exclusive or self.placement_state.listed)
 
     def deleted(self, run: AuditRun) -> TreeObservation:
         """Return what an attempt for a deleted node begins with, as :meth:`observation`."""
@@ -314,6 +335,8 @@ class Reader:
             "named": state.named_view,
             "journal": state.journal,
             "capabilities": state.capabilities,
+            "doubted": state.doubted,
+            "remembered": state.reported,
         }
 
     def read(self, client: PlacementClient, seen: Observation, outcome: PlanOutcome) -> Observation:
@@ -359,7 +382,7 @@ class Reader:
             case needs.KnownHolders():
                 return state.consumers(client, need.providers)
             case needs.HoldersInTurn():
-                refresh = self._refresh(seen)
+                refresh = 0 if seen.options.on_mirror else self.context.freshness.consumers
                 return state.consumers_in_turn(client, need.providers, need.in_turn, refresh)
             case needs.Reread():
                 return state.reread_allocations(client, need.consumers, need.about)
@@ -372,10 +395,8 @@ class Reader:
                 return state.held_elsewhere(client, need.consumers, elsewhere)
             case needs.LastingSurpluses():
                 return self._surpluses.lasting(need.seen)
-            case needs.JudgedProviders():
-                return self._judged_providers(seen, need)
-            case needs.RecordsOf():
-                return self._records.read(seen.records, need.consumers)
+            case needs.Holdings():
+                return self._holdings(client, seen, need)
             case needs.ProvidersBelow():
                 return frozenset(row.uuid for row in client.tree(need.root))
             case needs.GuestAllocations():
@@ -384,22 +405,26 @@ class Reader:
                 return self._nova.explained(need.drift, need.share)
         raise AssertionError(need)
 
-    def _refresh(self, seen: Observation) -> float:
-        """Return the seconds in which holders are asked for again in turn, 0 for never: an audit on
-        the mirror reads nobody's turn.
-        """
-        return 0 if seen.options.on_mirror else self.context.freshness.consumers
-
-    def _judged_providers(
-        self, seen: Observation, need: needs.JudgedProviders
-    ) -> tuple[bool, needs.HoldersInTurn]:
-        purges = self.context.policy.purge_after is not None
-        if self._records.is_needed(purging=purges):
-            return True, needs.HoldersInTurn(need.offering, need.in_turn)
-        held = self.placement_state.perhaps_held(need.offering, need.in_turn, self._refresh(seen))
-        # Who has a whole machine is nova's to say.
-        held = [] if seen.report.facts.exclusive else held
-        return False, needs.HoldersInTurn(tuple(held), frozenset(held))
+    def _holdings(
+        self, client: PlacementClient, seen: Observation, need: needs.Holdings
+    ) -> needs.HeldHere:
+        state, context = self.placement_state, self.context
+        tree, root = seen.named.tree, seen.root
+        own = tree.get_provider_uuids(root) if tree.exists(root) else []
+        mine = need.providers
+        providers = [uuid for uuid in own if uuid in mine and tree.provider(uuid).inventory]
+        offering, turns = tuple(providers), root_and_cells(tree, root) if own else frozenset()
+        # An audit on the mirror reads nobody's turn.
+        refresh = 0 if seen.options.on_mirror else context.freshness.consumers
+        purges = context.policy.purge_after is not None
+        on_record = self._records.is_needed(purging=purges)
+        if not on_record:
+            providers = state.perhaps_held(providers, turns, refresh)
+            turns = frozenset(providers)
+        consumers = state.consumers_in_turn(client, providers, turns, refresh) if providers else {}
+        found = {consumer for held in consumers.values() for consumer in held}
+        records = self._records.read(seen.records, found) if providers else None
+        return needs.HeldHere(on_record, frozenset(own), offering, tuple(providers), records)
 
     def _driver_tree(
         self, seen: Observation, need: needs.DriverTree

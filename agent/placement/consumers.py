@@ -149,6 +149,11 @@ class RereadSchedule:
         # In the order of the reads; by the subject of the report.
         self._read: dict[str, dict[ConsumerUuid, _LastRead]] = {}
 
+    @property
+    def subjects(self) -> frozenset[str]:
+        """The subjects about which consumers were read."""
+        return frozenset(about for about, read in self._read.items() if read)
+
     def due(
         self, known: Consumers, consumers: Collection[ConsumerUuid], about: str, now: float
     ) -> list[ConsumerUuid]:

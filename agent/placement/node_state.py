@@ -339,6 +339,23 @@ class NodePlacementState:
         changed = held.keys() & set(differing(before, held))
         return held.keys() - changed if self._allocated[uuid] > len(changed) else ()
 
+    @property
+    def listed(self) -> bool:
+        """Whether the last refresh took the node's rows from a list for many nodes."""
+        return self._listed
+
+    @property
+    def doubted(self) -> frozenset[ConsumerUuid]:
+        """The consumers that may hold something elsewhere since they were last asked about, and
+        those that were found to.
+        """
+        return frozenset({*self._rewritten, *self._elsewhere, *self.view.unknown_since})
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """The subjects about which consumers were last reported."""
+        return self._rereads.subjects
+
     def held_elsewhere(
         self,
         client: PlacementClient,
@@ -350,8 +367,7 @@ class NodePlacementState:
         Asked about are those that may have changed elsewhere since they were last asked about, and
         again those that were found, also by an earlier process.
         """
-        doubted = self._rewritten | self._elsewhere.keys() | self.view.unknown_since.keys()
-        asked = doubted.intersection(consumers)
+        asked = self.doubted.intersection(consumers)
         written = asked & self._rewritten
         found = {
             **self.allocations(client, sorted(written)),

@@ -152,10 +152,11 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
     are known: it stays.
     """
     root, held = seen.root, seen.view.consumers.get(seen.root, {})
-    if not (held and seen.journal.owns(root) and seen.named.tree.exists(root)):
+    # In a tree that is not adopted nothing says whose a class is.
+    if not (held and seen.journal.adopted and seen.named.tree.exists(root)):
         return
     provider, own = seen.named.tree.provider(root), seen.journal.of(root)
-    for name in sorted(foreign_inventory(provider, own, adopted=seen.journal.adopted)):
+    for name in sorted(foreign_inventory(provider, own, adopted=True)):
         amounts = {who: some[name] for who, some in sorted(held.items()) if name in some}
         if not amounts or page_size(name) is not None:
             continue

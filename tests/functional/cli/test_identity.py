@@ -85,6 +85,9 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
         holder,
         f"the agent's store: {lost.store / 'compute_id'}",
     ]
+    # Nothing of the host's own is called somebody else's, whose remedy would take it away.
+    waiting = node_of(lost, "--dry-run")
+    assert "foreign-provider" not in {drift["kind"] for drift in waiting["drift"]}
     taken = node_of(lost, "--adopt")
     assert (taken["uuid"], taken["errors"]) == (holder, [])
     assert node_of(lost)["state"] == "in-sync"

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
@@ -50,7 +50,7 @@ class _SeparateCount:
 
 
 @contextmanager
-def _on_mirror(options: AuditOptions) -> Iterator[None]:
+def _on_mirror() -> Iterator[None]:
     """Have what fails on the mirror, but not by the driver, tried again with what Placement has.
 
     :raises MirrorInsufficient: Placement has to be asked.
@@ -60,8 +60,6 @@ def _on_mirror(options: AuditOptions) -> Iterator[None]:
     except DriverError:
         raise
     except AgentError as error:
-        if not options.on_mirror:
-            raise
         raise MirrorInsufficient(error.message) from error
 
 
@@ -125,7 +123,7 @@ class NodeAudit:
                 forgotten = self._count(run, report)
             known = rows if run.attempts == 1 and not forgotten else None
             with self._flushing.conflicts(run):
-                with run.step("tree"), _on_mirror(run.options):
+                with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
                     seen = self._observe(run, report, known)
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
@@ -139,7 +137,7 @@ class NodeAudit:
                 if not run.options.dry_run:
                     self.context.records.usage_step.mark_deleted(self.node.uuid)
             with self._flushing.conflicts(run):
-                with run.step("tree"), _on_mirror(run.options):
+                with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
                     self._reader.refresh(run, rows if run.attempts == 1 else None)
                     outcome = plan_removal(self._reader.deleted(run))
                 if self._flush(run, outcome):

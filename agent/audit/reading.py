@@ -282,12 +282,12 @@ class Reader:
         ``start``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
         an agent that starts may do. ``last``: the last one from which nothing followed to be done.
         """
-        policy = self.context.policy
+        policy, asks = self.context.policy, self._asks(report.facts)
         if policy.mdev.types:
             mdev = with_promised(policy.mdev, records.state, report.facts)
             policy = replace(policy, mdev=mdev)
         return Observation(
-            **self._of_tree(run.client),
+            **self._of_tree(run.client, asks=asks),
             context=self.context,
             options=run.options,
             report=report,
@@ -296,7 +296,7 @@ class Reader:
             places=guest_places(records.state, report.facts.domains or ()),
             policy=policy,
             last=last,
-            asks=self._asks(report.facts),
+            asks=asks,
             has_surpluses=self._surpluses.remembered,
             now=clock.now(),
             start=start,
@@ -321,13 +321,13 @@ class Reader:
 
     def deleted(self, run: AuditRun) -> TreeObservation:
         """Return what an attempt for a deleted node begins with, as :meth:`observation`."""
-        return TreeObservation(**self._of_tree(run.client))
+        return TreeObservation(**self._of_tree(run.client, asks=False))
 
-    def _of_tree(self, client: PlacementClient) -> dict[str, Any]:
+    def _of_tree(self, client: PlacementClient, *, asks: bool) -> dict[str, Any]:
         usages = self.placement_state.held_usages(client)
-        return {"node": self.node, "usages": usages, **self._known()}
+        return {"node": self.node, "usages": usages, **self._known(asks=asks)}
 
-    def _known(self) -> dict[str, Any]:
+    def _known(self, *, asks: bool = True) -> dict[str, Any]:
         """Return the fields of an observation that are Placement as the mirror has it now."""
         state = self.placement_state
         return {
@@ -335,8 +335,8 @@ class Reader:
             "named": state.named_view,
             "journal": state.journal,
             "capabilities": state.capabilities,
-            "doubted": state.doubted,
-            "remembered": state.reported,
+            "doubted": state.doubted if asks else frozenset(),
+            "remembered": state.reported if asks else frozenset(),
         }
 
     def read(self, client: PlacementClient, seen: Observation, outcome: PlanOutcome) -> Observation:

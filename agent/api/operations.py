@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from falcon import Request, Response
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.json import Decoder
 
 from agent.api.body import END, invalid, pointer, read_json
 from agent.api.problem import (
@@ -166,6 +167,12 @@ class ApiOperation:
     header: type[RequestPart] = Nothing
     body: Any = None
     body_required: bool = True
+
+    def __post_init__(self) -> None:
+        # Before there are threads: msgspec describes a type to itself when it is used for the first
+        # time, and a thread that uses it at that moment crashes the process.
+        for kind in (self.path, self.query, self.header, self.body):
+            Decoder(kind)
 
 
 _LOOK = ApiOperation()

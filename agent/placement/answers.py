@@ -195,7 +195,25 @@ class Versions(msgspec.Struct):
     versions: Annotated[list[OfferedVersion], Meta(min_length=1)]
 
 
-_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
+_DECODERS: Mapping[type, msgspec.json.Decoder[Any]] = {
+    # All before a thread needs one: msgspec describes a type to itself when it is used for the
+    # first time, and a thread that uses it at that moment crashes the process.
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        Row,
+        Rows,
+        InventoriesBody,
+        TraitsBody,
+        AggregatesBody,
+        TraitNames,
+        UsagesBody,
+        HoldersBody,
+        AllocationBody,
+        CandidatesBody,
+        Errors,
+        Versions,
+    )
+}
 
 
 def decode(content: bytes, kind: type[Body]) -> Body:
@@ -203,11 +221,8 @@ def decode(content: bytes, kind: type[Body]) -> Body:
 
     :raises NotDocumented: the body is not a ``kind``.
     """
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(cast("type[object]", kind))
     try:
-        return cast(Body, decoder.decode(content))
+        return cast(Body, _DECODERS[kind].decode(content))
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise NotDocumented(printable(str(error))) from error
 

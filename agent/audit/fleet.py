@@ -13,7 +13,7 @@ from agent.audit.side_by_side import results_side_by_side
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy
-from agent.http.last_calls import LastCalls
+from agent.http.bounded import LastCalls
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row

@@ -23,10 +23,10 @@ from agent.errors import (
 from agent.model.names import printable
 from agent.model.operation import AllocationOperation
 from agent.placement import clock, codes
+from agent.placement.exchange import MAX_ATTEMPTS, conflict_wait
 from agent.placement.flush import FlushContext, FlushResult, flush, predict_outcomes
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
-from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.rival_writers import RivalWriters
 from agent.tracker.consumer_records import ConsumerRecords
 

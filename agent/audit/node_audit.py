@@ -30,10 +30,9 @@ from agent.model.provider_tree import PresentTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
 from agent.placement.consumers import usages as read_usages
+from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient
 from agent.placement.node_state import NodePlacementState
-from agent.placement.retry import MAX_ATTEMPTS
 from agent.placement.rival_writers import RivalWriters
-from agent.placement.transport import MirrorInsufficient
 from agent.provider_config.applying import Key
 from agent.tracker.node_state import NodeView
 from agent.tree.desired_tree import DriverReport

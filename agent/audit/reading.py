@@ -46,10 +46,10 @@ from agent.model.provider_tree import DesiredTree, ProviderTree
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
+from agent.placement.exchange import MirrorInsufficient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.sending import name_conflict
 from agent.placement.server import learn_traits
-from agent.placement.transport import MirrorInsufficient
 from agent.tracker.allocations import is_used_elsewhere
 from agent.tracker.claim_usage import with_promised
 from agent.tracker.domains import guest_places

@@ -22,8 +22,7 @@ from agent.http.nova_api import NovaApi, build_nova_api
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
-from agent.placement.connect import connect_http, uses_embedded
-from agent.placement.transport import Transport
+from agent.placement.transport import Transport, connect_http, uses_embedded
 from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.reading import load_provider_config
 from agent.store.engines import locate

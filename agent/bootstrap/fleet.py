@@ -18,11 +18,10 @@ from agent.driver.interface import STOP_DEADLINE, HostContext, NeedsLease, Tells
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock
-from agent.placement.connect import timeouts_of
 from agent.placement.embedded import FILE, connect_embedded
 from agent.placement.mirror import Freshness
 from agent.placement.server import Backend, NoStorage, Server
-from agent.placement.transport import Transport
+from agent.placement.transport import Transport, timeouts_of
 from agent.store import identity
 from agent.store.database_file import snapshot
 from agent.store.engines import in_file

@@ -26,7 +26,7 @@ ELSEWHERE = {
 }
 # Of a log file that the agent creates.
 FILE_MODE = 0o640
-IN_THE_REPORT = "agent.placement.unreachable"
+IN_THE_REPORT = "agent.placement.transport"
 QUIET = {
     # These log the whole traffic with Placement and identity, bodies in full.
     **dict.fromkeys(

@@ -1,5 +1,6 @@
 """The frame of a command on Placement: its client, and the one report at its end."""
 
+import json
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +19,59 @@ from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed
 from agent.model.mirror import ServerCapabilities
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
+from agent.placement.answers import PlacementAnswer
 from agent.placement.client import PlacementClient
-from agent.placement.connect import RecordingExchange, connect_http, uses_embedded
 from agent.placement.embedded import FILE
+from agent.placement.exchange import Exchange
 from agent.placement.server import check_version
+from agent.placement.transport import Transport, connect_http, uses_embedded
 from agent.render.json_report import error_rows, problems_of, request_counts
 from agent.render.look import escape_text, look_of, to_string, wrap_line
-from agent.render.work import render_work, write_rows
+from agent.render.work import Write, render_work, write_rows
 from agent.store.lock import RunLock
+
+
+class RecordingExchange(Exchange):
+    """An exchange that records every write that was answered.
+
+    In a dry run only GETs are sent, and every write is assumed to succeed. A read
+    after such a write still shows the state before it, so a dry run suits only operations that
+    decide before they write.
+    """
+
+    def __init__(self, transport: Transport, request_id: str, *, dry_run: bool) -> None:
+        super().__init__(transport, request_id)
+        self.dry_run = dry_run
+        self.writes: list[Write] = []
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        version: str | None,
+        body: Any = None,
+        timeout: float | None = None,
+        *,
+        patient: bool = False,
+    ) -> PlacementAnswer:
+        """Send or record one request, see :meth:`Exchange.send`."""
+        if method == "GET":
+            return super().send(method, path, version, body, timeout, patient=patient)
+        answer = (
+            self._assume_success(method, path, body)
+            if self.dry_run
+            else super().send(method, path, version, body, timeout)
+        )
+        self.writes.append(
+            Write(method, path, version, body, None if self.dry_run else answer.status)
+        )
+        return answer
+
+    def _assume_success(self, method: str, path: str, body: Any) -> PlacementAnswer:
+        """Return the answer of a Placement that accepts the request."""
+        without_body = method == "DELETE" or path.startswith("/allocations")
+        status, said = (204, b"") if without_body else (200, json.dumps(body).encode())
+        return PlacementAnswer(self.transport.endpoint, method, path, status, said, "no request id")
 
 
 @dataclass(frozen=True, slots=True)

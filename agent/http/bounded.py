@@ -1,5 +1,5 @@
 """HTTP for keystoneauth sessions with limits: on the size of an answer, on its total time, and on
-where a token is sent.
+where a token is sent; and calls of several threads that leave no idle connections.
 """
 
 import http.client
@@ -7,9 +7,10 @@ import io
 import math
 import queue
 import ssl
+import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -29,9 +30,12 @@ requests under way ([placement] max_in_flight).
 UNKEPT = 3600.0
 """Seconds in which no connection is kept after a server had closed a kept one without a word."""
 _PIECE = 64 * 1024
+_HERE = threading.local()
 # A server that ends a connection of TLS without saying so is an error of its own in ssl.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
+
+Result = TypeVar("Result")
 
 
 class AnswerTooLong(requests.exceptions.RequestException):
@@ -297,3 +301,38 @@ def bounded_session(
     for scheme in list(session.adapters):
         session.mount(scheme, adapter)
     return session
+
+
+class LastCalls:
+    """Closes idle connections as soon as no call waits to begin: a thread that ends a call has no
+    other one then.
+
+    A server, or a balancer before it, accepts so many connections and lets others wait. Where many
+    agents begin at once, connections that one of them has and does not use would keep those waiting
+    that another one needs, or this one itself.
+
+    ``close_surplus`` closes all idle connections but one. Calls in a call close none
+    (:meth:`in_one`), because the calls around go on with them.
+    """
+
+    def __init__(self, calls: int, close_surplus: Callable[[], None]) -> None:
+        self._close_surplus = close_surplus
+        self._lock = threading.Lock()
+        self._waiting = calls
+
+    def run(self, call: Callable[[], Result]) -> Result:
+        """Make one of the calls."""
+        with self._lock:
+            self._waiting -= 1
+        _HERE.in_one = True
+        try:
+            return call()
+        finally:
+            _HERE.in_one = False
+            if self._waiting <= 0:
+                self._close_surplus()
+
+    @staticmethod
+    def in_one() -> bool:
+        """Tell whether this thread is in such a call."""
+        return getattr(_HERE, "in_one", False)

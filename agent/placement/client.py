@@ -32,7 +32,7 @@ from agent.placement.answers import (
     Versions,
     check_tree,
 )
-from agent.placement.transport import Body, Exchange
+from agent.placement.exchange import Body, Exchange
 
 WITH_CODES = "1.23"
 INVENTORY = "1.26"

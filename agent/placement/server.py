@@ -20,7 +20,8 @@ from agent.model.mirror import (
 )
 from agent.model.names import ProviderUuid, is_custom
 from agent.placement.client import PlacementClient
-from agent.placement.transport import NoExchange, Transport
+from agent.placement.exchange import Exchange, NoExchange
+from agent.placement.transport import Transport
 
 LOG = logging.getLogger(__name__)
 
@@ -177,11 +178,8 @@ class Server:
 
         ``sends`` False: a client whose every request raises :class:`MirrorInsufficient`.
         """
-        request_id = f"req-{uuid.uuid4()}"
-        transport = self.transport
-        return PlacementClient(
-            transport.exchange(request_id) if sends else NoExchange(transport, request_id)
-        )
+        kind = Exchange if sends else NoExchange
+        return PlacementClient(kind(self.transport, f"req-{uuid.uuid4()}"))
 
     @property
     def capabilities(self) -> ServerCapabilities | None:

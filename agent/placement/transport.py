@@ -1,69 +1,35 @@
-"""Sending requests to Placement: counted, traced, every failure raised as one of two exceptions."""
+"""The way to Placement: built from the options of [placement], found in the catalog of the identity
+service, its outages logged; and each failure of it raised as one exception.
+"""
 
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1.identity.base import BaseIdentityPlugin
-from retrying import RetryError
+from oslo_config import cfg
 
+from agent.conf.default import only_observes
 from agent.conf.placement import GROUP
-from agent.deadline import DeadlinePassed, held, left, within
-from agent.errors import ConfigError, ObservesOnly, PlacementUnreachable
-from agent.http.bounded import close_idle_connections
-from agent.http.last_calls import LastCalls
-from agent.http.session import CertificateFiles, file_problems
-from agent.model.names import masked, number_of, printable
-from agent.placement.answers import NotDocumented, PlacementAnswer, age_of, brief, decode
-from agent.placement.codes import OUTAGE_STATUSES
-from agent.placement.retry import read_policy
-from agent.placement.unreachable import (
-    NOT_PLACEMENTS_REMEDY,
-    OutageLog,
-    refusal_remedy,
-    through_proxy,
-    unreachable,
-)
+from agent.deadline import DeadlinePassed, within
+from agent.errors import ConfigError, PlacementUnreachable
+from agent.http.bounded import MIB, close_idle_connections
+from agent.http.session import CertificateFiles, file_problems, service_adapter
+from agent.model.names import masked, printable
+from agent.placement.codes import CLOSED
+from agent.placement.unreachable import unreachable
 
 LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
-# The kinds of failures of which an endpoint that moved may be the cause.
-MAY_HAVE_MOVED = frozenset(
-    (
-        "catalog",
-        "discovery",
-        "connect",
-        "timeout",
-        "broken",
-        "tls",
-        "redirect",
-        "too-long",
-        "not-placement",
-    )
-)
-LONGEST_ID = 100
-# The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
-# Placement's process) and by what limits the length of a body (413).
-# The statuses of addresses and of headers that are too long for a server.
-TOO_LONG = frozenset({414, 431})
-# Those that a server may give for one, too.
-UNCLEAR = TOO_LONG | OUTAGE_STATUSES | {400, 500}
-# Bytes of an address that every server answers.
-SHORT_PATH = 1000
-REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Body = TypeVar("Body")
+# The kinds of failures that no other endpoint would end.
+OF_THE_ACCOUNT = frozenset({"credentials", "identity"})
+FAILURES_A_LINE = 10
+SECONDS_A_LINE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +49,61 @@ class Timeouts:
 
 def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
     """Ignore a request: the default observer."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The log state of one kind of failure."""
+
+    logged_at: float
+    """When it was last logged."""
+    suppressed: int = 0
+    """How many cycles failed since without a log line."""
+    cycle: str = ""
+
+
+class OutageLog:
+    """The log of outages, one per process.
+
+    A kind of failure is logged at once, then once in ten failed cycles or five minutes.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def record_failure(self, kind: str, text: str, cycle: str = "") -> None:
+        """Record a request without an answer, or with one that reports an outage.
+
+        All failures of one ``cycle`` count once.
+        """
+        with self._lock:
+            now = self._clock()
+            if not self._kinds:
+                self._since = now
+            known = self._kinds.get(kind)
+            if known is None:
+                self._kinds[kind] = _Kind(now, cycle=cycle)
+                LOG.warning("placement unreachable: %s", text)
+                return
+            if cycle and cycle == known.cycle:
+                return
+            known.cycle = cycle
+            known.suppressed += 1
+            if known.suppressed >= FAILURES_A_LINE or now - known.logged_at >= SECONDS_A_LINE:
+                LOG.warning("placement unreachable: %s (suppressed %s)", text, known.suppressed - 1)
+                known.logged_at, known.suppressed = now, 0
+
+    def record_answer(self) -> None:
+        """Record an answer of Placement: the outage is over."""
+        if not self._kinds:
+            return
+        with self._lock:
+            if self._kinds:
+                LOG.info("placement reachable again after %.0f s", self._clock() - self._since)
+            self._kinds.clear()
 
 
 class Transport:
@@ -173,7 +194,7 @@ class Transport:
                 kind="tls",
                 fatal=True,
             )
-        if failure.kind in MAY_HAVE_MOVED:
+        if failure.kind not in (*OF_THE_ACCOUNT, CLOSED):
             self.renew_catalog()
         return failure
 
@@ -215,275 +236,56 @@ class Transport:
         self.outages.record_failure(failure.kind, failure.message)
         return failure
 
-    def exchange(self, request_id: str) -> "Exchange":
-        """Start a series of requests under one global request id, with its own request count."""
-        return Exchange(self, request_id)
 
+def uses_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
+    """Return whether the embedded Placement is to be used: if configured, or outside of a daemon
+    if there are no credentials.
 
-class MirrorInsufficient(Exception):
-    """A node cannot be audited on its mirror alone: Placement has to be asked."""
-
-
-class Exchange:
-    """The requests of one cycle, under one global request id."""
-
-    def __init__(self, transport: Transport, request_id: str) -> None:
-        self.transport = transport
-        self.request_id = request_id
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many requests of each method were sent, retries included."""
-        with self._lock:
-            return dict(self._counts)
-
-    def _count(self, method: str, how_many: int) -> None:
-        with self._lock:
-            self._counts[method] += how_many
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        version: str | None,
-        body: Any = None,
-        timeout: float | None = None,
-        *,
-        patient: bool = False,
-    ) -> PlacementAnswer:
-        """Send one request.
-
-        A GET is repeated once if the service could not answer, a ``patient`` one up to three times.
-
-        :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
-        :raises ObservesOnly: the request would write, and the transport is read-only.
-        """
-        outages = self.transport.outages
-        if self.transport.read_only and method != "GET":
-            raise ObservesOnly(f"placement {method} {brief(path)} was not sent")
-        try:
-            answer = (
-                self._send_get(path, version, timeout, patient)
-                if method == "GET"
-                else self._send(method, path, version, body, timeout)
-            )
-        except PlacementUnreachable as failure:
-            if failure.kind != "cancelled":
-                self._check_length(path)
-                outages.record_failure(failure.kind, failure.message, self.request_id)
-            raise
-        if answer.status in UNCLEAR and not answer.own:
-            self._check_length(path, known=answer.status in TOO_LONG)
-        if answer.status in OUTAGE_STATUSES:
-            if not answer.own:
-                self.transport.renew_catalog()
-            outages.record_failure(f"status {answer.status}", self._line(answer), self.request_id)
-        elif (
-            400 <= answer.status < 500
-            and not answer.own
-            and answer.status not in REFUSED_BEFORE_PLACEMENT
-        ):
-            raise self.foreign_answer(answer)
-        elif answer.status != 200:
-            outages.record_answer()
-        return answer
-
-    def _check_length(self, path: str, *, known: bool = False) -> None:
-        """Check whether a request was not answered because its address is too long: a short one is
-        answered then.
-
-        :param known: the answer to the request says so.
-        :raises PlacementUnreachable: it is too long.
-        """
-        if not known:
-            if len(path) <= SHORT_PATH:
-                return
-            try:
-                known = self._send("GET", "/", None, None, None).status in (200, 300)
-            except PlacementUnreachable:
-                return
-        if known:
-            raise PlacementUnreachable(
-                f"{self.transport.endpoint} answers short requests, but none with an address of "
-                f"{number_of(len(path), 'byte')}, {brief(path)}",
-                "raise what limits the length of a request there: buffer-size of uWSGI (4096 by "
-                "default, where an address counts twice), large_client_header_buffers of nginx, "
-                "LimitRequestLine of Apache",
-                kind="request-length",
-            )
-
-    def decode(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
-        """Return the decoded body of an answer.
-
-        :raises PlacementUnreachable: the body is not what Placement documents, so that the outcome
-            of the request is unknown.
-        """
-        try:
-            body = decode(answer.content, kind)
-        except NotDocumented as error:
-            raise self.foreign_answer(answer, str(error)) from error
-        self.transport.outages.record_answer()
-        return body
-
-    def foreign_answer(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
-        """Return the error for an answer that is not Placement's.
-
-        Such an answer says nothing about the request, nor about the state of Placement.
-        """
-        with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
-        message, remedy = through_proxy(
-            answer.endpoint,
-            f"{answer.endpoint} answered {answer.method} {brief(answer.path)} with {with_what} "
-            "that is not Placement's" + (f": {fault}" if fault else ""),
-            refusal_remedy(answer.endpoint, answer.status, NOT_PLACEMENTS_REMEDY),
+    :raises ConfigError: a daemon has no credentials, or an agent that only observes is to use the
+        embedded Placement, which no other program writes to.
+    """
+    backend = conf.placement.backend
+    configured = bool(
+        conf.placement.auth_type or conf.placement.auth_section or conf.placement.endpoint_override
+    )
+    embedded = not configured if backend == "auto" else bool(backend == "embedded")
+    if embedded and only_observes(conf):
+        raise ConfigError(
+            "[DEFAULT] mode = observe with the embedded Placement: nothing is there to be observed",
+            "give the [placement] section of nova-compute: --config-file /etc/nova/nova.conf",
         )
-        failure = PlacementUnreachable(
-            message,
-            remedy,
-            kind="not-placement",
-            outcome_unknown=answer.method != "GET",
+    if embedded and backend == "auto" and daemon:
+        raise ConfigError(
+            "no credentials in section [placement]",
+            "set auth_type and its options, as in nova.conf, or backend = embedded",
         )
-        self.transport.renew_catalog()
-        self.transport.outages.record_failure(failure.kind, failure.message, self.request_id)
-        return failure
-
-    def _send_get(
-        self, path: str, version: str | None, timeout: float | None, patient: bool
-    ) -> PlacementAnswer:
-        try:
-            answer: PlacementAnswer = read_policy(self.transport.cancelled, patient=patient).call(
-                self._send, "GET", path, version, None, timeout
-            )
-        except RetryError as exhausted:
-            answer = exhausted.last_attempt.value
-        return answer
-
-    def _line(self, answer: PlacementAnswer) -> str:
-        trace = f"[global {self.request_id}, server {answer.request_id}]"
-        return (
-            f"placement {answer.method} {brief(answer.path)} -> {answer.status} {answer.code} "
-            f"{trace}"
-        )
-
-    def _send(
-        self, method: str, path: str, version: str | None, body: Any, timeout: float | None
-    ) -> PlacementAnswer:
-        transport, answers = self.transport, []
-        timeout, begun = left(timeout or transport.timeouts.read), time.monotonic()
-        options: dict[str, Any] = {} if body is None else {"json": body}
-        try:
-            with held(transport.slots, "a connection to Placement"):
-                begun = time.monotonic()
-                # Checked after the wait for a slot: a request that waited while the agent began to
-                # stop is not sent either.
-                if transport.cancelled.is_set():
-                    raise PlacementUnreachable(
-                        f"placement {method} {brief(path)} was not sent: the agent is stopping",
-                        kind="cancelled",
-                    )
-                # A token may be needed first, and again once it was refused.
-                with within(transport.timeouts.connect + timeout):
-                    response = transport.adapter.request(
-                        path,
-                        method,
-                        raise_exc=False,
-                        microversion=version,
-                        headers={"Accept": "application/json"},
-                        global_request_id=self.request_id,
-                        timeout=(transport.timeouts.connect, timeout),
-                        # keystoneauth's own semaphore limits nothing by default, but it uses the
-                        # wall clock: after the clock was set back it would hold every request until
-                        # the old time is reached again.
-                        rate_semaphore=nullcontext(),
-                        connect_retries=0,
-                        status_code_retries=0,
-                        log=False,
-                        hooks={
-                            "response": lambda answer, *_args, **_kwargs: answers.append(answer)
-                        },
-                        **options,
-                    )
-        except (PlacementUnreachable, DeadlinePassed, MemoryError):
-            raise
-        except Exception as error:
-            failure = transport.failure(error, transport.endpoint, timeout)
-            self._record_failure(method, path, failure, begun)
-            raise failure from error
-        self._count(method, max(1, len(answers)))
-        transport.observe(method, response.status_code, time.monotonic() - begun)
-        request_id = printable(response.headers.get("x-openstack-request-id", "no request id"))[
-            :LONGEST_ID
-        ]
-        answer = PlacementAnswer(
-            transport.endpoint,
-            method,
-            path,
-            response.status_code,
-            response.content or b"",
-            request_id,
-            age_of(response.headers),
-        )
-        LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
-        return answer
-
-    def _record_failure(
-        self, method: str, path: str, failure: PlacementUnreachable, begun: float
-    ) -> None:
-        """Count, observe and log a request without an answer; requests that were never sent, for
-        lack of an endpoint or of a token, are only logged.
-        """
-        if failure.kind not in ("catalog", "credentials", "identity"):
-            self._count(method, 1)
-            self.transport.observe(method, None, time.monotonic() - begun)
-        LOG.debug(
-            "placement %s %s: %s [global %s]",
-            method,
-            brief(path),
-            failure.message,
-            self.request_id,
-        )
-
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """Call ``function`` for every item, concurrently within ``max_in_flight``; return the
-        results in order.
-
-        The first exception ends the call: calls under way are finished, no other is started, and
-        no result is returned. A caller that needs the other results passes a function that returns
-        its errors.
-        """
-        work, transport = list(items), self.transport
-        if transport.max_in_flight == 1 or len(work) < 2:
-            return [function(item) for item in work]
-        # The calls around this one go on with what it leaves.
-        close = (lambda: None) if LastCalls.in_one() else transport.close_surplus_connections
-        calls = LastCalls(len(work), close)
-        with ExitStack() as stack:
-            stack.callback(close)
-            pool = ThreadPoolExecutor(transport.max_in_flight, thread_name_prefix="placement")
-            stack.enter_context(pool)
-            return list(pool.map(lambda item: calls.run(lambda: function(item)), work))
+    return embedded
 
 
-class NoExchange(Exchange):
-    """An exchange that sends nothing."""
+def timeouts_of(conf: cfg.ConfigOpts) -> Timeouts:
+    """Return the timeouts of [placement]."""
+    options = conf.placement
+    return Timeouts(options.connect_timeout, options.read_timeout, options.reshape_timeout)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        version: str | None,  # noqa: ARG002 - no request is sent
-        body: Any = None,  # noqa: ARG002 - no request is sent
-        timeout: float | None = None,  # noqa: ARG002 - no request is sent
-        *,
-        patient: bool = False,  # noqa: ARG002 - no request is sent
-    ) -> PlacementAnswer:
-        """Refuse the request.
 
-        :raises MirrorInsufficient: always.
-        """
-        raise MirrorInsufficient(f"{method} {brief(path)}")
+def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
+    """Return a transport to the Placement that [placement] describes. Nothing is sent.
+
+    :raises ConfigErrors: the authentication plugin, its options or the certificates are wrong; all
+        errors are listed.
+    """
+    options, timeouts = conf.placement, timeouts_of(conf)
+    adapter = service_adapter(conf, GROUP, options.max_answer * MIB)
+    # The identity service is asked through the same session; without a timeout a hanging one would
+    # block for ever.
+    adapter.session.timeout = adapter.session.timeout or timeouts.read
+    return Transport(
+        adapter,
+        timeouts=timeouts,
+        max_in_flight=options.max_in_flight,
+        cancelled=cancelled,
+        read_only=only_observes(conf),
+    )
 
 
 def _first(interface: str | list[str] | None) -> str | None:

@@ -1,12 +1,9 @@
-"""The meaning of keystoneauth's exceptions: kind of failure, text for the operator, and whether a
-write may have been applied.
+"""Requests without a usable answer, as one table: what happened, whether a write may have been
+applied, and the remedy.
 """
 
-import logging
 import ssl
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import (
     BadStatusLine,
@@ -29,71 +26,11 @@ from agent.http.session import tls_remedy
 from agent.model.names import masked, printable
 from agent.placement import codes
 
-LOG = logging.getLogger(__name__)
-
-FAILURES_A_LINE = 10
-SECONDS_A_LINE = 300.0
-
-
-@dataclass(slots=True)
-class _Kind:
-    """The log state of one kind of failure."""
-
-    logged_at: float
-    """When it was last logged."""
-    suppressed: int = 0
-    """How many cycles failed since without a log line."""
-    cycle: str = ""
-
-
-class OutageLog:
-    """The log of outages, one per process.
-
-    A kind of failure is logged at once, then once in ten failed cycles or five minutes.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._kinds: dict[str, _Kind] = {}
-        self._since = 0.0
-        self._lock = threading.Lock()
-
-    def record_failure(self, kind: str, text: str, cycle: str = "") -> None:
-        """Record a request without an answer, or with one that reports an outage.
-
-        All failures of one ``cycle`` count once.
-        """
-        with self._lock:
-            now = self._clock()
-            if not self._kinds:
-                self._since = now
-            known = self._kinds.get(kind)
-            if known is None:
-                self._kinds[kind] = _Kind(now, cycle=cycle)
-                LOG.warning("placement unreachable: %s", text)
-                return
-            if cycle and cycle == known.cycle:
-                return
-            known.cycle = cycle
-            known.suppressed += 1
-            if known.suppressed >= FAILURES_A_LINE or now - known.logged_at >= SECONDS_A_LINE:
-                LOG.warning("placement unreachable: %s (suppressed %s)", text, known.suppressed - 1)
-                known.logged_at, known.suppressed = now, 0
-
-    def record_answer(self) -> None:
-        """Record an answer of Placement: the outage is over."""
-        if not self._kinds:
-            return
-        with self._lock:
-            if self._kinds:
-                LOG.info("placement reachable again after %.0f s", self._clock() - self._since)
-            self._kinds.clear()
-
-
 NOT_PLACEMENTS_REMEDY = (
     "check that [placement] endpoint_override or the catalog names Placement itself, and what "
     "stands in front of it: a proxy, a login page"
 )
+_NOT_IDENTITYS_REMEDY = "check [placement] auth_url, and what stands in front of it"
 _WITH_CERTIFICATE = (
     "if the server wants a client's certificate, set [placement] certfile and keyfile"
 )
@@ -117,47 +54,36 @@ _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.Connect
 
 
 @dataclass(frozen=True, slots=True)
-class _Meaning:
-    """The meaning of one class of exceptions.
+class _Failure:
+    """One row of the table.
 
     ``message`` and ``remedy`` are templates, filled in by :func:`unreachable`.
     """
 
-    errors: type[BaseException]
+    errors: type[BaseException] | tuple[type[BaseException], ...]
     kind: str
     message: str
     remedy: str
+    sent: bool = True
+    """Whether the request may have left the host, so that a write may have been applied."""
     fatal: bool = False
-    sent: bool = False
-    """Whether the request may have left the host."""
 
-
-_NO_VERSIONS = (
-    "check that [placement] auth_url is that of the identity service, with its version "
-    "(http://HOST:5000/v3), and what stands in front of it: a proxy, a login page"
-)
-_CREDENTIALS_GONE = (
-    "check the user, password and project in [placement], or the application credential, which "
-    "somebody may have deleted; and that [placement] auth_url is that of the identity service"
-)
 
 # Exceptions of the session itself, wherever they stand in the chain of causes.
 _BOUNDS = (
-    _Meaning(
+    _Failure(
         ClosedUnused,
         codes.CLOSED,
         "{url} closed a connection that had been used before, and gave no answer",
         "nothing to do: it is asked again on a new connection",
-        sent=True,
     ),
-    _Meaning(
+    _Failure(
         AnswerTooLong,
         "too-long",
         "{url} gave an answer that was not read to its end: {bound}",
         "check that it is Placement; if it is, raise [placement] max_answer",
-        sent=True,
     ),
-    _Meaning(
+    _Failure(
         Redirected,
         "redirect",
         (
@@ -168,19 +94,17 @@ _BOUNDS = (
             "set [placement] endpoint_override (or auth_url) to the place itself if it is right, "
             "or mend the catalog"
         ),
-        sent=True,
     ),
 )
-_MALFORMED_ANSWER = _Meaning(
+_MALFORMED_ANSWER = _Failure(
     HTTPException,
     "not-placement",
     "{call} with something that is not {whose}: {fault}",
     "{malformed}",
-    sent=True,
 )
 # The first match counts, so subclasses precede their bases.
-_MEANINGS = (
-    _Meaning(
+_FAILURES = (
+    _Failure(
         ksa.EmptyCatalog,
         "catalog",
         "the token for placement has no service catalog, because it is for no project",
@@ -188,8 +112,9 @@ _MEANINGS = (
             "name the project in [placement] (project_name, project_domain_name), and see that the "
             "user has a role in it, or set endpoint_override"
         ),
+        sent=False,
     ),
-    _Meaning(
+    _Failure(
         ksa.CatalogException,
         "catalog",
         "no placement endpoint for region {region}, interface {interface} in the service catalog",
@@ -197,76 +122,66 @@ _MEANINGS = (
             "check [placement] region_name, valid_interfaces and service_type, or set "
             "endpoint_override"
         ),
+        sent=False,
     ),
-    _Meaning(
-        ksa.MissingAuthPlugin,
-        "credentials",
-        "no credentials configured in section [placement]",
-        "set auth_type and its options, as in nova.conf",
-        fatal=True,
-    ),
-    _Meaning(
-        ksa.Unauthorized,
+    _Failure(
+        (ksa.Unauthorized, ksa.NotFound),
         "credentials",
         "credentials for placement refused by identity at {url}: {reason}",
         "{account}; and see that [placement] auth_url is that of the identity service",
+        sent=False,
         fatal=True,
     ),
-    _Meaning(
-        ksa.AuthorizationFailure,
+    _Failure(
+        (ksa.AuthorizationFailure, ksa.MissingAuthPlugin),
         "credentials",
         "credentials incomplete or contradictory: {reason}",
-        "check section [placement]",
+        "check section [placement]: auth_type and its options, as in nova.conf",
+        sent=False,
         fatal=True,
     ),
-    _Meaning(
-        ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "{tls}", fatal=True
-    ),
-    _Meaning(
-        ksa.NotFound,
-        "credentials",
-        "identity at {url} does not know the credentials for placement: {reason}",
-        _CREDENTIALS_GONE,
+    _Failure(
+        ksa.SSLError,
+        "tls",
+        "certificate of {url} not accepted: {reason}",
+        "{tls}",
+        sent=False,
         fatal=True,
     ),
-    _Meaning(
+    _Failure(
         ksa.HttpError,
         "identity",
         "identity service at {url} failed: {reason}",
         "nothing to do if it comes back; it is asked again",
+        sent=False,
     ),
-    _Meaning(
+    _Failure(
         ksa.DiscoveryFailure,
         "discovery",
         "version discovery at {url} failed: {reason}",
-        _NO_VERSIONS,
+        (
+            "check that [placement] auth_url is that of the identity service, with its version "
+            "(http://HOST:5000/v3), and what stands in front of it: a proxy, a login page"
+        ),
+        sent=False,
     ),
-    _Meaning(
-        ksa.VersionNotAvailable,
-        "discovery",
-        "version discovery at {url} failed: {reason}",
-        _NO_VERSIONS,
-    ),
-    _Meaning(
+    _Failure(
         ksa.ConnectTimeout,
         "timeout",
         "no answer from {url} in time; waited up to {waited}",
         "check the service, or raise [placement] read_timeout",
-        sent=True,
     ),
-    _Meaning(
+    _Failure(
         ksa.ConnectFailure,
         "connect",
         "cannot connect to {url}: {reason}",
         "check that it runs and can be reached from here",
-        sent=True,
     ),
-    _Meaning(
+    _Failure(
         Exception,
         "broken",
         "connection to {url} broken: {reason}",
         "check what stands between this host and Placement",
-        sent=True,
     ),
 )
 
@@ -289,10 +204,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         ]
 
 
-def _reason(error: BaseException) -> str:
+def _reason(chain: Sequence[BaseException]) -> str:
     """Return the innermost informative text of the chain, in one line."""
-    texts = [text for cause in _chain(error) if (text := _text_of(cause))]
-    return printable(" ".join((texts or [str(error)])[-1].split()))
+    texts = [text for cause in chain if (text := _text_of(cause))]
+    return printable(" ".join((texts or [str(chain[0])])[-1].split()))
 
 
 def _text_of(error: BaseException) -> str:
@@ -303,16 +218,7 @@ def _text_of(error: BaseException) -> str:
     return str(error) if isinstance(error, HTTPException) else ""
 
 
-def _url(error: BaseException, default: str) -> str:
-    """Return the URL that was requested: the identity service's if that one failed."""
-    if isinstance(error, ksa.HttpError) and error.url:
-        return str(error.url)
-    requests = (getattr(cause, "request", None) for cause in _chain(error))
-    asked = [str(url) for request in requests if (url := getattr(request, "url", None))]
-    return asked[0].partition("?")[0] if asked else default
-
-
-def _fault(chain: Iterable[BaseException]) -> str:
+def _fault(chain: Sequence[BaseException]) -> str:
     """Return what is malformed in an answer, in one line; empty if nothing is."""
     # http.client's exception for too many headers has no class of its own.
     found = [
@@ -328,24 +234,6 @@ def _fault(chain: Iterable[BaseException]) -> str:
     return printable(" ".join(f"{type(found[-1]).__name__}: {text}"[:_LONGEST_FAULT].split()))
 
 
-def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
-    """Return a text with the answering service and the call, and whether the call went to ``url``
-    and not to the identity service.
-    """
-    request = next(
-        (found for cause in chain if (found := getattr(cause, "request", None)) is not None), None
-    )
-    if request is None:
-        return f"{printable(url)} answered", True
-    asked = masked(str(request.url)).partition("?")[0]
-    own = asked.startswith(url)
-    return printable(
-        f"{url} answered {request.method} {asked.removeprefix(url) or '/'}"
-        if own
-        else f"{asked} answered {request.method}"
-    ), own
-
-
 def _account(auth: object) -> str:
     """Return what to check of the account of keystoneauth's plugin ``auth``."""
     # A plugin for any version keeps that of the version that it found.
@@ -353,8 +241,9 @@ def _account(auth: object) -> str:
     ways = getattr(auth, "auth_methods", ())
     if any(isinstance(way, ApplicationCredentialMethod) for way in ways):
         return (
-            "check id and secret of the application credential in [placement], and that it has not "
-            "expired: openstack application credential list; if it has, make a new one"
+            "check id and secret of the application credential in [placement], that nobody deleted "
+            "it, and that it has not expired: openstack application credential list; if it has, "
+            "make a new one"
         )
     scope = "project PROJECT"
     if getattr(auth, "system_scope", None):
@@ -380,49 +269,83 @@ def unreachable(
     raised for a request to ``url``. ``auth``: the plugin that the request was sent with.
     """
     chain = [*_chain(error)]
-    bound = next(
-        (
-            (meaning, cause)
-            for cause in chain
-            for meaning in _BOUNDS
-            if isinstance(cause, meaning.errors)
-        ),
-        None,
-    )
     fault = _fault(chain)
-    meaning = bound[0] if bound is not None else _MALFORMED_ANSWER if fault else _meaning(error)
-    call, own = _call(chain, url)
-    never_sent = any(isinstance(cause, _NEVER_SENT) for cause in chain)
-    message = meaning.message.format(
-        url=printable(_url(error, url)),
-        reason=_reason(error),
+    failure, cause = _failure_of(chain, malformed=bool(fault))
+    method, asked = _request_of(chain)
+    of_placement = not asked or asked.startswith(url)
+    called = f"{url} answered {method} {asked.removeprefix(url) or '/'}"
+    message = failure.message.format(
+        url=printable(asked or url),
+        reason=_reason(chain),
         region=region or "any",
         interface=interface or "any",
         waited=waited,
-        bound=printable(str(bound[1])) if bound is not None else "",
-        call=call,
+        bound=printable(str(cause)),
+        call=printable(
+            f"{url} answered"
+            if not asked
+            else called
+            if of_placement
+            else f"{asked} answered {method}"
+        ),
         fault=fault,
-        whose="Placement's" if own else "an identity service's",
+        whose="Placement's" if of_placement else "an identity service's",
     )
-    of_malformed = (
-        NOT_PLACEMENTS_REMEDY
-        if own
-        else "check [placement] auth_url, and what stands in front of it"
+    remedy = failure.remedy.format(
+        tls=tls_remedy(reversed(chain), "placement"),
+        malformed=NOT_PLACEMENTS_REMEDY if of_placement else _NOT_IDENTITYS_REMEDY,
+        account=_account(auth),
     )
-    remedy = meaning.remedy.format(
-        tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed, account=_account(auth)
-    )
-    asked = _url(error, url)
-    if asked.startswith("https:") and any(isinstance(cause, _ENDED) for cause in chain):
+    if (asked or url).startswith("https:") and any(isinstance(one, _ENDED) for one in chain):
         remedy = f"{remedy}; {_WITH_CERTIFICATE}"
-    if meaning.kind in _OF_CONNECTIONS:
-        message, remedy = through_proxy(asked, message, remedy)
+    if failure.kind in _OF_CONNECTIONS:
+        message, remedy = through_proxy(asked or url, message, remedy)
+    never_sent = any(isinstance(one, _NEVER_SENT) for one in chain)
     return PlacementUnreachable(
         message,
         remedy,
-        kind=meaning.kind,
-        outcome_unknown=meaning.sent and not never_sent,
-        fatal=meaning.fatal,
+        kind=failure.kind,
+        outcome_unknown=failure.sent and not never_sent,
+        fatal=failure.fatal,
+    )
+
+
+def _failure_of(
+    chain: Sequence[BaseException], *, malformed: bool
+) -> tuple[_Failure, BaseException]:
+    """Return the row of the table, and the exception that it is about.
+
+    :param chain: an error and its causes.
+    :param malformed: whether an answer came that is not valid HTTP.
+    """
+    for cause in chain:
+        for failure in _BOUNDS:
+            if isinstance(cause, failure.errors):
+                return failure, cause
+    error = chain[0]
+    if malformed:
+        return _MALFORMED_ANSWER, error
+    # requests refuses a missing certificate bundle before it sends anything.
+    missing = isinstance(error, OSError) and "certificate" in str(error)
+    kind = ksa.SSLError if missing else type(error)
+    return next(row for row in _FAILURES if issubclass(kind, row.errors)), error
+
+
+def _request_of(chain: Sequence[BaseException]) -> tuple[str, str]:
+    """Return method and masked URL, without its query, of the request that failed: one to the
+    identity service if that failed. Both are empty if they are not known.
+    """
+    error = chain[0]
+    if isinstance(error, ksa.HttpError) and error.url:
+        return str(error.method), masked(str(error.url)).partition("?")[0]
+    requested = (getattr(cause, "request", None) for cause in chain)
+    return next(
+        (
+            (str(request.method), masked(str(request.url)).partition("?")[0])
+            for request in requested
+            if request is not None and request.url
+        ),
+        ("", ""),
     )
 
 
@@ -450,11 +373,3 @@ def refusal_remedy(url: str, status: int, remedy: str) -> str:
     # nginx's status for a missing certificate, and that of others.
     wants = url.startswith("https:") and status in (400, 403)
     return f"{remedy}; {_WITH_CERTIFICATE}" if wants else remedy
-
-
-def _meaning(error: Exception) -> _Meaning:
-    # requests refuses a missing certificate bundle before it sends anything.
-    kind = (
-        ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
-    )
-    return next(meaning for meaning in _MEANINGS if issubclass(kind, meaning.errors))

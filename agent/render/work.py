@@ -5,16 +5,28 @@ number of requests.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.report import METHODS, Problem
-from agent.placement.connect import Write
 from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 from agent.render.text import count_with_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One request other than a GET."""
+
+    method: str
+    path: str
+    version: str | None
+    body: Any
+    status: int | None
+    """The status of the answer, ``None`` if the request was not sent."""
 
 
 def write_rows(writes: Sequence[Write]) -> list[dict[str, Any]]:

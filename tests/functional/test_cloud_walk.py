@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.placement import clock, retry
+from agent.placement import clock, exchange
 from tests.support import backends
 from tests.support.tracking import Time
 
@@ -41,7 +41,7 @@ def walked(
     once.
     """
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(retry, wait, 0.0)
+        monkeypatch.setattr(exchange, wait, 0.0)
     time = Time()
     monkeypatch.setattr(clock, "now", time)
     backends.require("placement.deploy")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agent.model.names import child_role, child_uuid
-from agent.placement import retry
+from agent.placement import exchange
 from tests.support import backends
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.crashes import KINDS, Disturbance, disturbances, disturbed
@@ -51,8 +51,8 @@ def placement() -> Iterator[Any]:
 @pytest.fixture(autouse=True, scope="module")
 def _short_waits() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
-    patch.setattr(retry, "LEAST_WAIT", 0.0)
-    patch.setattr(retry, "LONGEST_WAIT", 0.0)
+    patch.setattr(exchange, "LEAST_WAIT", 0.0)
+    patch.setattr(exchange, "LONGEST_WAIT", 0.0)
     yield
     patch.undo()
 

@@ -39,9 +39,10 @@ from agent.cli.parser import parse
 from agent.driver.worker import DriverWorker
 from agent.errors import DriverError
 from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
-from agent.placement.transport import Exchange, Timeouts, Transport
+from agent.placement.transport import Timeouts, Transport
 from agent.service import audit_queue, background, passes, runtime
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService

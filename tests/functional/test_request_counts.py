@@ -17,7 +17,7 @@ import pytest
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_role, child_uuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement import clock, retry
+from agent.placement import clock, exchange
 from agent.placement.mirror import Freshness
 from tests.support import faults
 from tests.support.agent import (
@@ -208,8 +208,8 @@ def agent(
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "LEAST_WAIT", 0.0)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr(exchange, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(exchange, "LONGEST_WAIT", 0.0)
 
 
 def test_the_first_pass_on_an_empty_placement(build: Build, size: Size) -> None:

@@ -12,6 +12,7 @@ import pytest
 from agent.placement.allocations.candidates import AllocationRequest
 from agent.placement.allocations.claim import Owner
 from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
 from agent.placement.transport import Timeouts, Transport
 from tests.support.other_client import PROJECT, USER
 from tests.support.placement import PlacementServer
@@ -68,7 +69,7 @@ def client_of(
         max_in_flight=1,
         cancelled=cancelled or threading.Event(),
     )
-    return PlacementClient(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(Exchange(transport, "req-00000000-0000-4000-8000-000000000001"))
 
 
 class Scene:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from threading import Event
 
+from keystoneauth1.exceptions import ClientException
+from keystoneauth1.identity.base import BaseIdentityPlugin
 from oslo_config import cfg
 
 from agent.api.client import ApiProblem, ApiUnreachable
@@ -20,13 +22,14 @@ from agent.cli.daemon_client import Document, from_daemon
 from agent.cli.guests_here import guests_here
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
+from agent.deadline import within
 from agent.errors import AgentError, PlacementRefused
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import CHANGED, CONFLICTS, DONE, FAILED, NodeReport, Report
 from agent.placement.client import PlacementClient
-from agent.placement.connect import account_roles
 from agent.placement.server import Server
+from agent.placement.transport import Transport
 from agent.render.look import look_of
 from agent.render.takeover import Check, checks_document, render_checks, worst_verdict
 from agent.tree.desired_tree import other_marks
@@ -224,7 +227,7 @@ def placement_checks(server: Server, nodes: Sequence[NodeReport], agent: str) ->
     client = server.client()
     try:
         client.known_traits(["COMPUTE_NODE"])
-        yield _role_check(account_roles(server.transport))
+        yield _role_check(_account_roles(server.transport))
         for node in nodes:
             yield from _root_checks(client, node, agent)
     except PlacementRefused as error:
@@ -278,3 +281,18 @@ def _root_checks(client: PlacementClient, node: NodeReport, agent: str) -> Itera
 RUN: Commands = {
     ("takeover", "check"): check_takeover,
 }
+
+
+def _account_roles(transport: Transport) -> frozenset[str] | None:
+    """Return the roles of the account, as its token names them; None if its credentials are of a
+    kind without a token of the identity service, or that service does not answer.
+    """
+    session = transport.adapter.session
+    auth = transport.adapter.auth or session.auth
+    if not isinstance(auth, BaseIdentityPlugin):
+        return None
+    try:
+        with within(transport.timeouts.whole):
+            return frozenset(auth.get_access(session).role_names or ())
+    except ClientException:
+        return None

@@ -21,7 +21,7 @@ from agent.placement.allocations.checks import (
     OutOfRetries,
 )
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
-from agent.placement.retry import MAX_ATTEMPTS, conflict_policy
+from agent.placement.exchange import MAX_ATTEMPTS, conflict_policy
 
 LOG = logging.getLogger(__name__)
 NOTHING: Mapping[str, Any] = {}

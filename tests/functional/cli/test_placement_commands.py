@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.model.node_records import RecordChanges
-from agent.placement import retry
+from agent.placement import exchange
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.functional.cli.refusals import contents, the_only
@@ -36,7 +36,7 @@ KEYS = ("schema", "placement", "dry_run", "result", "writes", "requests", "error
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "REPETITION_WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(exchange, "REPETITION_WAITS", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

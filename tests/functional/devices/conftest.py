@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.placement import retry
+from agent.placement import exchange
 from tests.support.device_host import DeviceHost
 from tests.support.placement import PlacementServer
 
@@ -17,7 +17,7 @@ Made = Callable[..., DeviceHost]
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is tried again is tried at once."""
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(retry, wait, 0.0)
+        monkeypatch.setattr(exchange, wait, 0.0)
 
 
 @pytest.fixture

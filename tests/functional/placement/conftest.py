@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.placement import retry
+from agent.placement import exchange
 from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
 from tests.support.allocation_scene import Scene
 from tests.support.placement import PlacementServer
@@ -26,8 +26,8 @@ def agent_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is tried again is tried at once."""
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(retry, wait, 0.0)
-    monkeypatch.setattr(retry, "REPETITION_WAITS", (0.0, 0.0, 0.0))
+        monkeypatch.setattr(exchange, wait, 0.0)
+    monkeypatch.setattr(exchange, "REPETITION_WAITS", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.model.allocation import Allocation
-from agent.placement import retry
+from agent.placement import exchange
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import Doubling
 from agent.placement.allocations.checks import (
@@ -292,7 +292,7 @@ def test_after_four_attempts_it_is_given_up(scene: Scene) -> None:
 def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "REPETITION_WAITS", (60.0, 60.0, 60.0))
+    monkeypatch.setattr(exchange, "REPETITION_WAITS", (60.0, 60.0, 60.0))
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(RACE, method="PUT", times=None)
     scene.placement.faults.add(faults.after(lambda _: scene.cancelled.set()), method="GET", skip=1)

@@ -20,6 +20,7 @@ from keystoneauth1.token_endpoint import Token
 from agent.errors import AgentError, PlacementUnreachable
 from agent.http.bounded import bounded_session
 from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
 from agent.placement.transport import Timeouts, Transport
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -143,7 +144,7 @@ def client_through(adapter: Adapter) -> PlacementClient:
     transport = Transport(
         adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event()
     )
-    return PlacementClient(transport.exchange("req-test"))
+    return PlacementClient(Exchange(transport, "req-test"))
 
 
 def client_with_password(url: str) -> PlacementClient:

@@ -7,7 +7,7 @@ import pytest
 from agent.errors import ReshapeNeeded
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement import retry
+from agent.placement import exchange
 from agent.tracker.requests import InstanceClaim
 from tests.functional.placement.conftest import Host
 from tests.support import faults
@@ -73,7 +73,11 @@ def test_four_conflicts_leave_the_node_dirty_until_the_next_audit(
 
 def test_no_wait_between_attempts_is_longer_than_two_seconds() -> None:
     assert [
-        max(retry._seconds(attempt, retry.LEAST_WAIT, retry.LONGEST_WAIT) for _ in range(500)) <= 2
+        max(
+            exchange._seconds(attempt, exchange.LEAST_WAIT, exchange.LONGEST_WAIT)
+            for _ in range(500)
+        )
+        <= 2
         for attempt in (1, 2, 3)
     ] == [True] * 3
 

@@ -16,7 +16,7 @@ from keystoneauth1.identity import v3
 from keystoneauth1.session import Session
 
 from agent.placement import transport
-from agent.placement.unreachable import OutageLog
+from agent.placement.transport import OutageLog
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, AgentUnderTest, shaped, total

@@ -13,9 +13,9 @@ import pytest
 
 from agent.audit import reading as audit_reads
 from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
-from agent.placement import retry
+from agent.placement import exchange
 from agent.placement.client import PlacementClient
-from agent.placement.unreachable import OutageLog
+from agent.placement.transport import OutageLog
 from agent.service.problem_log import ProblemLog
 from agent.store.records import Records
 from tests.functional.placement.conftest import Host
@@ -301,7 +301,7 @@ def test_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(retry, wait, 30.0)
+        monkeypatch.setattr(exchange, wait, 30.0)
     node_a.driver.script = shaped(MORE)
     stopped: list[float] = []
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import PlacementError
 from agent.model.allocation import Allocation
-from agent.placement import retry
+from agent.placement import exchange
 from agent.placement.allocations.change import (
     Doubling,
     add_resources,
@@ -53,7 +53,9 @@ OPERATIONS: dict[str, Operation] = {
 @pytest.fixture
 def longest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait is the longest that it may be."""
-    monkeypatch.setattr(retry, "random", SimpleNamespace(uniform=lambda _least, longest: longest))
+    monkeypatch.setattr(
+        exchange, "random", SimpleNamespace(uniform=lambda _least, longest: longest)
+    )
 
 
 def pauses(scene: Scene, method: str) -> list[tuple[int, float]]:
@@ -114,4 +116,4 @@ def test_a_pass_pauses_before_each_repetition_after_a_conflict(
     placement.faults.add(RACE, method="PUT", path="/inventories$", times=3)
     placement.clear()
     assert agent.once().state == "changed"
-    assert (noted, waits.seconds) == ([1, 2, 3], [0.4, 1.6, retry.LONGEST_WAIT])
+    assert (noted, waits.seconds) == ([1, 2, 3], [0.4, 1.6, exchange.LONGEST_WAIT])

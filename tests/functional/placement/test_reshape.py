@@ -13,7 +13,7 @@ from agent.api.metrics import Metrics
 from agent.audit.context import AuditOptions
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
-from agent.placement import retry
+from agent.placement import exchange
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, total
@@ -562,7 +562,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(
         faults.answer(409, "placement.inventory.inuse"),
         method="POST",
         path="^/reshaper",
-        times=retry.MAX_ATTEMPTS,
+        times=exchange.MAX_ATTEMPTS,
     )
     assert agent.cycle(start=True).state == "refused"
     clock.now += 1
@@ -639,7 +639,7 @@ def test_four_conflicts_refuse_the_node(
         times=None,
     )
     report = agent.once()
-    assert (report.state, report.attempts) == ("refused", retry.MAX_ATTEMPTS)
+    assert (report.state, report.attempts) == ("refused", exchange.MAX_ATTEMPTS)
     assert [one.code for one in report.errors] == ["reshape.failed"]
     assert len(reshapes(placement)) == 4
     assert waits == [1, 2, 3]

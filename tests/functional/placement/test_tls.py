@@ -20,7 +20,8 @@ from agent.cli.configuration import load
 from agent.errors import ConfigErrors, PlacementUnreachable
 from agent.http.session import tls_remedy
 from agent.placement.client import PlacementClient
-from agent.placement.connect import connect_http
+from agent.placement.exchange import Exchange
+from agent.placement.transport import connect_http
 from tests.support.certificates import Authority
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"usages": {}}'
@@ -87,7 +88,7 @@ def configured(tmp_path: Path, url: str, **options: object) -> cfg.ConfigOpts:
 
 
 def asked(conf: cfg.ConfigOpts) -> object:
-    return PlacementClient(connect_http(conf, Event()).exchange("req-test")).usages(UUID)
+    return PlacementClient(Exchange(connect_http(conf, Event()), "req-test")).usages(UUID)
 
 
 CASES = {
@@ -263,7 +264,7 @@ def test_files_that_are_changed_while_the_agent_runs_are_named(
     option, change = HARMS[harm]
     change(files[option])
     with pytest.raises(PlacementUnreachable) as failed:
-        PlacementClient(transport.exchange("req-test")).usages(UUID)
+        PlacementClient(Exchange(transport, "req-test")).usages(UUID)
     assert failed.value.kind == "tls"
     assert not failed.value.outcome_unknown
     assert f"{option} = {files[option]}" in failed.value.message
@@ -280,6 +281,6 @@ def test_a_bundle_that_goes_away_while_the_agent_runs_is_no_bug_of_the_agents(
     transport = connect_http(configured(tmp_path, servers[0].url, cafile=authority.bundle), Event())
     authority.bundle.unlink()
     with pytest.raises(PlacementUnreachable) as failed:
-        PlacementClient(transport.exchange("req-test")).usages(UUID)
+        PlacementClient(Exchange(transport, "req-test")).usages(UUID)
     assert failed.value.kind == "tls"
     assert "cafile" in failed.value.remedy

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
 from agent.placement.transport import Timeouts, Transport
 from tests.support.placement import Placement, PlacementServer
 
@@ -27,4 +28,4 @@ def transport(placement: PlacementServer) -> Transport:
 @pytest.fixture
 def client(transport: Transport) -> PlacementClient:
     """A client of one cycle."""
-    return PlacementClient(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(Exchange(transport, "req-00000000-0000-4000-8000-000000000001"))

@@ -2,9 +2,10 @@
 
 import pytest
 
+from agent.cli.placement_work import RecordingExchange
 from agent.errors import PlacementUnreachable
 from agent.placement.client import PlacementClient
-from agent.placement.connect import RecordingExchange, Write
+from agent.render.work import Write
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, THEIR_AGGREGATE
 

@@ -25,6 +25,7 @@ from agent.model.operation import (
 )
 from agent.model.report import Outcome
 from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
 from agent.placement.flush import FlushContext, flush, predict_outcomes
 from agent.placement.merge import Target
 from agent.placement.mirror import Freshness, refresh_view
@@ -42,7 +43,7 @@ NOTHING_BEFORE = FlushContext()
 def client(placement, request):
     """One request at a time, and several."""
     return PlacementClient(
-        transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001")
+        Exchange(transport_to(placement, request.param), "req-00000000-0000-4000-8000-000000000001")
     )
 
 

@@ -7,8 +7,7 @@ import pytest
 import urllib3
 
 from agent.conf import placement
-from agent.http.bounded import BoundedAdapter
-from agent.http.last_calls import LastCalls
+from agent.http.bounded import BoundedAdapter, LastCalls
 
 
 def test_nothing_is_closed_while_calls_wait_to_begin() -> None:

@@ -8,8 +8,8 @@ import pytest
 from retrying import RetryError
 
 from agent.errors import GenerationConflict, PlacementRefused, PlacementUnreachable
-from agent.placement import retry
-from agent.placement.retry import conflict_policy, conflict_wait, read_policy
+from agent.placement import exchange
+from agent.placement.exchange import conflict_policy, conflict_wait, read_policy
 from tests.support.waits import Waits
 
 
@@ -40,14 +40,14 @@ def test_waits_between_attempts_grow_up_to_two_seconds():
     for attempt, longest in ((1, 0.4), (2, 1.6), (3, 2.0), (50, 2.0)):
         waits = Waits()
         assert [conflict_wait(attempt, waits) for _ in range(200)] == [False] * 200
-        assert all(retry.LEAST_WAIT <= one <= longest for one in waits.seconds)
+        assert all(exchange.LEAST_WAIT <= one <= longest for one in waits.seconds)
         assert max(waits.seconds) > longest * 0.8
         assert len(set(waits.seconds)) > 100
 
 
 def test_a_shutdown_ends_a_wait_at_once(monkeypatch):
-    monkeypatch.setattr(retry, "LEAST_WAIT", 300.0)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 300.0)
+    monkeypatch.setattr(exchange, "LEAST_WAIT", 300.0)
+    monkeypatch.setattr(exchange, "LONGEST_WAIT", 300.0)
     cancelled = threading.Event()
     threading.Timer(0.05, cancelled.set).start()
     begun = time.monotonic()
@@ -63,7 +63,7 @@ def test_a_read_is_repeated_once_after_a_short_wait(first):
     waits, call = Waits(), calls(first, Said(200))
     assert read_policy(waits).call(call) == Said(200)
     assert len(waits.seconds) == 1
-    assert retry.LEAST_READ_WAIT <= waits.seconds[0] <= retry.LONGEST_READ_WAIT
+    assert exchange.LEAST_READ_WAIT <= waits.seconds[0] <= exchange.LONGEST_READ_WAIT
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_an_operation_is_not_repeated_a_fourth_time_nor_for_anything_but_a_confl
 
 
 def test_a_shutdown_ends_the_wait_before_a_repetition(monkeypatch):
-    monkeypatch.setattr(retry, "REPETITION_WAITS", (60.0, 60.0, 60.0))
+    monkeypatch.setattr(exchange, "REPETITION_WAITS", (60.0, 60.0, 60.0))
     cancelled = threading.Event()
     cancelled.set()
     begun = time.monotonic()

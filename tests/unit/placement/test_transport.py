@@ -1,254 +1,126 @@
-"""One way to send a request: tolerant of any answer, bounded, ended by a shutdown."""
-
-import json
-import logging
-import threading
-import time
+"""An outage is told once a kind, then now and then, and its end once."""
 
 import pytest
 
-from agent.errors import PlacementUnreachable
-from agent.placement import retry
-from agent.placement.answers import PlacementAnswer
-from tests.support import faults
-from tests.unit.placement.conftest import transport_to
+from agent.placement.transport import OutageLog
 
-PATH = "/resource_providers"
-REQUEST = "req-00000000-0000-4000-8000-000000000001"
+REFUSED = "cannot connect to http://p: Connection refused"
 
 
-def answer(body, status=409) -> PlacementAnswer:
-    return PlacementAnswer(
-        "http://placement", "PUT", PATH, status, json.dumps(body).encode(), "req-server"
-    )
+class Clock:
+    """The time, as the test says."""
 
+    now = 1000.0
 
-# --- answers --------------------------------------------------------------------------------------
-
-ERROR = {
-    "errors": [
-        {
-            "status": 409,
-            "title": "Conflict",
-            "detail": "There was a conflict.\n\n  stale  ",
-            "code": "placement.concurrent_update",
-        }
-    ]
-}
-
-
-def test_placements_own_error_is_told_in_one_line_with_its_code():
-    refusal = answer(ERROR).refusal()
-    assert (refusal.status, refusal.placement_code, refusal.data["request_id"]) == (
-        409,
-        "placement.concurrent_update",
-        "req-server",
-    )
-    where = (
-        "placement PUT /resource_providers -> 409 placement.concurrent_update from http://placement"
-    )
-    assert refusal.message == f"{where}: There was a conflict. stale"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        None,
-        [],
-        {},
-        "text",
-        7,
-        True,
-        {"error": {}},
-        *({"errors": errors} for errors in (None, [], {}, "abc", [None], ["x"], [{}])),
-    ],
-)
-def test_any_other_body_is_an_error_without_a_code(body):
-    assert (answer(body).error, answer(body).code) == ({}, "")
-    assert (
-        answer(body)
-        .refusal()
-        .message.endswith("-> 409 from http://placement: an answer that is not Placement's own")
-    )
-
-
-def test_control_characters_of_an_answer_do_not_reach_a_message():
-    told = answer({"errors": [{"code": "a\x1b[31m\n", "detail": "b\x00\x1b"}]}).refusal().message
-    assert told.isprintable()
-
-
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [
-        (401, "credentials"),
-        (403, "role"),
-        (404, "endpoint_override"),
-        (406, "endpoint_override"),
-        (503, "log"),
-    ],
-)
-def test_what_an_operator_can_mend_has_a_remedy(status, remedy):
-    assert remedy in answer({}, status).refusal().remedy
-
-
-# --- sending --------------------------------------------------------------------------------------
-
-
-def test_every_request_carries_its_version_and_the_cycles_id(placement, transport):
-    exchange = transport.exchange(REQUEST)
-    assert exchange.send("GET", PATH, "1.23").status == 200
-    (seen,) = placement.requests
-    assert (seen.version, seen.request_id) == ("1.23", REQUEST)
-
-
-def test_requests_are_counted_by_method_and_cycle(transport):
-    one, other = transport.exchange(REQUEST), transport.exchange(REQUEST)
-    for _ in range(2):
-        one.send("GET", PATH, "1.23")
-    one.send("PUT", "/traits/CUSTOM_A", "1.23")
-    assert (one.counts, other.counts) == ({"GET": 2, "PUT": 1}, {})
+    def __call__(self):
+        return self.now
 
 
 @pytest.fixture
-def at_once(monkeypatch):
-    for wait in ("LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(retry, wait, 0.0)
+def clock():
+    return Clock()
 
 
-def test_a_read_that_met_an_outage_is_sent_once_more(at_once, placement, transport):
-    placement.faults.add(faults.html(503), times=1)
-    exchange = transport.exchange(REQUEST)
-    assert exchange.send("GET", PATH, "1.23").status == 200
-    assert exchange.counts == {"GET": 2}
+@pytest.fixture
+def outages(clock):
+    return OutageLog(clock)
 
 
-def test_a_read_that_meets_it_twice_gives_the_last_answer(at_once, placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    met = transport.exchange(REQUEST).send("GET", PATH, "1.23")
-    assert (met.status, met.code) == (503, "")
-    assert placement.count() == 2
+@pytest.fixture
+def told(caplog):
+    """What was logged since the last time this was asked."""
+    caplog.set_level("DEBUG", "agent.placement.transport")
+
+    def lines():
+        said = [(record.levelname, record.getMessage()) for record in caplog.records]
+        caplog.clear()
+        return said
+
+    return lines
 
 
-def test_a_write_is_never_repeated(placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    assert transport.exchange(REQUEST).send("PUT", "/traits/CUSTOM_A", "1.23").status == 503
-    assert placement.count() == 1
+def test_the_first_failure_is_told_at_once(outages, told):
+    outages.record_failure("connect", REFUSED, "req-1")
+    assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
 
 
-# --- stopping -------------------------------------------------------------------------------------
+def test_then_one_line_in_five_minutes(outages, clock, told):
+    for minute in range(31):
+        clock.now = 1000.0 + 60 * minute
+        outages.record_failure("connect", REFUSED, f"req-{minute}")
+    assert (
+        told()
+        == [("WARNING", f"placement unreachable: {REFUSED}")]
+        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 4)")] * 6
+    )
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_nothing_is_sent_once_the_agent_is_stopping(method, placement, transport):
-    transport.cancelled.set()
-    exchange = transport.exchange(REQUEST)
-    with pytest.raises(PlacementUnreachable, match="the agent is stopping") as stopped:
-        exchange.send(method, PATH, "1.23")
-    assert (stopped.value.kind, stopped.value.outcome_unknown) == ("cancelled", False)
-    assert placement.count() == 0
-    assert exchange.counts == {}
+def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
+    for second in range(21):
+        clock.now = 1000.0 + second
+        outages.record_failure("connect", REFUSED, f"req-{second}")
+    assert (
+        told()
+        == [("WARNING", f"placement unreachable: {REFUSED}")]
+        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")] * 2
+    )
 
 
-def test_a_read_is_not_repeated_if_the_agent_stops_while_it_waits(placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    waits = transport.cancelled.wait
-
-    def stop(timeout=None):
-        transport.cancelled.set()
-        return waits(timeout)
-
-    transport.cancelled.wait = stop
-    with pytest.raises(PlacementUnreachable, match="the agent is stopping"):
-        transport.exchange(REQUEST).send("GET", PATH, "1.23")
-    assert placement.count() == 1
+def test_failures_without_a_cycle_count_one_by_one(outages, told):
+    for _ in range(11):
+        outages.record_failure("catalog", "no endpoint")
+    assert told() == [
+        ("WARNING", "placement unreachable: no endpoint"),
+        ("WARNING", "placement unreachable: no endpoint (suppressed 9)"),
+    ]
 
 
-def test_who_waits_for_a_slot_while_the_agent_begins_to_stop_sends_nothing(placement):
-    transport = transport_to(placement)
-    raised = []
-
-    def send():
-        try:
-            transport.exchange(REQUEST).send("GET", PATH, "1.23")
-        except PlacementUnreachable as error:
-            raised.append(error.kind)
-
-    with transport.slots:
-        waiting = threading.Thread(target=send)
-        waiting.start()
-        time.sleep(0.02)
-        transport.cancelled.set()
-    waiting.join(60)
-    assert (raised, placement.count()) == (["cancelled"], 0)
+def test_all_failures_of_one_cycle_count_once(outages, told):
+    for cycle in range(10):
+        for _ in range(5):
+            outages.record_failure("connect", REFUSED, f"req-{cycle}")
+    assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
+    outages.record_failure("connect", REFUSED, "req-10")
+    assert told() == [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")]
 
 
-# --- many at once ---------------------------------------------------------------------------------
+def test_each_kind_is_told_and_counted_by_itself(outages, told):
+    for cycle in range(10):
+        outages.record_failure("connect", REFUSED, f"req-{cycle}")
+        outages.record_failure("timeout", "too late", f"req-{cycle}")
+    assert told() == [
+        ("WARNING", f"placement unreachable: {REFUSED}"),
+        ("WARNING", "placement unreachable: too late"),
+    ]
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 4])
-def test_results_come_in_the_order_of_the_items(placement, max_in_flight):
-    exchange = transport_to(placement, max_in_flight).exchange(REQUEST)
-
-    def slow(item):
-        time.sleep(0.01 if item % 2 else 0)
-        return item * 10
-
-    assert exchange.each(slow, iter(range(9))) == [item * 10 for item in range(9)]
-    assert exchange.each(slow, []) == []
-
-
-def test_no_more_are_under_way_than_may_be(placement):
-    exchange = transport_to(placement, 3).exchange(REQUEST)
-    # Three calls at once pass the barrier together; a fourth at the same time would be counted.
-    together, lock, now, most = threading.Barrier(3), threading.Lock(), 0, 0
-
-    def work(_item):
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        together.wait(60)
-        with lock:
-            now -= 1
-
-    exchange.each(work, range(12))
-    assert most == 3
+def test_the_end_is_told_once_with_how_long_it_was_since_the_first_of_any_kind(
+    outages, clock, told
+):
+    outages.record_failure("connect", REFUSED, "req-1")
+    clock.now += 100
+    outages.record_failure("timeout", "too late", "req-2")
+    clock.now += 23.4
+    told()
+    outages.record_answer()
+    outages.record_answer()
+    assert told() == [("INFO", "placement reachable again after 123 s")]
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 2])
-def test_the_first_exception_ends_it_and_nothing_else_is_begun(placement, max_in_flight):
-    begun, ended = [], []
-
-    def work(item):
-        begun.append(item)
-        if item == 0:
-            raise ValueError("the first")
-        time.sleep(0.05)
-        ended.append(item)
-
-    with pytest.raises(ValueError, match="the first"):
-        transport_to(placement, max_in_flight).exchange(REQUEST).each(work, range(50))
-    assert len(begun) < 10
-    assert sorted(ended) == sorted(set(begun) - {0}), "what is under way comes to its end"
+def test_an_answer_without_an_outage_before_is_no_news(outages, told):
+    outages.record_answer()
+    assert told() == []
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 4])
-def test_of_many_nothing_more_is_sent_once_the_agent_is_stopping(placement, max_in_flight):
-    transport = transport_to(placement, max_in_flight)
-    exchange = transport.exchange(REQUEST)
-
-    def work(item):
-        if item == 5:
-            transport.cancelled.set()
-        return exchange.send("GET", PATH, "1.23")
-
-    with pytest.raises(PlacementUnreachable, match="the agent is stopping"):
-        exchange.each(work, range(200))
-    assert placement.count() <= 5 + max_in_flight
-
-
-def test_a_line_about_usages_does_not_say_whose_they_are(transport, caplog):
-    caplog.set_level(logging.DEBUG, "agent")
-    transport.exchange(REQUEST).send("GET", "/usages?project_id=their-project&user_id=them", "1.23")
-    assert "/usages?project_id=...&user_id=..." in caplog.text
-    assert "their-project" not in caplog.text
+def test_the_next_outage_is_told_like_the_first(outages, clock, told):
+    outages.record_failure("connect", REFUSED, "req-1")
+    outages.record_answer()
+    clock.now += 10
+    told()
+    outages.record_failure("connect", REFUSED, "req-2")
+    clock.now += 7
+    outages.record_answer()
+    assert told() == [
+        ("WARNING", f"placement unreachable: {REFUSED}"),
+        ("INFO", "placement reachable again after 7 s"),
+    ]

@@ -44,7 +44,7 @@ CASES = [
         ksa.MissingAuthPlugin(),
         "credentials",
         True,
-        "no credentials configured in section [placement]",
+        "credentials incomplete or contradictory: ",
     ),
     (
         ksa.Unauthorized("wrong password"),
@@ -68,7 +68,7 @@ CASES = [
         ksa.NotFound("Could not find Application Credential: x."),
         "credentials",
         True,
-        f"identity at {URL} does not know the credentials for placement",
+        "credentials for placement refused by identity",
     ),
     (ksa.InternalServerError("boom"), "identity", False, "identity service"),
     (ksa.ServiceUnavailable("down"), "identity", False, "identity service"),

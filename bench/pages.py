@@ -1,41 +1,40 @@
-"""The page of a run, in Markdown."""
+"""The page of a run, in Markdown: what was found beside nova, and what is slower. All figures are in
+results.json.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.budgets import Verdict
 from bench.claims import Claims
-from bench.matrix import MEANINGS, Case, Row, size_words
+from bench.matrix import MEANINGS, Case, Row
 from bench.numa_fit import FitRow
-from bench.placement_site import IN_FLIGHT, WORKERS, Backend
 from bench.process_figures import ProcessFigures
 from bench.processes import Pass
 from bench.results import Machine, Results
 
 PLOT = "![Requests, CPU and memory of a steady pass, with the most guests measured](growth.svg)\n"
 VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
-BACKENDS: Mapping[Backend, str] = {
-    "sqlite": "Placement on SQLite, one process",
-    "postgresql": f"Placement on PostgreSQL, {WORKERS} processes",
+SHOWN = ("P=1 C=0", "P=73 C=100", "P=513 C=100", "N=100")
+"""The sizes that are on the page."""
+REASONS: Mapping[Case, str] = {
+    "first": "the tree is written to the store before it is sent",
+    "steady": "the records are compared with the host",
+    "inventory": "the change is written to the store before and after it is sent",
+    "trait": "the change is written to the store before and after it is sent",
+    "outage": "the pass makes a report, and retries with pauses",
+    "restart": "the store is opened and checked",
+    "claim": "the claim is on the disk when it is granted",
+    "reshape": "all allocations that move are read, and the change is written to the store",
 }
 READING = """\
 nova-compute's resource tracker with nova's report client, and this agent, report the same tree to the same real
-openstack-placement over HTTP. Both run the same driver code (`bench/tree_driver.py`), in processes of their own, in turns;
-nothing else uses that Placement. {rounds}
+openstack-placement over HTTP, in turns. {rounds} Run it again with `tox -e bench`; `bench/README.md` tells how.
+[A fleet](fleet.md) has many agents on one Placement; `results.json` has all figures.
 
-- **P** providers: a root, up to eight cells below it, the others devices below the cells. **C** guests, which hold CPUs and
-  memory of the root, and a function of a device. **N** bare-metal nodes, each a root of its own.
-- **requests** are counted at Placement's side. They are exact, and the same on every machine.
-- **CPU** is the time of the processor in the measured process; **Placement** is what its own code took for these requests.
-  Times are noisy, and depend on the machine: compare the two columns of one row, and their ratio, and not rows of different runs.
-- nova's database is left out: what nova would read from it or write to it costs nothing here. The agent's store is a file.
-- A period of nova's tracker also asks for each node who holds something of its root. That is one request of nova's steady pass for each node.
-- `held`, `conflict`, `recovery` and `restart, no mirror` have a budget of the agent, and are not measured of nova.
-- The agent has one request under way at a time on SQLite, and {in_flight} on PostgreSQL; nova always has one.
-"""
-
-BUDGETS = """\
-Counts and CPU times decide on every machine. A time on the clock that is over its limit decides nothing if the machine had other work before the run
-(more processes that wanted a processor than it has): then it is `not decided`, as is what this run left out.
+- **P** providers: a root, up to eight cells, devices below them. **C** guests. **N** bare-metal nodes, each a root of its own.
+- **requests** are counted at Placement's side. They are the same on every machine.
+- **CPU** is that of the measured process. Compare the two columns of one row, not rows of different runs.
+- nova's database is left out: what nova reads there costs nothing here. The agent's store is a file.
 """
 
 
@@ -46,20 +45,14 @@ def page(results: Results, verdicts: Sequence[Verdict]) -> str:
         "<!-- written by python -m bench.run; do not edit -->\n",
         *_introduction(results),
         *(() if results.quick else (PLOT,)),
-        "## Budgets\n",
-        BUDGETS,
-        table(
-            ("budget", "found", "limit", "verdict"),
-            "llll",
-            [
-                (verdict.budget, verdict.found, verdict.limit, VERDICTS[verdict.holds])
-                for verdict in verdicts
-            ],
-        ),
-        *_matrix(results.matrix),
+        *_beside_nova(results.matrix),
         *_left_out(results),
-        *_growth(results.matrix),
-        *_others(results),
+        *_slower(results.matrix, results.fits),
+        *_budgets(verdicts),
+        *([] if results.claims is None else _claims(results.claims)),
+        *([] if results.processes is None else _processes(results.processes, results.matrix)),
+        "## Machine and versions\n",
+        table(("what", "value"), "ll", machine_rows(results.machine)),
     ]
     return "\n".join(blocks)
 
@@ -73,13 +66,7 @@ def _introduction(results: Results) -> Iterator[str]:
     rounds = "Each size was measured once."
     if results.rounds > 1:
         rounds = f"Of {results.rounds} rounds the one with the least CPU time counts."
-    yield READING.format(rounds=rounds, in_flight=IN_FLIGHT)
-    yield (
-        "Run it again with `tox -e bench`; `bench/README.md` tells how. [A fleet](fleet.md) has "
-        "many agents on one Placement.\n"
-    )
-    yield "## Machine and versions\n"
-    yield table(("what", "value"), "ll", machine_rows(results.machine))
+    yield READING.format(rounds=rounds)
 
 
 def machine_rows(machine: Machine) -> Sequence[tuple[str, str]]:
@@ -98,17 +85,40 @@ def machine_rows(machine: Machine) -> Sequence[tuple[str, str]]:
     ]
 
 
-# --- the matrix -----------------------------------------------------------------------------------
+# --- beside nova ----------------------------------------------------------------------------------
 
 
-def _matrix(rows: Sequence[Row]) -> Iterator[str]:
-    yield "## Passes\n"
-    yield table(("case", "what it is"), "ll", list(MEANINGS.items()))
-    for backend, title in BACKENDS.items():
-        found = [row for row in rows if row.backend == backend]
-        if found:
-            yield f"### {title}\n"
-            yield _passes(found)
+def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Pass]]:
+    """Yield what the agent and nova needed for the same, on SQLite."""
+    novas = {(row.size, row.case): row.figures for row in _on_sqlite(rows) if row.peer == "nova"}
+    for row in _on_sqlite(rows):
+        if row.peer == "agent" and (row.size, row.case) in novas:
+            yield row, novas[row.size, row.case]
+
+
+def _on_sqlite(rows: Sequence[Row]) -> Iterator[Row]:
+    return (row for row in rows if row.backend == "sqlite")
+
+
+def _beside_nova(rows: Sequence[Row]) -> Iterator[str]:
+    shown = [(row, nova) for row, nova in _pairs(rows) if row.size in SHOWN]
+    cases = {row.case for row, _ in shown}
+    yield "## Beside nova\n"
+    yield "".join(f"- **{case}**: {MEANINGS[case]}.\n" for case in MEANINGS if case in cases)
+    head = ("size", "case", "requests: nova", "agent", "CPU ms: nova", "agent", "agent / nova")
+    body = [
+        (
+            row.size,
+            row.case,
+            str(nova.requests),
+            str(row.figures.requests),
+            f"{1000 * nova.cpu:.0f}",
+            f"{1000 * row.figures.cpu:.0f}",
+            f"{row.figures.cpu / nova.cpu:.2f}",
+        )
+        for row, nova in shown
+    ]
+    yield table(head, "llrrrrr", body)
 
 
 def _left_out(results: Results) -> Iterator[str]:
@@ -119,94 +129,40 @@ def _left_out(results: Results) -> Iterator[str]:
         yield f"**Failed**: {'; '.join(results.failed)}.\n"
 
 
-def _growth(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield how the steady pass of the agent grows, on SQLite."""
-    steady = {
-        (row.nodes, row.providers, row.consumers): row.figures
-        for row in rows
-        if (row.peer, row.case, row.backend) == ("agent", "steady", "sqlite")
-    }
-    yield "## Growth of the agent's steady pass\n"
-    body = [
-        (
-            size_words(providers, consumers, nodes),
-            _requests(found),
-            f"{1000 * found.cpu:.1f}",
-            f"{found.resident:.0f}",
-            f"{found.peak:.0f}",
+def _slower(rows: Sequence[Row], fits: Sequence[FitRow]) -> Iterator[str]:
+    """Yield where the agent takes more of the processor than nova, and why."""
+    sizes: dict[Case, list[str]] = {}
+    for row, nova in _pairs(rows):
+        if row.figures.cpu > nova.cpu:
+            text = f"{row.size} ({row.figures.cpu / nova.cpu:.1f} times)"
+            sizes.setdefault(row.case, []).append(text)
+    yield "## What is slower than in nova, and why\n"
+    body = [(case, ", ".join(found), REASONS.get(case, "")) for case, found in sizes.items()]
+    yield table(("case", "CPU of the agent, in that of nova", "because"), "lll", body)
+    slow = [
+        f"{fit.name} ({fit.agent:.1f} instead of {fit.nova:.1f} ms)"
+        for fit in fits
+        if fit.nova is not None and fit.agent > fit.nova
+    ]
+    if fits:
+        yield (
+            f"Of {len(fits)} guests whose cells and devices were fitted to a host, the worst took "
+            f"{max(fit.agent for fit in fits):.0f} ms. Slower than nova's "
+            f"`numa_fit_instance_to_host`: {'; '.join(slow) or 'none'}.\n"
         )
-        for (nodes, providers, consumers), found in sorted(steady.items())
-    ]
-    yield table(("size", "requests", "CPU ms", "MiB", "peak MiB"), "lrrrr", body)
 
 
-def _passes(rows: Sequence[Row]) -> str:
-    peers: dict[tuple[str, Case], dict[str, Pass]] = {}
-    for row in rows:
-        peers.setdefault((row.size, row.case), {})[row.peer] = row.figures
-    head = ["size", "case"]
-    for figure in ("requests", "s", "CPU ms", "Placement CPU ms"):
-        head += [f"{figure}: nova", "agent"]
-    body = [
-        (size, case, *_cells(both.get("nova"), both.get("agent")))
-        for (size, case), both in peers.items()
-    ]
-    return table((*head, "CPU, agent / nova"), "ll" + "r" * 9, body)
+def _budgets(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield how many budgets hold, and those that do not."""
+    open_ones = [one for one in verdicts if not one.holds]
+    yield "## Budgets\n"
+    yield f"{len(verdicts) - len(open_ones)} of {len(verdicts)} budgets hold.\n"
+    if open_ones:
+        body = [(one.budget, one.found, one.limit, VERDICTS[one.holds]) for one in open_ones]
+        yield table(("budget", "found", "limit", "verdict"), "llll", body)
 
 
-def _cells(nova: Pass | None, agent: Pass | None) -> Iterator[str]:
-    for figure in (_requests, _seconds, _cpu, _placement):
-        for found in (nova, agent):
-            yield "–" if found is None else figure(found)
-    known = nova is not None and agent is not None and nova.cpu > 0
-    yield f"{agent.cpu / nova.cpu:.3f}" if known and nova and agent else "–"
-
-
-def _requests(found: Pass) -> str:
-    return str(found.requests)
-
-
-def _seconds(found: Pass) -> str:
-    return f"{found.seconds:.2f}"
-
-
-def _cpu(found: Pass) -> str:
-    return f"{1000 * found.cpu:.0f}"
-
-
-def _placement(found: Pass) -> str:
-    return f"{1000 * found.placement_cpu:.0f}"
-
-
-# --- fits, claims, processes ----------------------------------------------------------------------
-
-
-def _others(results: Results) -> Iterator[str]:
-    if results.fits:
-        yield from _fits(results.fits)
-    if results.claims is not None:
-        yield from _claims(results.claims)
-    if results.processes is not None:
-        yield from _processes(results.processes, results.matrix)
-
-
-def _fits(fits: Sequence[FitRow]) -> Iterator[str]:
-    yield "## Fits\n"
-    yield (
-        "Guests of dedicated CPUs on the cells of a host, with real devices, CPU time; `nova` is "
-        "`numa_fit_instance_to_host` where it answers within a minute.\n"
-    )
-    rows = [
-        (
-            row.name,
-            row.outcome,
-            f"{row.agent:.1f}",
-            "–" if row.nova is None else f"{row.nova:.1f}",
-            "–" if row.nova is None else f"{row.agent / row.nova:.1f}",
-        )
-        for row in fits
-    ]
-    yield table(("guest cells on host cells", "outcome", "ms", "nova", "ratio"), "llrrr", rows)
+# --- claims, processes ----------------------------------------------------------------------------
 
 
 def _claims(claims: Claims) -> Iterator[str]:
@@ -214,7 +170,7 @@ def _claims(claims: Claims) -> Iterator[str]:
     yield (
         "In one process, each on the disk before the next one of its thread begins. 4 KiB are on "
         f"the disk after {claims.synced:.2f} ms; `syncs` is how many times as long a claim takes. nova's `instance_claim` is "
-        "the case `claim` [above](#passes): without its database, with its requests to Placement.\n"
+        "the case `claim` [above](#beside-nova): without its database, with its requests to Placement.\n"
     )
     rows = []
     for row in claims.rows:

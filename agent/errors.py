@@ -375,7 +375,8 @@ class ProviderNameConflict(PlacementError):
 
 class ProviderIdentityConflict(PlacementError):
     """The provider's uuid exists with another name or under another parent.
-    Remedy: give the provider back its name and parent, or delete it.
+    Remedy: if the host got another name, ``agent identity rename``; if the uuid is another host's,
+    ``agent identity set`` with its own; if somebody renamed or moved it, its name and parent back.
     """
 
     code = "placement.identity-conflict"

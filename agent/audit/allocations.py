@@ -13,9 +13,9 @@ from agent.audit.observation import (
     Judged,
     Need,
     Observation,
-    ProvidersBelow,
     Reread,
     Shaped,
+    TreeOf,
     WholeAllocations,
 )
 from agent.model.allocation import Allocation
@@ -178,10 +178,10 @@ def _is_leftover(
         leftover.in_other_store and is_used_elsewhere(allocation, own)
     ):
         return True
-    below = ProvidersBelow(leftover.node)
-    if seen.lacks(below):
-        return below
-    return is_beside(allocation, own, seen.answers[below])
+    tree = TreeOf(leftover.node)
+    if seen.lacks(tree):
+        return tree
+    return is_beside(allocation, own, [row.uuid for row in seen.answers[tree]])
 
 
 def _of_another_service(uuid: ConsumerUuid, allocation: Allocation, node: ProviderUuid) -> Drift:

@@ -1,17 +1,62 @@
-"""A root provider whose name another provider has: what that one has, and the way out."""
+"""A host whose name, or whose guests, another root provider has: what that one has, and the way
+out.
+"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode
+from agent.audit.observation import Need, Observation, TreeOf, WholeAllocations
 from agent.audit.run import AuditRun
-from agent.errors import AgentError, ProviderNameConflict
-from agent.model.names import AGENT_MARK, ProviderUuid
+from agent.errors import AgentError, ProviderIdentityConflict, ProviderNameConflict
+from agent.model.allocation import Resources
+from agent.model.mirror import Consumers
+from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, printable
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
-from agent.store.identity import HostIdentity
+from agent.tracker.allocations import OF_A_NODE, is_used_elsewhere
 from agent.tree.desired_tree import agent_trait
+
+
+def guests_elsewhere(seen: Observation) -> Need | None:
+    """Return what has to be read to see whether a host without an identity of its own is published
+    already, as another root: a guest of it has its allocation there. None if it is not.
+
+    :raises ProviderIdentityConflict: it is; a second tree would offer everything twice.
+    """
+    identity, root = seen.context.identity, seen.root
+    guests = seen.report.facts.domains or ()
+    if identity is None or identity.uuid != root or identity.source not in ("proposed", "made up"):
+        return None
+    if seen.view.tree.exists(root) or not guests:
+        return None
+    # One is enough, of nova's if there is one: the others have no allocations.
+    guest = min(guests, key=lambda one: (one.origin is None, one.uuid)).uuid
+    whole = WholeAllocations("home", (guest,))
+    if seen.lacks(whole):
+        return whole
+    allocation = seen.answers[whole].get(guest)
+    if allocation is None or not is_used_elsewhere(allocation, ()):
+        return None
+    tree = TreeOf(
+        min(uuid for uuid, held in allocation.resources.items() if not OF_A_NODE.isdisjoint(held))
+    )
+    if seen.lacks(tree):
+        return tree
+    above = [row for row in seen.answers[tree] if row.parent_uuid is None]
+    if not above:
+        return None
+    raise ProviderIdentityConflict(
+        f"guest {guest} runs here and has its allocation on provider {above[0].uuid}, "
+        f"{printable(above[0].name)!r} in Placement; this host has lost its uuid, and another "
+        f"provider for it, {printable(seen.node.name)!r}, would offer all of it twice",
+        f"if this host is that provider: {_same_host(above[0].uuid, seen.context)}; if "
+        f"it is another host (agent allocation list {above[0].uuid} shows the guests of that "
+        f"one): agent identity set {root}",
+        uuid=root,
+    )
 
 
 def tell_way_out(
@@ -20,42 +65,128 @@ def tell_way_out(
     """Add to the name conflict of the root of ``node``, if the audit met it, what the holder has
     and the remedy that fits what proves the identity of this host.
     """
-    for place, conflict in enumerate(run.errors):
-        if not isinstance(conflict, ProviderNameConflict) or conflict.data["uuid"] != node.uuid:
-            continue
-        holder: ProviderUuid = conflict.data["holder"]
-        message, remedy = conflict.message, _remedy(holder, node, context.identity)
-        # What cannot be read is left out: the conflict stays the same.
-        with suppress(AgentError):
-            rows, consumers = run.client.tree(holder), len(run.client.consumers(holder))
-            message += (
-                f"; consumers with allocations on it: {consumers}, providers below it: "
-                f"{len(rows) - 1}"
-            )
-            if _wrote_root(state, node.uuid) and (
-                agent_trait(context.agent) in run.client.traits(holder)[1]
-            ):
-                # Both are this host.
-                steps = [*_moves(run.client, rows, holder, state, node.uuid), *_deletions(rows)]
-                remedy = (
-                    "this host was that provider for a while, and becomes one again by: "
-                    f"{' && '.join(steps)} && agent identity rename; if they are two hosts: "
-                    "rename one of them"
-                )
-        run.errors[place] = ProviderNameConflict(message, remedy, **conflict.data)
+    conflict = next(
+        (
+            error
+            for error in run.errors
+            if isinstance(error, ProviderNameConflict) and error.data["uuid"] == node.uuid
+        ),
+        None,
+    )
+    if conflict is None:
+        return
+    holder: ProviderUuid = conflict.data["holder"]
+    message, remedy = conflict.message, _remedy(holder, node, context)
+    same = {holder}
+    # What cannot be read is left out: the conflict stays the same.
+    with suppress(AgentError):
+        rows = run.client.tree(holder)
+        same = {row.uuid for row in rows}
+        held = _held(run.client, [row for row in rows if row.uuid == holder])
+        if not held[holder]:
+            # A guest that holds nothing of the root holds something of a cell. The devices are not
+            # asked about, because a conflict that stays is told in each pass.
+            held |= _held(run.client, [row for row in rows if "_NUMA" in row.name])
+        message += f"; {_holders(held, run)}, providers below it: {len(rows) - 1}"
+        if state.view.tree.exists(node.uuid) and (
+            agent_trait(context.agent) in run.client.traits(holder)[1]
+        ):
+            held |= _held(run.client, [row for row in rows if row.uuid not in held])
+            remedy = _one_again(run, rows, holder, held, state, node.uuid)
+    # The children of one provider have the names of the children of the other for the same reason.
+    ended = {
+        str(error): error.message
+        for error in run.errors
+        if isinstance(error, ProviderNameConflict) and error.data["holder"] in same
+    }
+    run.errors = [
+        ProviderNameConflict(message, remedy, **conflict.data) if error is conflict else error
+        for error in run.errors
+        if error is conflict or str(error) not in ended
+    ]
+    # The remedy stands at one place.
+    run.outcomes = [
+        replace(outcome, error=ended.get(outcome.error, outcome.error))
+        if outcome.error
+        else outcome
+        for outcome in run.outcomes
+    ]
 
 
-def _remedy(holder: ProviderUuid, node: AuditedNode, identity: HostIdentity | None) -> str:
+def _held(
+    client: PlacementClient, rows: Sequence[Row]
+) -> dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]:
+    uuids = [row.uuid for row in rows]
+    return dict(zip(uuids, client.exchange.each(client.consumers, uuids), strict=True))
+
+
+def _holders(held: Consumers, run: AuditRun) -> str:
+    consumers = {consumer for some in held.values() for consumer in some}
+    here = _guests(run) & consumers
+    where = "it" if len(held) == 1 else "it or its cells"
+    return f"consumers with allocations on {where}: {len(consumers)}" + (
+        f", of which {len(here)} run here" if here else ""
+    )
+
+
+def _guests(run: AuditRun) -> set[ConsumerUuid]:
+    """Return the guests that the hypervisor shows."""
+    return {guest.uuid for guest in (run.facts.domains if run.facts else None) or ()}
+
+
+def _remedy(holder: ProviderUuid, node: AuditedNode, context: AuditContext) -> str:
+    identity = context.identity
     if identity is None or identity.uuid != node.uuid:
         return (
             "rename one of the two nodes; if the other one is gone: openstack resource provider "
             f"delete {holder}"
         )
-    if identity.source == "nova":
-        same = f"write {holder} into {identity.place}, from which nova-compute has it too"
-    else:
-        same = f"agent identity set {holder}"
-    return f"if this host is that provider: {same}; if they are two hosts: rename one of them"
+    return (
+        f"if this host is that provider (agent allocation list {holder} shows its guests): "
+        f"{_same_host(holder, context)}; if they are two hosts: rename one of them"
+    )
+
+
+def _same_host(holder: ProviderUuid, context: AuditContext) -> str:
+    """Return what makes this host the provider ``holder``."""
+    identity = context.identity
+    if identity is not None and identity.source == "nova":
+        return f"write {holder} into {identity.place}, from which nova-compute has it too"
+    if context.observes:
+        return (
+            "give nova's own --config-file, or [DEFAULT] state_path, beside which its compute_id "
+            f"is; if there is none: agent identity set {holder}"
+        )
+    return f"agent identity set {holder}"
+
+
+def _one_again(
+    run: AuditRun,
+    rows: Sequence[Row],
+    holder: ProviderUuid,
+    held: Consumers,
+    state: NodePlacementState,
+    root: ProviderUuid,
+) -> str:
+    """Return the remedy for a host that cannot be renamed because a provider that has its mark has
+    the new name: mostly both are this host.
+    """
+    steps = [*_moves(run.client, rows, holder, held, state, root), *_deletions(rows)]
+    way = f"{' && '.join(steps)} && agent identity rename"
+    guests = _guests(run)
+    own = state.view.subtree(root).get_provider_uuids()
+    if _wrote_root(state, root) or (
+        guests and any(guests & run.client.consumers(uuid).keys() for uuid in own)
+    ):
+        return (
+            f"this host was that provider for a while, and becomes one again by: {way}; if they "
+            "are two hosts: rename one of them"
+        )
+    return (
+        f"if this host is {root} (agent allocation list {root} shows its guests), and was that "
+        f"provider for a while, it becomes one again by: {way}; if it never was {root}: "
+        f"agent identity set {holder}"
+    )
 
 
 def _wrote_root(state: NodePlacementState, root: ProviderUuid) -> bool:
@@ -63,12 +194,8 @@ def _wrote_root(state: NodePlacementState, root: ProviderUuid) -> bool:
     has a mark, and the journal each mark of it. That the journal has the root is no proof, because
     a rename that was refused was noted there before.
     """
-    tree = state.view.tree
-    marks = (
-        {trait for trait in tree.provider(root).traits if trait.startswith(AGENT_MARK)}
-        if tree.exists(root)
-        else set()
-    )
+    traits = state.view.tree.provider(root).traits
+    marks = {trait for trait in traits if trait.startswith(AGENT_MARK)}
     return bool(marks) and marks <= state.journal.of(root).traits
 
 
@@ -76,6 +203,7 @@ def _moves(
     client: PlacementClient,
     rows: Sequence[Row],
     holder: ProviderUuid,
+    there: Consumers,
     state: NodePlacementState,
     root: ProviderUuid,
 ) -> Iterator[str]:
@@ -85,8 +213,7 @@ def _moves(
     """
     tree = state.view.tree.scoped(root)
     own = {one.name.removeprefix(tree.name_of(root)): one for one in tree.providers()}
-    name = next(row.name for row in rows if row.uuid == holder)
-    there = {row: client.consumers(row.uuid) for row in rows}
+    names = {row.uuid: row.name for row in rows}
     consumers = sorted({consumer for held in there.values() for consumer in held})
     here = (
         {consumer for one in tree.providers() for consumer in client.consumers(one.uuid)}
@@ -94,19 +221,19 @@ def _moves(
         else set()
     )
     for consumer in consumers:
-        shares = {row: held[consumer] for row, held in there.items() if consumer in held}
-        targets = {row: own.get(row.name.removeprefix(name)) for row in shares}
+        shares = {uuid: held[consumer] for uuid, held in there.items() if consumer in held}
+        targets = {uuid: own.get(names[uuid].removeprefix(names[holder])) for uuid in shares}
         if consumer not in here:
             if any(
-                target is None or not shares[row].keys() <= target.inventory.keys()
-                for row, target in targets.items()
+                target is None or not shares[uuid].keys() <= target.inventory.keys()
+                for uuid, target in targets.items()
             ):
                 # The other tree has another layout: nova chooses anew.
                 yield f"openstack server migrate {consumer}"
                 continue
-            for row, target in targets.items():
+            for uuid, target in targets.items():
                 assert target is not None
-                amounts = " ".join(f"{key}={some}" for key, some in sorted(shares[row].items()))
+                amounts = " ".join(f"{key}={some}" for key, some in sorted(shares[uuid].items()))
                 yield f"agent allocation add {consumer} {target.uuid} {amounts}"
         yield f"agent allocation remove-tree {consumer} {holder}"
 

@@ -184,10 +184,11 @@ class HeldHere:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvidersBelow(Need):
-    """The uuids of the providers in the tree of another node."""
+class TreeOf(Need):
+    """The providers in the tree of another node: tuple of :class:`~agent.placement.answers.Row`."""
 
-    root: ProviderUuid
+    member: ProviderUuid
+    """Any of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from agent.audit.allocations import judge, needed_holdings
 from agent.audit.beside_nova import judge_beside_nova
 from agent.audit.device_repair import repair
+from agent.audit.name_conflict import guests_elsewhere
 from agent.audit.observation import (
     Hold,
     Holdings,
@@ -39,7 +40,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     """Return what follows for a node: the tree that Placement should hold, the repair of its
     devices' allocations, the verdict on all its allocations, and the operations for all of that.
     """
-    shaped = seen.shaped or shaped_before(seen) or shape(seen)
+    shaped = seen.shaped or guests_elsewhere(seen) or shaped_before(seen) or shape(seen)
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
     takes_care = not (seen.context.observes or seen.context.gives_back)

@@ -397,8 +397,8 @@ class Reader:
                 return self._surpluses.lasting(need.seen)
             case needs.Holdings():
                 return self._holdings(client, seen, need)
-            case needs.ProvidersBelow():
-                return frozenset(row.uuid for row in client.tree(need.root))
+            case needs.TreeOf():
+                return tuple(client.tree(need.member))
             case needs.GuestAllocations():
                 return self._guest_allocations.read(client, need.held)
             case needs.NovasWord():
@@ -462,8 +462,8 @@ def _names_again(context: AuditContext, node: ProviderUuid) -> str:
         return f"if the node's name is right, {rename}; else rename the node in its backend"
     return (
         f"if the host got this name, {rename}; if compute_id was copied from another host, give "
-        "this one an identity of its own: agent identity set $(uuidgen); else set [DEFAULT] host "
-        "back to the provider's name"
+        "this one an identity of its own: agent identity set $(cat /proc/sys/kernel/random/uuid); "
+        "else set [DEFAULT] host back to the provider's name"
     )
 
 

@@ -145,7 +145,8 @@ def name_conflict(wanted: ProviderRef, holder: Row) -> ProviderNameConflict:
             f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider "
             f"{holder.uuid}{called} in Placement"
         ),
-        "rename or delete that provider",
+        "rename it, if it is no part of this host under another uuid: agent allocation list "
+        f"{holder.uuid} shows who uses it",
         holder=holder.uuid,
         uuid=wanted.uuid,
     )

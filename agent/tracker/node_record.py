@@ -108,7 +108,7 @@ def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: floa
             ),
             (
                 "stop that agent; or, if compute_id was copied from there, give this host an "
-                "identity of its own: agent identity set $(uuidgen)"
+                "identity of its own: agent identity set $(cat /proc/sys/kernel/random/uuid)"
             ),
             holder=lease.host,
         )

@@ -4,6 +4,7 @@ offered twice, however the rename is interrupted.
 
 import json
 import re
+import shutil
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -20,6 +21,7 @@ from tests.functional.test_daemon_claims import Host
 from tests.support import faults
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
+from tests.support.placement import Placement
 from tests.support.provider_files import ProviderFiles, by_name, default
 from tests.support.proxy import FaultProxy
 from tests.support.store_place import Place
@@ -277,6 +279,92 @@ def test_a_renamed_host_that_was_somebody_else_for_a_while_is_itself_again_with_
     assert sum(len(one["devices"]) for one in claims) == 1
 
 
+def carry_out(remedy: str, host: RenamedHost, placement: Placement) -> None:
+    """Do what a remedy names as the way to one tree, command by command."""
+    for step in remedy.split(" by: ")[1].partition(";")[0].split(" && "):
+        program, *words = step.split()
+        if program == "agent":
+            assert host.here.run(*words).code == 0, step
+        else:
+            assert words[:-1] == ["resource", "provider", "delete"]
+            placement.delete_provider(words[-1])
+
+
+def without_store_and_uuid(host: RenamedHost, *guests: str) -> None:
+    """The host is installed anew, under another name."""
+    shutil.rmtree(host.here.store, ignore_errors=True)
+    described = {key: value for key, value in HOST.items() if key != "uuid"}
+    shown = [{"uuid": uuid, "name": "g", "vcpus": 1, "memory_mib": 512} for uuid in guests]
+    (host.command.folder / "host.yaml").write_text(json.dumps({**described, "guests": shown}))
+
+
+@pytest.mark.parametrize("shown", ["first", "first, and it moved", "after"])
+def test_a_host_that_lost_its_store_and_its_name_is_published_once_by_the_remedies_alone(
+    host: RenamedHost, http_placement: HttpPlacement, shown: str
+) -> None:
+    """``shown``: whether the hypervisor shows its guest before a second tree was written; or it is
+    another host, which has the guest of the first one.
+    """
+    placement, i1, i2 = http_placement.other, guest("i1"), guest("i2")
+    without_store_and_uuid(host)
+    root = host.once()["uuid"]
+    amounts, cell = offered(http_placement), child(http_placement, "_NUMA0")
+    held = {root: {"MEMORY_MB": 512}, cell: {"PCPU": 1}}
+    placement.claim(held, i1)
+    without_store_and_uuid(host, *[i1] * (shown != "after"))
+    host.call(NEW)
+    if shown != "after":
+        before = http_placement.dump()
+        for words in (["--once", "--dry-run"], ["--once"], ["--once"]):
+            http_placement.clear()
+            (error,) = host.once(*words)["errors"]
+            assert error["code"] == "placement.identity-conflict"
+            assert all(text in error["message"] for text in (i1, root, repr(OLD)))
+            paths = [one.path for one in http_placement.requests]
+            assert paths.count(f"/allocations/{i1}") == 1
+            assert http_placement.dump() == before
+        (command,) = re.findall(rf"agent (identity set {root});", error["remedy"])
+        if shown != "first":
+            (command,) = re.findall(r"agent (identity set \S+)$", error["remedy"])
+            assert host.here.run(*command.split()).code == 0
+            assert (host.once()["errors"], names(http_placement)[root]) == ([], OLD)
+            assert offered(http_placement) == amounts + amounts
+            return
+    else:
+        # Nothing says who it is, so that everything is offered twice.
+        assert host.once()["state"] == "changed"
+        assert offered(http_placement) == amounts + amounts
+        (there,) = (uuid for uuid, name in names(http_placement).items() if name == f"{NEW}_NUMA0")
+        placement.claim({there: {"PCPU": 1}}, i2)
+        command = f"identity set {root}"
+    assert host.here.run(*command.split()).code == 0
+    (error,) = host.once()["errors"]
+    (command,) = re.findall(r"agent (identity rename)", error["remedy"])
+    renamed = host.once(*command.split())
+    if shown == "after":
+        planned = host.once(*command.split(), "--dry-run")
+        (error,) = renamed["errors"]
+        assert (error["code"], planned["errors"]) == ("placement.name-conflict", [error])
+        assert "consumers with allocations on it or its cells: 1, providers" in error["message"]
+        assert f"if this host is {root} (" in error["remedy"]
+        # There is no other remedy beside the operations.
+        assert "rename it" not in json.dumps(planned["operations"])
+        carry_out(error["remedy"], host, placement)
+    else:
+        assert renamed["errors"] == []
+    assert host.once("--once", "--adopt")["errors"] == []
+    assert host.once()["state"] == "in-sync"
+    assert set(names(http_placement).values()) == called(NEW)
+    assert offered(http_placement) == amounts
+    found = {
+        consumer: {uuid: one["resources"] for uuid, one in some["allocations"].items()}
+        for consumer in (i1, i2)
+        for some in [placement.allocations(consumer)]
+    }
+    mine = {cell: {"PCPU": 1}} if shown == "after" else {}
+    assert found == {i1: held, i2: mine}
+
+
 def test_a_renamed_host_that_was_somebody_else_for_a_while_gets_one_tree_by_the_remedies_alone(
     host: RenamedHost, http_placement: HttpPlacement
 ) -> None:
@@ -300,14 +388,7 @@ def test_a_renamed_host_that_was_somebody_else_for_a_while_gets_one_tree_by_the_
     shown, refused = host.once(*command.split(), "--dry-run"), host.once(*command.split())
     error = refused["errors"][0]
     assert (error["code"], shown["errors"][0]) == ("placement.name-conflict", error)
-    steps = error["remedy"].split(" by: ")[1].split(";")[0].split(" && ")
-    for step in steps:
-        program, *words = step.split()
-        if program == "agent":
-            assert host.here.run(*words).code == 0, step
-        else:
-            assert words[:-1] == ["resource", "provider", "delete"]
-            placement.delete_provider(words[-1])
+    carry_out(error["remedy"], host, placement)
     assert host.once()["state"] == "in-sync"
     assert set(names(http_placement).values()) == called(NEW)
     assert offered(http_placement) == amounts

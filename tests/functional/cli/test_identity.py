@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -209,9 +210,9 @@ def test_a_copied_identity_is_given_up_with_the_command_that_the_conflict_names(
     copy.configure(on(http_placement, "fake.numa", {"DEFAULT": {"host": "node-b"}}))
     problem = the_only(node_of(copy)["errors"])
     assert problem["code"] == "placement.identity-conflict"
-    (command,) = re.findall(r"agent (identity set \$\(uuidgen\))", problem["remedy"])
-    own = str(uuid.uuid4())
-    assert copy.run(*command.replace("$(uuidgen)", own).split()).code == 0
+    (made,) = re.findall(r"agent identity set \$\((cat \S+)\)", problem["remedy"])
+    own = subprocess.run(made.split(), capture_output=True, text=True, check=True).stdout.strip()
+    assert copy.run("identity", "set", own).code == 0
     assert node_of(copy)["state"] == "changed"
     assert root(http_placement, "node-b") == own
     after = http_placement.dump()["providers"]
@@ -238,7 +239,7 @@ def test_a_host_that_got_the_compute_id_of_another_one_is_itself_again_by_what_i
     assert the_only(node_of(other)["errors"])["code"] == "placement.identity-conflict"
     # The wrong one of the remedies takes nothing from the other host, and leads back.
     refused = other.run("identity", "rename", "--format", "json").json["nodes"][0]["errors"][0]
-    assert f"if this host is that provider: agent identity set {mine};" in refused["remedy"]
+    assert refused["remedy"].endswith(f"if it never was {theirs}: agent identity set {mine}")
     assert http_placement.dump() == before
     assert other.run("identity", "set", mine).code == 0
     assert (

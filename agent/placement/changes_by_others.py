@@ -133,19 +133,20 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
         LOG.warning(what, printable(root.name), lost)
 
 
-def log_back(marks: Collection[Tombstone]) -> None:
-    """Log what is in Placement again although the agent took it back.
+def log_back(marks: Iterable[Tombstone], tree: PresentTree) -> None:
+    """Log what is in Placement again on providers of ``tree`` although the agent took it back.
+    Providers are left out: those that the node has stay, and the others go as planned.
 
     The agent cannot tell a restored database from somebody who wants it there.
     """
-    if marks:
+    if marks := [mark for mark in marks if mark.kind != "provider"]:
         LOG.warning(
             (
-                "what the agent made or took back is in Placement again, and goes unless the "
-                "node has it: %s; what is to stay needs an entry in a provider config file"
+                "what the agent took back is in Placement again, and goes unless the node has it "
+                "by now: %s; what is to stay needs an entry in a provider config file"
             ),
             _first(
-                f"{mark.kind} {printable(mark.name)}".strip() + f" of {mark.provider}"
+                f"{mark.kind} {printable(mark.name)} of {printable(tree.name_of(mark.provider))}"
                 for mark in marks
             ),
         )

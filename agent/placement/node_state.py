@@ -54,13 +54,21 @@ class NodePlacementState:
     """The cached placement state of one node. It has a single writer: the audit of the node.
 
     ``name``: of the node, whatever its root is called in Placement. ``journaled`` False: nothing in
-    the tree is the agent's, whatever it writes there, and no journal is kept.
+    the tree is the agent's, whatever it writes there, and no journal is kept. ``observes``: nothing
+    is written.
     """
 
     def __init__(
-        self, server: Server, root: ProviderUuid, name: str, *, journaled: bool = True
+        self,
+        server: Server,
+        root: ProviderUuid,
+        name: str,
+        *,
+        journaled: bool = True,
+        observes: bool = False,
     ) -> None:
         self._server, self._root, self._name, self._journaled = server, root, name, journaled
+        self._observes = observes
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
@@ -200,8 +208,10 @@ class NodePlacementState:
             self._unwritten = absent_from(self._unwritten, self._view.tree)
             journal, self._reclaimed = self.journal, self._view.tree
             self._journal = reclaim(journal, self._view.subtree(self._root), self._root)
-            back = new_marks(journal, self._journal)
-            log_back(back - self._logged_back)
+            # A child of a role that the journal lacks was never taken back.
+            back = new_marks(journal, self._journal) & journal.tombstones.keys()
+            if not self._observes:
+                log_back(back - self._logged_back, self._view.tree)
             self._logged_back |= back
         self._suspects = frozenset()
         twice = doubled(self._view.tree, self.journal, self._root, self._name)

@@ -89,8 +89,12 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
     # Nothing of the host's own is called somebody else's, whose remedy would take it away.
     waiting = node_of(lost, "--dry-run")
     assert "foreign-provider" not in {drift["kind"] for drift in waiting["drift"]}
-    taken = node_of(lost, "--adopt")
+    # And nothing of it is said to go.
+    assert "in Placement again" not in lost.run("--once", "--observe").stderr
+    done = lost.run("--once", "--adopt", "--format", "json")
+    (taken,) = done.json["nodes"]
     assert (taken["uuid"], taken["errors"]) == (holder, [])
+    assert "in Placement again" not in done.stderr
     assert node_of(lost)["state"] == "in-sync"
     assert set(http_placement.dump()["providers"]) == set(before["providers"])
     assert http_placement.dump()["consumers"] == before["consumers"]

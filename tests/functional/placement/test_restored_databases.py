@@ -256,5 +256,5 @@ def test_an_operators_own_trait_that_had_been_the_agents_does_not_go_without_a_w
     for _ in range(2):
         agent.cycle()
     (told,) = (one.getMessage() for one in agent_log.records if one.levelname == "WARNING")
-    assert f"trait CUSTOM_GOLD of {ROOT}" in told
+    assert f"trait CUSTOM_GOLD of {NAME}" in told
     assert "provider config file" in told

@@ -21,10 +21,13 @@ def test_few_names_of_many_deleted_providers(caplog):
 
 
 def test_few_of_many_things_that_are_in_placement_again(caplog):
-    log_back([Tombstone(uuid, "trait", "CUSTOM_A") for uuid in UUIDS])
-    log_back([])
+    tree = ProviderTree()
+    for uuid in UUIDS[:20]:
+        tree.new_root(f"p{uuid}", uuid)
+    log_back([Tombstone(uuid, "trait", "CUSTOM_A") for uuid in UUIDS[:20]], PresentTree(tree))
+    log_back([Tombstone(UUIDS[0], "provider")], PresentTree(tree))
     (line,) = (record.getMessage() for record in caplog.records)
-    assert "trait CUSTOM_A of 00000004 and 7995 more; what is to stay" in line
+    assert "trait CUSTOM_A of p00000004 and 15 more; what is to stay" in line
 
 
 def test_few_of_many_providers_that_lost_traits(caplog):

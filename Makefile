@@ -48,12 +48,15 @@ endef
 
 # Each test is in one of the two, but for those of tox -e soak.
 test: MARKED := not long
+test: WORKERS := auto
 test-long: MARKED := long
+# Twice as many as processors, because these tests mostly wait for processes that they have started, killed or held.
+test-long: WORKERS := $(shell echo $$(( 2 * $$(nproc) )))
 # What the seed of a random walk does depends on the order of sets.
 test-long: export PYTHONHASHSEED ?= 0
 test test-long: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	@folder=$$(mktemp -d -p "$(temporary_folder)" t-XXXXXX) && chmod 1777 $$folder && (set -x; TMPDIR=$$folder \
-		$(BIN)/python -m pytest --basetemp=$$folder/t -n auto --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)) && rm -rf $$folder
+		$(BIN)/python -m pytest --basetemp=$$folder/t -n $(WORKERS) --dist loadgroup -m '$(MARKED) and not soak' $(TESTS)) && rm -rf $$folder
 
 bench: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp
 	$(BIN)/python -m bench.run --quick --without-nova --output build/bench

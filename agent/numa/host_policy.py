@@ -116,10 +116,13 @@ class HostPolicy:
         )
 
     def offline(
-        self, online: frozenset[int], sleeping: frozenset[int] = frozenset()
+        self,
+        online: frozenset[int],
+        sleeping: frozenset[int] = frozenset(),
+        guests: "PresentGuests" = (),
     ) -> Iterator[ConfigError]:
         """Yield an error for each set with CPUs that are not online. ``sleeping``: dedicated CPUs
-        that are offline and are offered all the same.
+        that are offline and are offered all the same. ``guests``: those that may be pinned to them.
         """
         for option, cpus in self._sets():
             if missing := cpus - online - (sleeping if option == DEDICATED else frozenset()):
@@ -127,7 +130,13 @@ class HostPolicy:
                     f"CPUs {format_cpu_list(missing)} not online, online are "
                     f"{format_cpu_list(online)}"
                 )
-                yield ConfigError(f"{option}: {what}", "take them out of the set")
+                pinned = [guest for guest, cells in guests if missing & pinned_cpus(cells)]
+                users = f" (pinned to such: {name_first(pinned, MAX_NAMED)})" if pinned else ""
+                yield ConfigError(
+                    f"{option}: {what}",
+                    f"bring them online: chcpu --enable {format_cpu_list(missing)}{users}; if the "
+                    "host does not have them any more, take them out of the set",
+                )
 
     def contradictions(self, topology: Topology, online: frozenset[int]) -> Iterator[ConfigError]:
         """Yield an error for every other contradiction between the policy and the host."""
@@ -173,6 +182,11 @@ class HostPolicy:
             )
             if cpus
         ]
+
+
+def pinned_cpus(cells: Sequence[PlacedCell]) -> frozenset[int]:
+    """Return the host CPUs to which a guest on these cells is pinned."""
+    return frozenset[int]().union(*(placed.pinned_cpus for placed in cells))
 
 
 def _name(option: str) -> str:
@@ -306,12 +320,12 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
 def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
     pinnable, option = policy.pinnable or frozenset(), PIN_SET if policy.pin_set else DEDICATED
     for guest, cells in guests if pinnable else ():
-        pinned = frozenset[int]().union(*(cell.pinned_cpus for cell in cells))
-        if lost := pinned - pinnable:
+        if lost := pinned_cpus(cells) - pinnable:
             what = f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"
             yield ConfigError(
                 what,
-                "add them to the set, or move the guest away first",
+                "add them to the set, or move the guest away first; what of them is offline, before "
+                f"that: chcpu --enable {format_cpu_list(lost)}",
                 guest=guest,
                 cpus=tuple(sorted(lost)),
             )

@@ -2,7 +2,6 @@
 a merge: problems and drift.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -175,23 +174,28 @@ class Use:
     """The usage of one class: the allocated amount, and to whom."""
 
     amount: int
-    consumers: Sequence[ConsumerUuid] = ()
+    shares: Mapping[ConsumerUuid, int] = field(default_factory=dict)
+
+    @property
+    def consumers(self) -> tuple[ConsumerUuid, ...]:
+        """Who uses it, if that is known."""
+        return tuple(self.shares)
 
     def __str__(self) -> str:
         to = f" to {name_first(self.consumers, SHOWN)}" if self.consumers else ""
         return f"{self.amount} of it are allocated{to}"
 
-    def ending(self, node: str) -> str:
-        """Return how what is used on ``node``, a uuid or a name, becomes free."""
-        if not self.consumers:
+    def ending(self, provider: ProviderUuid, name: str) -> str:
+        """Return how what is used of the class ``name`` of ``provider`` becomes free."""
+        if not self.shares:
             return "move or delete its consumers"
-        one = self.consumers[0]
-        more = ", and so with the others" if len(self.consumers) > 1 else ""
-        return (
-            f"move or delete its consumers: openstack server delete {one}; if that is neither a "
-            "server nor a migration of nova: agent allocation remove-tree "
-            f"{one} {shlex.quote(printable(node))}{more}"
+        first = [*self.shares.items()][:SHOWN]
+        given_back = " && ".join(
+            f"agent allocation remove {consumer} {provider} {name}={amount}"
+            for consumer, amount in first
         )
+        more = ", and so with the others" if len(self.shares) > SHOWN else ""
+        return f"move its consumers away; if they go on without it: {given_back}{more}"
 
 
 Usages = Mapping[ProviderUuid, Mapping[str, Use]]
@@ -203,7 +207,7 @@ def uses_of(holders: Mapping[ConsumerUuid, Resources]) -> dict[str, Use]:
     for consumer, resources in sorted(holders.items()):
         for name, amount in resources.items():
             shares.setdefault(name, {})[consumer] = amount
-    return {name: Use(sum(held.values()), tuple(held)) for name, held in shares.items()}
+    return {name: Use(sum(held.values()), held) for name, held in shares.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +237,11 @@ class MergeFindings:
         provider: Provider,
         name: str,
         use: Use,
-        root: ProviderUuid,
         *,
         foreign: bool,
         configured: bool,
     ) -> None:
-        """Add drift for a class that is gone from the node ``root`` and still used.
+        """Add drift for a class that is gone from the node and still used.
 
         :param foreign: whether the class is somebody else's.
         :param configured: whether the class came from a provider config file.
@@ -255,7 +258,8 @@ class MergeFindings:
                 "held-device",
                 "warning",
                 f"{printable(provider.name)}: {gone} {'and' if foreign else 'but'} {use}",
-                use.ending(root) + ("" if foreign else "; until then nothing new can claim it"),
+                use.ending(provider.uuid, name)
+                + ("" if foreign else "; until then nothing new can claim it"),
                 provider.uuid,
                 use.consumers[0] if len(use.consumers) == 1 else None,
             )

@@ -159,7 +159,6 @@ class InventoryMerge:
                 present,
                 name,
                 used[name],
-                self.inputs.root,
                 foreign=name in foreign,
                 configured=name in configured,
             )

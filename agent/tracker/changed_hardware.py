@@ -4,7 +4,7 @@ on it are refused, and nothing else. Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.model.devices import DeviceRecord
@@ -14,6 +14,7 @@ from agent.model.names import ConsumerUuid, name_first, printable
 from agent.model.node_records import RecordChanges
 from agent.model.report import Drift
 from agent.model.topology import format_cpu_list
+from agent.numa.host_policy import pinned_cpus
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import Refusal, contradictions
 from agent.tracker.verdicts import free_device
@@ -29,12 +30,13 @@ HolderOfCells = tuple[str, tuple[PlacedCell, ...]]
 """How messages call a guest, and its cells."""
 
 
-def moved_devices(state: NodeState, facts: HostFacts) -> dict[str, str]:
+def moved_devices(state: NodeState, facts: HostFacts, before: Collection[str]) -> dict[str, str]:
     """Return the devices that guests on record have, by the addresses where they are now: present
     to recorded address. Devices that are gone are left out.
 
     A device is where the hypervisor shows its guest with another device of the kind, or else where
-    the only free device of the kind with the same slot and function is.
+    the only free device of the kind with the same slot and function is. Nothing moved to an address
+    of ``before``: another device was there.
     """
     if facts.pci is None or not facts.complete("pci"):
         return {}
@@ -57,7 +59,9 @@ def moved_devices(state: NodeState, facts: HostFacts) -> dict[str, str]:
             for address, device in here.items()
             if address not in found and address not in held and row.is_like(device)
         ]
-        places = [address for address in alike if address in shown] or _same_slot(row, alike, state)
+        places = [address for address in alike if address in shown] or _same_slot(
+            row, [address for address in alike if address not in before], state
+        )
         if places:
             found[places[0]] = row.address
     return found
@@ -99,7 +103,7 @@ def _moved_drift(state: NodeState) -> Iterator[Drift]:
     parts = [
         *_moved_cells(state),
         *(
-            f"device {old} is at {new}"
+            f"device {old} may be at {new} now"
             for new, old in sorted(moved.items(), key=lambda pair: pair[1])
         ),
     ]
@@ -148,7 +152,7 @@ def offline_cpus(
     """Yield a drift for each guest that is pinned to CPUs that are offline."""
     offline = frozenset[int]().union(*(cell.offline for cell in state.cells))
     for guest, (called, cells) in sorted(holders.items()) if offline else ():
-        if lost := offline & _pinned(cells):
+        if lost := offline & pinned_cpus(cells):
             cpus = format_cpu_list(lost)
             yield Drift(
                 "guest-conflict",
@@ -158,10 +162,6 @@ def offline_cpus(
                 state.node.uuid,
                 guest,
             )
-
-
-def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
-    return frozenset[int]().union(*(placed.pinned_cpus for placed in cells))
 
 
 def overdrawn_pages(
@@ -214,7 +214,8 @@ def recorded_anew(
     state: NodeState, guest: Domain, now: float
 ) -> tuple[RecordChanges, tuple[Refusal, ...]] | None:
     """Return the changes that record a guest as the hypervisor shows it now, or why that is
-    impossible; None if the hardware did not change under the guest, or while it moves.
+    impossible; None if the hardware did not change under the guest, or while it moves. A device
+    that is gone, and that the hypervisor does not show with the guest, is not the guest's any more.
     """
     mine = state.claims_of(guest.uuid)
     claim = next((one for one in mine if one.purpose != "devices"), None)
@@ -223,10 +224,12 @@ def recorded_anew(
     held = {
         row.address: row for row in state.devices.values() if row.holder in {one.id for one in mine}
     }
-    lost = held.keys() & set(state.host.moved_devices.values())
+    shown = {str(address) for address in guest.devices}
+    lost = held.keys() & set(state.host.moved_devices.values()) | {
+        address for address, row in held.items() if not row.present and address not in shown
+    }
     if claim.id not in state.displaced and not lost:
         return None
-    shown = {str(address) for address in guest.devices}
     left = [row for address, row in sorted(held.items()) if lost and address not in shown]
     freed = RecordChanges(
         claims=(replace(claim, state="released"),), devices=tuple(map(free_device, left))
@@ -239,7 +242,7 @@ def recorded_anew(
             claims=(replace(claim, cells=guest.cells, updated_at=now),),
             devices=(
                 *map(free_device, left),
-                *(row.held_by(claim.id, "allocated") for row in new),
+                *(replace(row.held_by(claim.id, "allocated"), present=True) for row in new),
             ),
         ),
         (),
@@ -247,10 +250,14 @@ def recorded_anew(
 
 
 def _without(state: NodeState, held: Mapping[str, DeviceRecord], freed: RecordChanges) -> NodeState:
-    """Return the state without the guest: its claim is released and its devices are free."""
-    without = state.after(freed)
+    """Return the state without the guest: its claim is released, its devices are free, and what
+    moved is where it moved to.
+    """
+    without, moved = state.after(freed), state.host.moved_devices
     devices = {
-        address: free_device(row) if address in held else row
+        address: free_device(row)
+        if address in held
+        else replace(row, present=row.present or address in moved)
         for address, row in without.devices.items()
     }
     return replace(without, devices=devices)

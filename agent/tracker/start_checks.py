@@ -17,7 +17,8 @@ def option_errors(facts: HostFacts, policy: HostPolicy) -> Iterator[ConfigError]
     any more.
     """
     if facts.cpu is not None and facts.complete("cpu"):
-        yield from policy.offline(facts.cpu.online, facts.cpu.sleeping)
+        guests = [(guest.uuid, guest.cells) for guest in facts.domains or ()]
+        yield from policy.offline(facts.cpu.online, facts.cpu.sleeping, guests)
         if facts.numa is not None and facts.complete("numa"):
             yield from policy.contradictions(facts.numa, facts.cpu.online)
 
@@ -61,7 +62,7 @@ def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
                 "warning",
                 f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone from "
                 f"node {name}, and claim {unit.holder} has it",
-                "configure it again, or remove the guest",
+                "configure it again, or move the guest away",
                 unit.provider,
                 guest,
             )

@@ -347,9 +347,15 @@ class UsageStep:
                     if claim != before and claim.id not in written
                 )
             )
-            state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
+            counted = NodeState.of(records, host.with_orphans(found.orphans))
+            moved = moved_devices(
+                counted.after(changes),
+                facts,
+                {row.address for row in records.devices if row.present},
+            )
+            changes = _without_moved(changes, moved, stored)
+            state = counted.after(changes)
             state = with_counting_providers(state, facts, present, self._settings.policy)
-            moved = moved_devices(state, facts)
             state = replace(state, host=replace(state.host, moved_devices=moved))
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
@@ -439,6 +445,19 @@ class UsageStep:
             units,
             facts.domains if facts.complete("domains") else None,
         )
+
+
+def _without_moved(
+    changes: RecordChanges, moved: Collection[str], stored: NodeRecords
+) -> RecordChanges:
+    """Return ``changes`` with the devices at these addresses recorded as not present, so that the
+    addresses are known as new until it is settled whose devices they are.
+    """
+    before = {row.address: row for row in stored.devices}
+    devices = (
+        replace(row, present=False) if row.address in moved else row for row in changes.devices
+    )
+    return replace(changes, devices=tuple(row for row in devices if row != before.get(row.address)))
 
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:

@@ -375,7 +375,8 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") 
         "held-device",
         "warning",
         detail,
-        "offer it again in device_spec, or move or delete the server",
+        "offer it again in device_spec, or move the server away; if the guest runs without it: "
+        "agent guests import records that, and the next audit names what is to be given back",
         reported.by_name[name].uuid,
         use.owner,
     )
@@ -384,12 +385,16 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") 
 def _class_in_use(wanted: CardProvider, former: str, use: Use, uuid: ProviderUuid) -> Drift:
     """Return the drift of a card that keeps its class because it is used."""
     place = f"{OPTION} {', '.join(wanted.places)}" if wanted.places else OPTION
+    guests = {one.owner for one in wanted.uses}
+    ending = (
+        "move its guests away" if not guests.isdisjoint(use.consumers) else use.ending(uuid, former)
+    )
     return Drift(
         "held-device",
         "warning",
         f"{printable(wanted.name)} stays {former}: {use}; {place} makes it "
         f"{wanted.resource_class}, which waits until that is free",
-        f"give it {former} in {place} again, or {use.ending(uuid)}",
+        f"give it {former} in {place} again, or {ending}",
         uuid,
         use.consumers[0] if len(use.consumers) == 1 else None,
     )

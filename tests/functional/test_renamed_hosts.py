@@ -568,7 +568,7 @@ def test_two_children_of_one_role_that_are_both_used_stay_until_one_of_them_is_f
         assert {one["kind"] for one in unknown} <= {"orphaned-allocation"}
         assert (told["kind"], f"{OLD}_{GPU}: " in told["detail"]) == ("held-device", True)
         assert len(http_placement.requests) <= 3
-    assert "move or delete its consumers" in told["remedy"]
+    assert "move its consumers away" in told["remedy"]
     http_placement.other.release(GUEST)
     for _ in range(2):
         host.once()

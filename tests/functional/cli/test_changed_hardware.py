@@ -80,6 +80,16 @@ def test_a_guest_on_cpus_that_went_offline_is_told_until_they_are_online_again(
 ) -> None:
     configured(agent, http_placement, HOST, compute=NESTED)
     recorded(agent, http_placement)
+    # A start with them says the same, and not that the set is wrong.
+    host_file(agent, {**HOST, "cpu": {"online": "0-7,9-11"}})
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    (error,) = node["errors"]
+    assert "cpu_dedicated_set: CPUs 8 not online" in error["message"]
+    assert error["remedy"].startswith(
+        f"bring them online: chcpu --enable 8 (pinned to such: {guest('g1')}); if the host does not"
+    )
+    host_file(agent, HOST)
+    assert drift(agent) == {}
     service, client = Service(agent), ApiClient(agent.socket)
     with service.running():
         until(lambda: ready(client), lambda: service)
@@ -221,8 +231,8 @@ def test_pci_buses_that_a_new_card_numbers_otherwise(
         until(lambda: ready(client), lambda: service)
         told = {one["kind"]: one for one in client.node(ROOT)["drift"]}
         assert told["guest-conflict"]["detail"] == (
-            "the hardware changed under guests on record: device 0000:3b:00.0 is at "
-            f"0000:3c:00.0; guests: {guest('g2')}"
+            "the hardware changed under guests on record: device 0000:3b:00.0 may be at "
+            f"0000:3c:00.0 now; guests: {guest('g2')}"
         )
         names = totals(http_placement, "CUSTOM_PCI_10DE_1DB4")
         assert names.pop("0000:3B:00.0") == 1, "what its guest has, and no more"
@@ -260,7 +270,7 @@ def test_a_new_card_that_has_the_address_of_one_in_use_is_not_taken_for_it(
     changed = {**host, "pci": [another, *gpus(now)]}
     host_file(agent, {**changed, "guests": [with_gpu()]})
     told = drift(agent)
-    assert "device 0000:3b:00.0 is at 0000:3c:00.0" in told["guest-conflict"][0]
+    assert "device 0000:3b:00.0 may be at 0000:3c:00.0 now" in told["guest-conflict"][0]
     assert totals(http_placement, "CUSTOM_PCI_10DE_1DB4") == {"0000:3B:00.0": 1, "0000:3C:00.0": 1}
     assert totals(http_placement, "CUSTOM_PCI_10DE_20B0") == {}
     host_file(agent, {**changed, "guests": [with_gpu(now)]})
@@ -277,3 +287,38 @@ def test_a_new_card_that_has_the_address_of_one_in_use_is_not_taken_for_it(
     assert drift(agent) == {}
     assert totals(http_placement, "CUSTOM_PCI_10DE_20B0") == {"0000:3B:00.0": 1}
     assert totals(http_placement, "CUSTOM_PCI_10DE_1DB4") == {"0000:3C:00.0": 1}
+
+
+@pytest.mark.parametrize("spare", [False, True], ids=["the only card", "one of two"])
+def test_a_card_that_was_pulled_is_given_back_and_its_guest_keeps_the_rest(
+    agent: AgentHere, http_placement: HttpPlacement, spare: bool
+) -> None:
+    gone, other = "0000:3b:00.0", "0000:d8:00.0"
+    cards = [gone, *([other] if spare else [])]
+    host = {**HOST, "pci": gpus(*cards), "guests": [with_gpu(gone)]}
+    configured(agent, http_placement, host, compute=NESTED, pci=GPU_SPEC)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    card, rest = uuids_of(http_placement)["0000:3B:00.0"], {"VCPU": 1, "MEMORY_MB": 512}
+    http_placement.other.claim({ROOT: rest, card: {"CUSTOM_PCI_10DE_1DB4": 1}}, guest("g2"))
+    assert drift(agent) == {}
+    # Another device was there all the time, so that the one that is gone did not move to it.
+    left = gpus(other) if spare else [{**gpus(other)[0], "product_id": "20b0"}]
+    host_file(agent, {**host, "pci": left, "guests": [with_gpu()]})
+    for _ in range(2):
+        told = drift(agent)
+        assert [*told] == ["held-device"]
+        assert f"device {gone} is not offered any more, but instance" in told["held-device"][0]
+    (command,) = re.findall(
+        "if the guest runs without it: agent (guests import) ", told["held-device"][1]
+    )
+    assert agent.run(*command.split()).code == 0
+    told = drift(agent)
+    assert [*told] == ["held-device"]
+    (command,) = re.findall(
+        r"if they go on without it: agent (allocation remove \S+ \S+ \S+);", told["held-device"][1]
+    )
+    assert agent.run(*command.split()).code == 0
+    drift(agent)
+    assert drift(agent) == {}
+    assert held(http_placement, "g2") == {"": rest}
+    assert "0000:3B:00.0" not in uuids_of(http_placement)

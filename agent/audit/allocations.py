@@ -2,7 +2,7 @@
 over. Pure functions of what the audit has read, which return what else they need to read.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import os_traits
 
@@ -39,7 +39,8 @@ from agent.tracker.allocations import (
     removal_operations,
 )
 from agent.tracker.consumer_records import TreeConsumers
-from agent.tracker.observed_share import OF_NOVA
+from agent.tracker.guest_shares import GuestShares
+from agent.tracker.observed_share import OF_NOVA, ObservedShare
 
 
 def needed_holdings(seen: Observation, shaped: Shaped) -> Holdings | None:
@@ -131,12 +132,24 @@ def _verdicts(
             ),
             *(_of_another_service(uuid, some, holding.node) for uuid, some in of_others.items()),
             *twice.values(),
-            *allocation_drift(holding, records),
+            *allocation_drift(holding, records, _giving(seen, holding)),
         ),
         cleared=verdicts.cleared.union(*(leftover.evacuations for leftover in refuted.values())),
         used_up={uuid: leftover.evacuations for uuid, leftover in confirmed.items()},
         unknown_since={**verdicts.unknown_since, **dict.fromkeys(twice, seen.now)},
     )
+
+
+def _giving(seen: Observation, holding: AllocationShare) -> Callable[[ConsumerUuid], str]:
+    """Return the function that says how a guest gets an allocation."""
+
+    def giving(guest: ConsumerUuid) -> str:
+        tree, records = seen.own_tree(), seen.records
+        shares = GuestShares.of(records.state, seen.report.facts, tree)
+        share = ObservedShare(records, holding, {}, tree, frozenset(), shares, seen.now)
+        return share.giving(guest)
+
+    return giving
 
 
 def _on_two_hosts(

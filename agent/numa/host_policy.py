@@ -324,8 +324,8 @@ def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigErro
             what = f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"
             yield ConfigError(
                 what,
-                "add them to the set, or move the guest away first; what of them is offline, before "
-                f"that: chcpu --enable {format_cpu_list(lost)}",
+                "add them to the set, or move the guest away first; before that, what of them is "
+                f"offline: chcpu --enable {format_cpu_list(lost)}",
                 guest=guest,
                 cpus=tuple(sorted(lost)),
             )

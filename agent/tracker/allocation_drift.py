@@ -4,7 +4,7 @@ Pure; changes nothing.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.model.allocation import Resources
@@ -26,16 +26,20 @@ SIZED = re.compile(r"resources[A-Za-z0-9_-]*:([A-Z0-9_]+)")
 MIB_IN_GIB = 1024
 
 
-def allocation_drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
+def allocation_drift(
+    holding: AllocationShare,
+    records: TreeConsumers,
+    giving: Callable[[ConsumerUuid], str] = lambda _guest: "give it its allocation again",
+) -> Iterator[Drift]:
     """Yield a drift for each guest that is on the node, or that left it and may come back, whose
-    allocation is missing or differs from its claims.
+    allocation is missing or differs from its claims. ``giving``: how a guest gets an allocation.
 
     A guest that is still being built is skipped. While a move goes on, the migration is the
     consumer of the source's half.
     """
     for guest in _guests(holding, records):
         if not guest.holders:
-            yield _missing(guest.instance, guest.left)
+            yield _missing(guest.instance, guest.left, holding.node, giving(guest.instance))
         elif guest.wrong:
             yield Drift(
                 "allocation-mismatch",
@@ -108,7 +112,9 @@ def _claims_of_guests(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Clai
     }
 
 
-def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
+def _missing(
+    instance: ConsumerUuid, left: Migration | None, node: ProviderUuid, giving: str
+) -> Drift:
     """Return the drift of a guest without an allocation. ``left``: its migration that is over and
     still holds an allocation here.
     """
@@ -121,16 +127,14 @@ def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
             "missing-allocation",
             "warning",
             detail,
-            "move the migration's allocation back to the instance",
+            f"agent allocation remove-tree {left.uuid} {node}; then {giving}",
             consumer=instance,
         )
     detail = (
         f"instance {instance} is counted here, but has no allocation: what it uses may be "
         "promised to another"
     )
-    remedy = (
-        f"give it its allocation again, or if it is gone for good: agent guests forget {instance}"
-    )
+    remedy = f"{giving}; or if it is gone for good: agent guests forget {instance}"
     return Drift("missing-allocation", "warning", detail, remedy, consumer=instance)
 
 

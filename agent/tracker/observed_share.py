@@ -2,13 +2,15 @@
 otherwise, each with the command that mends it. Pure.
 """
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
 
-from agent.model.allocation import Allocation, Resources
+from agent.model.allocation import Allocation, Holdings, Resources
 from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.mirror import Consumers
@@ -199,13 +201,31 @@ class ObservedShare:
         own command gives it nothing but CPUs, memory and disk, and refuses a guest with a vGPU. Not
         where a part belongs to a provider that shares with the node, or is sized by the flavor.
         """
-        compared = self._compared(uuid)
-        known = all(any(name in compared for name in group) for group in GROUPS)
+        known = self._is_known(uuid)
         if self.guests[uuid].origin is not None and known and self.shares.has_more_than_root(uuid):
             return self._replacement(uuid, self.own | self.sharing)
         if self.is_elsewhere(uuid):
             return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
         return nova_commands.heal(uuid)
+
+    def giving(self, uuid: ConsumerUuid) -> str:
+        """Return the command that gives a guest on record, which holds nothing anywhere, the
+        allocation of what it has.
+        """
+        instance = self.view.state.instances.get(uuid)
+        if instance is None or not self._is_known(uuid):
+            return "give it its allocation again: agent allocation put writes it from a file"
+        record = {
+            "allocations": self._right(uuid, {}),
+            "project_id": instance.project_id,
+            "user_id": instance.user_id,
+            "consumer_generation": None,
+        }
+        text = shlex.quote(json.dumps(record, sort_keys=True))
+        return (
+            "give it its allocation again: "
+            f"printf %s {text} | agent allocation put {uuid} /dev/stdin"
+        )
 
     def removal(self, uuid: ConsumerUuid) -> str:
         """Return the command that removes a guest from this host."""
@@ -217,6 +237,10 @@ class ObservedShare:
     def _compared(self, uuid: ConsumerUuid) -> frozenset[str]:
         """Return the classes of which it is known how much a guest should hold."""
         return self.holding.offered - sized_classes(uuid, self.records)
+
+    def _is_known(self, uuid: ConsumerUuid) -> bool:
+        compared = self._compared(uuid)
+        return all(any(name in compared for name in group) for group in GROUPS)
 
     def _misplaced(self, uuid: ConsumerUuid) -> Drift:
         """Return the drift of a guest that holds something of another provider of the node."""
@@ -254,6 +278,12 @@ class ObservedShare:
             for provider, resources in whole.resources.items()
             if kept is None or provider in kept
         }
+        right = self._right(uuid, present)
+        command = nova_commands.replace_allocation(replace(whole, resources=right))
+        return self._if_at_rest(uuid, command)
+
+    def _right(self, uuid: ConsumerUuid, present: Holdings) -> Holdings:
+        """Return ``present``, an allocation of a guest, with what the guest has of this node."""
         right = {
             provider: dict(resources)
             for provider, resources in self.shares.corrected(uuid, present).items()
@@ -265,8 +295,7 @@ class ObservedShare:
             held = right.setdefault(self.view.node, {})
             rest = sum(has[name] - held.get(name, 0) for name in group)
             held.update(self._on_root(group, amount - rest, claims))
-        command = nova_commands.replace_allocation(replace(whole, resources=without_zeros(right)))
-        return self._if_at_rest(uuid, command)
+        return without_zeros(right)
 
     def _on_root(
         self, group: tuple[str, ...], amount: int, claims: list[Claim]

@@ -158,8 +158,11 @@ class DeletedNodes:
             f"the driver {self._driver_name} no longer lists {len(missing)} of the {count} that "
             "it had, and says that they are deleted: so many at once are not believed, and all "
             f"of them stay: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}",
-            "check that the driver's account may still list the nodes; if they are deleted, stop "
-            "the agent and run agent --once --remove-deleted, before that with --dry-run",
+            "check that the driver's account may still list the nodes, and with the account of "
+            "another administrator whether they are there"
+            + (": openstack baremetal node list" if self._driver_name == "ironic" else "")
+            + "; if they are deleted, stop the agent and run agent --once --remove-deleted, before "
+            "that with --dry-run, which names what others gave them and would be lost",
         )
 
     def _is_ours(self, root: ProviderUuid) -> bool:

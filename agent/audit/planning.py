@@ -126,10 +126,24 @@ def plan_removal(seen: TreeObservation) -> PlanOutcome:
     plan = make_plan(seen.view, named, seen.capabilities, seen.root)
     return PlanOutcome(
         plan=replace(plan, drift=()),
-        drift=plan.drift,
+        drift=(*plan.drift, *_lost_of_others(replace(inputs, keeps_foreign=True))),
         errors=tuple(_of_target(plan.target)),
         removes_node=True,
     )
+
+
+def _lost_of_others(inputs: MergeInputs) -> Iterator[Drift]:
+    """Yield drift for each provider of a deleted node that somebody else gave something."""
+    for uuid in filter(inputs.journal.owns, inputs.present.get_provider_uuids(inputs.root)):
+        if others := inputs.kept_for_others(uuid):
+            yield Drift(
+                "foreign-provider",
+                "info",
+                f"{printable(inputs.present.provider(uuid).name)} is deleted with what somebody "
+                f"else gave it: {name_first(others, SHOWN)}",
+                "none if the node is deleted; nothing writes it again",
+                uuid,
+            )
 
 
 def _disabled(target: Target, root: ProviderUuid) -> Iterator[Drift]:

@@ -51,8 +51,7 @@ def render_plugin(report: Report) -> str:
         more = len(lines) - DETAILS_AT_MOST
         lines = [*lines[:DETAILS_AT_MOST], f"and {more} more: agent --once --observe"]
     performance = " ".join(f"{name}={amount}" for name, amount in figures.items())
-    # What follows a vertical bar is performance data.
-    return "\n".join([f"{first} | {performance}", *(line.replace("|", "/") for line in lines), ""])
+    return "\n".join([f"{first} | {performance}", *lines, ""])
 
 
 def render_textfile(report: Report, now: float) -> str:
@@ -83,7 +82,11 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def _line(what: str, detail: str, remedy: str) -> str:
-    return f"{what}: {printable(detail)}" + (f" ({printable(remedy)})" if remedy else "")
+    # What follows a vertical bar is performance data; a command without its bars does harm.
+    if "|" in remedy:
+        remedy = "agent drift and the report of agent --once show the command"
+    text = f"{what}: {printable(detail)}" + (f" ({printable(remedy)})" if remedy else "")
+    return text.replace("|", "/")
 
 
 def _differences(node: NodeReport) -> Counter[str]:

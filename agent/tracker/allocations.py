@@ -18,6 +18,7 @@ from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations
 from agent.model.report import Drift
+from agent.tracker import nova_commands
 from agent.tracker.consumer_records import TreeConsumers
 
 # Moves that ended at their source: the migration's allocation may be all that its guest has.
@@ -242,10 +243,17 @@ class _Judgement:
                 f"no record has known it for {number_of(round((self.now - since) / HOUR), 'hour')}",
                 unknown=True,
             )
+        held, removal = (
+            self.holding.of(consumer),
+            f"agent allocation remove-tree {consumer} {self.node}",
+        )
+        # nova-manage lists consumers of one provider.
+        provider = self.node if self.node in held else min(held)
         remedy = (
-            "none while the guest is being built; if it stays and there is no such guest: agent "
-            f"allocation remove-tree {consumer} {self.node} (or [compute] "
-            "purge_unknown_allocations, for all)"
+            "none while the guest is being built or moves; if it is a migration whose server does "
+            f"not move: {nova_commands.if_died(consumer, self.records.host, removal)}; if nova "
+            f"does not know it: {nova_commands.if_orphaned(consumer, provider, removal)}; without "
+            f"nova, if agent allocation show {consumer} shows nobody's: {removal}"
         )
         return Drift(
             "orphaned-allocation",

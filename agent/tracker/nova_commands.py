@@ -25,6 +25,14 @@ def show(server: ConsumerUuid) -> str:
     )
 
 
+def started(server: ConsumerUuid) -> str:
+    """Return how nova-compute removes the guest of a server that was deleted."""
+    return (
+        f"if nova-compute is down: {show(server)}; if nova has deleted it, start nova-compute: "
+        "within half an hour it destroys the guests of all deleted servers"
+    )
+
+
 def if_at_rest(server: ConsumerUuid, host: str | None, *commands: str) -> str:
     """Return ``commands``, carried out only while nova has a server on ``host``, or on no host, and
     does nothing to it.
@@ -108,13 +116,22 @@ def delete(consumer: ConsumerUuid) -> str:
 
 
 def replace_allocation(allocation: Allocation) -> str:
-    """Return the command that replaces the allocation of a consumer by ``allocation``."""
+    """Return the command that replaces the allocation of a consumer by ``allocation``; of an
+    unknown owner, nova is asked.
+    """
     options = "".join(
         f" --allocation rp={uuid},"
         + ",".join(f"{name}={amount}" for name, amount in sorted(resources.items()))
         for uuid, resources in sorted(allocation.resources.items())
     )
+    server = allocation.consumer
     # Placement takes any text as an owner.
-    project, user = shlex.quote(allocation.project_id), shlex.quote(allocation.user_id)
+    project, user = (
+        shlex.quote(known) if known else f"$(openstack server show -f value -c {column} {server})"
+        for known, column in (
+            (allocation.project_id, "project_id"),
+            (allocation.user_id, "user_id"),
+        )
+    )
     owner = f"--project-id {project} --user-id {user}"
     return f"{_ALLOCATION} set {owner}{options} {allocation.consumer}"

@@ -161,10 +161,10 @@ class NovaExplanations:
         guest = self.share.guests[uuid]
         if guest.origin is None and guest.unreadable_origin is None:
             return "see who started the guest: nova did not, and cannot mend its allocation"
+        removed = nova_commands.if_unknown(uuid, self.share.removal(uuid))
         return (
-            "if nova-compute is down, start it: it destroys the guest of a server that was deleted "
-            "within half an hour; if the guest stays, nova has no record of it any more, and if "
-            f"nobody wants it: {nova_commands.if_unknown(uuid, self.share.removal(uuid))}"
+            f"{nova_commands.started(uuid)}; if the guest stays, nova has no record of it any "
+            f"more, and if nobody wants it: {removed}"
         )
 
     def _of_guest(self, uuid: ConsumerUuid) -> Iterator[Drift]:

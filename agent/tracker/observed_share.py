@@ -184,10 +184,7 @@ class ObservedShare:
             )
         else:
             what = "is here, but has no allocation: what it uses may be promised to another"
-            remedy = (
-                "if nova-compute is down, start it: it destroys the guest of a server that was "
-                f"deleted within half an hour; else: {self.healed(guest.uuid)}"
-            )
+            remedy = f"{nova_commands.started(guest.uuid)}; else: {self.healed(guest.uuid)}"
         return Drift(
             "missing-allocation",
             "warning" if migration is None else "info",
@@ -202,7 +199,7 @@ class ObservedShare:
         where a part belongs to a provider that shares with the node, or is sized by the flavor.
         """
         known = self._is_known(uuid)
-        if self.guests[uuid].origin is not None and known and self.shares.has_more_than_root(uuid):
+        if known and self.shares.has_more_than_root(uuid):
             return self._replacement(uuid, self.own | self.sharing)
         if self.is_elsewhere(uuid):
             return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
@@ -269,10 +266,9 @@ class ObservedShare:
         providers of which it keeps what it holds; None for all.
         """
         whole, origin = self.whole.get(uuid), self.guests[uuid].origin
-        if whole is None and origin is not None:
-            whole = Allocation(uuid, {}, origin.project_id, origin.user_id, None)
         if whole is None:
-            return nova_commands.show(uuid)
+            owner = (origin.project_id, origin.user_id) if origin is not None else ("", "")
+            whole = Allocation(uuid, {}, *owner, None)
         present = {
             provider: resources
             for provider, resources in whole.resources.items()

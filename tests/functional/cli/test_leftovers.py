@@ -38,7 +38,7 @@ class Audited:
 
     def carry_out(self, consumer: str, later: float) -> None:
         (drift,) = self.told(consumer)
-        (command,) = re.findall(r"agent (allocation remove-tree \S+ \S+)", drift["remedy"])
+        (command,) = set(re.findall(r"agent (allocation remove-tree \S+ [^\s;]+)", drift["remedy"]))
         assert self.agent.run(*command.split()).code == 0
         # What is given back moves no generation, and is seen when the holders are read again.
         self.monkeypatch.setattr(clock, "now", lambda: self.begun + later)

@@ -115,6 +115,9 @@ def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_me
     assert missing["info"]["consumer"] == MOVING
     assert migration in missing["info"]["detail"]
     assert found["missing-allocation", LOST].endswith(f"else: {HEAL} {LOST}")
+    assert found["missing-allocation", LOST].startswith(
+        "if nova-compute is down: openstack server show "
+    )
     assert found["allocation-mismatch", OTHER] == f"{at_rest(OTHER)}{HEAL} {OTHER} --force"
     unset = f"{ALLOCATION} unset --provider"
     assert found["allocation-mismatch", BOTH].endswith(
@@ -293,6 +296,11 @@ def test_monitoring_gets_a_line_and_the_code_of_a_plugin(watched: Watched) -> No
     watched.other.claim({ROOT: HELD}, LOST)
     result = watched.agent.run("--once", "--observe", "--format", "nagios")
     assert (result.code, result.stdout[:14]) == (0, "PLACEMENT OK -")
+    # A command that has bars is not given without them.
+    watched.other.claim({ROOT: HELD}, guest("stray"))
+    result = watched.agent.run("--once", "--observe", "--format", "nagios")
+    _, finding = result.stdout.splitlines()
+    assert finding.endswith("(agent drift and the report of agent --once show the command)")
 
 
 def test_monitoring_of_a_placement_that_is_away_is_unknown(watched: Watched) -> None:

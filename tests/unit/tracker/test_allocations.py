@@ -26,6 +26,7 @@ from agent.tracker.allocations import (
     removal_operations,
 )
 from agent.tracker.consumer_records import TreeConsumers
+from agent.tracker.nova_commands import if_died, if_orphaned
 from tests.support.consumer_book import HOST, claim, instance
 
 NODE, CELL, ELSEWHERE = (ProviderUuid(f"node-{name}") for name in ("a", "a-cell", "b"))
@@ -327,6 +328,7 @@ def orphaned(consumer: ConsumerUuid, severity: Any, detail: str, remedy: str) ->
 
 
 HOLDS = "holds MEMORY_MB 2048, VCPU 1"
+REMOVAL = f"agent allocation remove-tree {GUEST} {NODE}"
 
 
 def away(place: str) -> Drift:
@@ -460,9 +462,10 @@ def test_a_leftover_of_a_guest_whose_node_has_another_store_says_so() -> None:
                 GUEST,
                 "info",
                 f"no record knows consumer {GUEST}, which {HOLDS}",
-                "none while the guest is being built; if it stays and there is no such guest: "
-                f"agent allocation remove-tree {GUEST} {NODE} (or [compute] "
-                "purge_unknown_allocations, for all)",
+                "none while the guest is being built or moves; if it is a migration whose server "
+                f"does not move: {if_died(GUEST, HOST, REMOVAL)}; if nova does not know it: "
+                f"{if_orphaned(GUEST, NODE, REMOVAL)}; without nova, if agent allocation show "
+                f"{GUEST} shows nobody's: {REMOVAL}",
             ),
         ),
     ],

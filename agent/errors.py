@@ -15,6 +15,17 @@ from agent.model.names import masked, printable
 # The remedy of an error that only the author of a driver can mend.
 DRIVER_FAULT = "report this to whoever wrote the driver"
 
+# Placement's error codes. Decisions depend on status and code, never on text.
+CONCURRENT_UPDATE = "placement.concurrent_update"
+DUPLICATE_NAME = "placement.duplicate_name"
+INVENTORY_IN_USE = "placement.inventory.inuse"
+PROVIDER_IN_USE = "placement.resource_provider.inuse"
+UNDEFINED = "placement.undefined_code"
+HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
+OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
+CLOSED = "closed"
+"""The kind of failure of a request on a connection that the server had closed."""
+
 
 class AgentError(Exception):
     """Base of all errors of the agent.
@@ -278,6 +289,18 @@ class PlacementError(AgentError):
     """
 
     code = "placement.error"
+    outcome_unknown = False
+    """Placement may have applied the request although it did not confirm it."""
+    is_closed = False
+    """The server had closed the connection of the request: it answers on a new one, so that the
+    outcome can be asked for at once.
+    """
+    is_conflict = False
+    """Somebody else wrote in between, so that the state has to be read again."""
+    is_in_use = False
+    """Allocations prevent the removal of an inventory or a provider."""
+    is_outage = False
+    """The service, or something in front of it, cannot answer now."""
 
 
 class PlacementUnreachable(PlacementError):
@@ -303,6 +326,7 @@ class PlacementUnreachable(PlacementError):
         super().__init__(message, remedy, **data)
         self.kind = kind
         self.outcome_unknown = outcome_unknown
+        self.is_closed = kind == CLOSED
         self.fatal = fatal
 
 
@@ -330,6 +354,10 @@ class PlacementRefused(PlacementError):
         self.status = status
         self.placement_code = placement_code
         self.fatal = status == 401
+        self.is_outage = status in OUTAGE_STATUSES
+        self.outcome_unknown = self.is_outage or status == 500
+        self.is_conflict = status == 409 and placement_code == CONCURRENT_UPDATE
+        self.is_in_use = status == 409 and placement_code in (INVENTORY_IN_USE, PROVIDER_IN_USE)
 
 
 class PlacementNotDone(PlacementError):

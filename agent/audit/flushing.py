@@ -22,7 +22,7 @@ from agent.errors import (
 )
 from agent.model.names import printable
 from agent.model.operation import AllocationOperation
-from agent.placement import clock, codes
+from agent.placement import clock
 from agent.placement.exchange import MAX_ATTEMPTS, conflict_wait
 from agent.placement.flush import FlushContext, FlushResult, flush, predict_outcomes
 from agent.placement.node_state import NodePlacementState
@@ -238,7 +238,7 @@ def flush_clearing(
     consumer_records.clear_evacuations(
         {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}
     )
-    if flushed.outage is None and not any(map(codes.may_be_applied, flushed.errors)):
+    if flushed.outage is None and not any(error.outcome_unknown for error in flushed.errors):
         # A later change of these consumers is not this agent's.
         consumer_records.note_clearing(
             {

@@ -15,10 +15,9 @@ from typing import Annotated, Any, TypedDict, TypeVar, cast
 import msgspec
 from msgspec import Meta
 
-from agent.errors import PlacementRefused
+from agent.errors import OUTAGE_STATUSES, PlacementRefused
 from agent.model.inventory import MAX_INT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.unreachable import through_proxy
 
 LARGEST = 2**63 - 1

@@ -16,11 +16,16 @@ from typing import Any, TypeVar
 from retrying import RetryError, Retrying
 
 from agent.deadline import DeadlinePassed, held, left, within
-from agent.errors import GenerationConflict, ObservesOnly, PlacementUnreachable
+from agent.errors import (
+    CLOSED,
+    OUTAGE_STATUSES,
+    GenerationConflict,
+    ObservesOnly,
+    PlacementUnreachable,
+)
 from agent.http.bounded import LastCalls
 from agent.model.names import number_of, printable
 from agent.placement.answers import NotDocumented, PlacementAnswer, age_of, brief, decode
-from agent.placement.codes import CLOSED, OUTAGE_STATUSES
 from agent.placement.transport import OF_THE_ACCOUNT, Transport
 from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, refusal_remedy, through_proxy
 

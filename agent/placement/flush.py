@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TypeVar
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused
+from agent.errors import GenerationConflict, PlacementError
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
@@ -32,7 +32,7 @@ from agent.model.operation import (
 )
 from agent.model.provider import Provider
 from agent.model.report import OperationStatus, Outcome
-from agent.placement import codes, sending
+from agent.placement import sending
 from agent.placement.allocations.writing import holds, write
 from agent.placement.client import PlacementClient
 from agent.placement.flush_state import Attempt, FlushContext, FlushResult, FlushState, StopFlush
@@ -241,7 +241,7 @@ class Flush:
                 # A provider that should lose its inventory loses its traits as well, but it needs
                 # them for as long as it is in use.
                 emptied = isinstance(operation, SetInventory) and not operation.new
-                if emptied or not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
+                if emptied or not error.is_in_use:
                     break
             else:
                 attempts.append(Attempt(operation, present))

@@ -30,7 +30,6 @@ from agent.model.operation import (
 )
 from agent.model.provider import Provider
 from agent.model.report import Outcome
-from agent.placement import codes
 from agent.placement.consumers import follow
 from agent.placement.server import forget_names, with_names
 
@@ -208,21 +207,20 @@ class FlushState:
 
     def _record_failure(self, operation: Operation, error: PlacementError) -> None:
         result = self.result
-        if codes.may_be_applied(error):
+        if error.outcome_unknown:
             result.doubtful.update(providers_of(operation))
             if isinstance(operation, DeleteProvider):
                 # It may be deleted: the next plan must not take that for a deletion by others.
                 self.read_at.pop(operation.provider.uuid, None)
-        if codes.is_closed(error) or (
+        if error.is_closed or (
             isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation)
         ):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (
-            isinstance(error, PlacementRefused)
-            and (codes.is_outage(error) or error.status in (401, 403))
+            isinstance(error, PlacementRefused) and (error.is_outage or error.status in (401, 403))
         ):
             result.outage = error
-        elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
+        elif error.is_in_use:
             self._hold(operation)
             result.errors.append(error)
         elif (

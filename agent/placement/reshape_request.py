@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.errors import (
+    INVENTORY_IN_USE,
     GenerationConflict,
     PlacementError,
     PlacementNotDone,
@@ -18,7 +19,6 @@ from agent.errors import (
 )
 from agent.model.names import ProviderUuid, name_first
 from agent.model.operation import Reshape, SetInventory
-from agent.placement import codes
 from agent.placement.client import PlacementClient
 from agent.placement.flush_state import Attempt, FlushState
 from agent.placement.sending import not_done
@@ -65,7 +65,7 @@ class ReshapeRequest:
         self.state.record([Attempt(self.operation, error=error)])
 
     def _record_refusal(self, refusal: PlacementRefused) -> None:
-        if codes.is_outage(refusal):
+        if refusal.is_outage:
             self._record(refusal)
         if refusal.status in OUTCOME_UNKNOWN:
             self._record(
@@ -75,10 +75,10 @@ class ReshapeRequest:
                     outcome_unknown=True,
                 )
             )
-        in_use = refusal.placement_code == codes.INVENTORY_IN_USE
+        in_use = refusal.placement_code == INVENTORY_IN_USE
         if in_use:
             self._hold_dropped()
-        if in_use or codes.is_conflict(refusal):
+        if in_use or refusal.is_conflict:
             self._record(
                 ReshapeConflict(
                     f"the reshape of {self._involved()} met another change: {refusal.message}"
@@ -185,14 +185,11 @@ class ReshapeRequest:
                     refusal.remedy,
                 )
                 result.capabilities = replace(result.capabilities, can_reshape=False)
-            if (
-                refusal.status in (400, 403, 413)
-                or refusal.placement_code == codes.INVENTORY_IN_USE
-            ):
+            if refusal.status in (400, 403, 413) or refusal.placement_code == INVENTORY_IN_USE:
                 return False
             error = (
                 GenerationConflict(f"a provider was changed meanwhile: {refusal.message}")
-                if codes.is_conflict(refusal)
+                if refusal.is_conflict
                 else refusal
             )
         except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent.errors import (
+    DUPLICATE_NAME,
+    HAS_CHILDREN,
     GenerationConflict,
     PlacementError,
     PlacementNotDone,
@@ -31,7 +33,6 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider import Provider
-from agent.placement import codes
 from agent.placement.answers import Row
 from agent.placement.client import WITH_CODES, PlacementClient
 from agent.placement.mirror import read_provider
@@ -60,7 +61,7 @@ def create(
     except PlacementRefused as error:
         if error.status == 400:
             _check_parent(client, operation, error)
-        if error.status != 409 or error.placement_code != codes.DUPLICATE_NAME:
+        if error.status != 409 or error.placement_code != DUPLICATE_NAME:
             raise
         found = find_obstacle(client, operation, ours=ours, capabilities=capabilities)
         if found is None:
@@ -175,7 +176,7 @@ def _not_moved(
         return GenerationConflict(f"provider {printable(operation.provider.name)} went away")
     if error.status == 400 and isinstance(operation, ReparentProvider):
         _check_parent(client, operation, error)
-    if error.status == 409 and error.placement_code == codes.DUPLICATE_NAME:
+    if error.status == 409 and error.placement_code == DUPLICATE_NAME:
         holder = client.provider_named(operation.provider.name)
         if holder is None or holder.uuid == operation.provider.uuid:
             return GenerationConflict(
@@ -191,7 +192,7 @@ def delete(client: PlacementClient, operation: DeleteProvider) -> bool:
     try:
         was_there = client.delete_provider(operation.provider.uuid)
     except PlacementRefused as error:
-        if error.status == 409 and error.placement_code == codes.HAS_CHILDREN:
+        if error.status == 409 and error.placement_code == HAS_CHILDREN:
             raise GenerationConflict(
                 f"somebody put a child below {printable(operation.provider.name)}"
             ) from error
@@ -267,7 +268,7 @@ def _set_contents(
             return replace(present, generation=generation, aggregates=aggregates)
         return _set_traits(client, operation, present)
     except PlacementRefused as error:
-        if error.status == 404 or codes.is_conflict(error):
+        if error.status == 404 or error.is_conflict:
             raise GenerationConflict(
                 f"provider {printable(present.name)} was changed meanwhile: {error.message}"
             ) from error

@@ -16,11 +16,10 @@ from oslo_config import cfg
 from agent.conf.default import only_observes
 from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, within
-from agent.errors import ConfigError, PlacementUnreachable
+from agent.errors import CLOSED, ConfigError, PlacementUnreachable
 from agent.http.bounded import MIB, close_idle_connections
 from agent.http.session import CertificateFiles, file_problems, service_adapter
 from agent.model.names import masked, printable
-from agent.placement.codes import CLOSED
 from agent.placement.unreachable import unreachable
 
 LOG = logging.getLogger(__name__)

@@ -20,11 +20,10 @@ import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1.identity.v3 import ApplicationCredentialMethod
 
-from agent.errors import PlacementUnreachable
+from agent.errors import CLOSED, PlacementUnreachable
 from agent.http.bounded import AnswerTooLong, ClosedUnused, Redirected
 from agent.http.session import tls_remedy
 from agent.model.names import masked, printable
-from agent.placement import codes
 
 NOT_PLACEMENTS_REMEDY = (
     "check that [placement] endpoint_override or the catalog names Placement itself, and what "
@@ -73,7 +72,7 @@ class _Failure:
 _BOUNDS = (
     _Failure(
         ClosedUnused,
-        codes.CLOSED,
+        CLOSED,
         "{url} closed a connection that had been used before, and gave no answer",
         "nothing to do: it is asked again on a new connection",
     ),

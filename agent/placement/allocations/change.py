@@ -10,7 +10,6 @@ from typing import assert_never
 from agent.errors import PlacementError
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.placement import codes
 from agent.placement.allocations.checks import (
     ConsumerChanged,
     NegativeResult,
@@ -64,7 +63,7 @@ def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
     try:
         had = client.delete_allocation(uuid)
     except PlacementError as error:
-        if not codes.may_be_applied(error):
+        if not error.outcome_unknown:
             raise
         client.delete_allocation(uuid)
         # Whether the first request found allocations is unknown; now there are none.

@@ -8,9 +8,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused
+from agent.errors import HAS_CHILDREN, GenerationConflict, PlacementError, PlacementRefused
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
-from agent.placement import codes
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import (
     BadRequest,
@@ -87,13 +86,13 @@ def _refusal(client: PlacementClient, row: Row) -> PlacementError | None:
     try:
         _delete(client, row.uuid)
     except PlacementRefused as error:
-        if codes.is_in_use(error):
+        if error.is_in_use:
             return ProviderInUse(
                 f"{name} is in use by somebody who came meanwhile",
                 "do the same again",
                 provider=row.uuid,
             )
-        if error.placement_code == codes.HAS_CHILDREN:
+        if error.placement_code == HAS_CHILDREN:
             return ProviderInUse(
                 f"{name} got a child meanwhile", "do the same again", provider=row.uuid
             )
@@ -108,7 +107,7 @@ def _delete(client: PlacementClient, uuid: ProviderUuid) -> None:
     try:
         client.delete_provider(uuid)
     except PlacementError as error:
-        if not codes.may_be_applied(error):
+        if not error.outcome_unknown:
             raise
         # A provider that is deleted by now is no error.
         client.delete_provider(uuid)
@@ -290,7 +289,7 @@ def _write(
     try:
         client.set_aggregates(provider, generation, wanted)
     except PlacementError as error:
-        if not (codes.may_be_applied(error) and client.aggregates(provider)[1] == wanted):
+        if not (error.outcome_unknown and client.aggregates(provider)[1] == wanted):
             raise
 
 
@@ -301,6 +300,6 @@ def _meaning(error: PlacementRefused, provider: ProviderUuid) -> PlacementError:
             "check the host's name or uuid",
             provider=provider,
         )
-    if codes.is_conflict(error):
+    if error.is_conflict:
         return GenerationConflict(f"provider {provider} was changed meanwhile")
     return error

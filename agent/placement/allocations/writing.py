@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused
+from agent.errors import UNDEFINED, GenerationConflict, PlacementError, PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid
-from agent.placement import codes
 from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
@@ -82,10 +81,10 @@ def send(request: Callable[[], None], applied: Callable[[], bool], about: str) -
     try:
         request()
     except PlacementError as error:
-        if not codes.may_be_applied(error):
+        if not error.outcome_unknown:
             raise _meaning(error, about) from error
         if not _is_applied(applied):
-            if not codes.is_closed(error):
+            if not error.is_closed:
                 raise
             # The guard in the request still holds, and the next connection is a new one.
             return send(request, applied, about)
@@ -104,9 +103,9 @@ def _meaning(error: PlacementError, about: str) -> PlacementError:
     """Return the exception for a refused write of allocations."""
     if not isinstance(error, PlacementRefused):
         return error
-    if codes.is_conflict(error):
+    if error.is_conflict:
         return GenerationConflict(f"{about} or a provider was changed meanwhile")
-    if error.status == 409 and error.placement_code == codes.UNDEFINED:
+    if error.status == 409 and error.placement_code == UNDEFINED:
         return NotEnoughRoom(
             f"{about}: no room for it: {error.message}",
             "free something there, or ask for less or elsewhere",

@@ -3,7 +3,7 @@ results are recorded; and the conflicts that call for another attempt.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,18 +16,28 @@ from agent.errors import (
     AgentError,
     GenerationConflict,
     PlacementError,
+    ProviderNameConflict,
     RecordConflict,
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.names import printable
-from agent.model.operation import AllocationOperation
+from agent.model.mirror import ServerCapabilities
+from agent.model.names import ProviderUuid, printable
+from agent.model.operation import (
+    AllocationOperation,
+    CreateProvider,
+    RenameProvider,
+    Reshape,
+)
+from agent.model.report import OperationStatus, Outcome
 from agent.placement import clock
+from agent.placement.client import PlacementClient
 from agent.placement.exchange import MAX_ATTEMPTS, conflict_wait
-from agent.placement.flush import FlushContext, FlushResult, flush, predict_outcomes
+from agent.placement.flush import Flush, FlushResult
 from agent.placement.node_state import NodePlacementState
-from agent.placement.plan import Plan
+from agent.placement.plan import Plan, depends
 from agent.placement.rival_writers import RivalWriters
+from agent.placement.sending import Attempt, attempted, find_obstacle, is_ours, name_conflict
 from agent.tracker.consumer_records import ConsumerRecords
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +80,7 @@ class Flushing:
             plan,
             state.capabilities,
             self._node.uuid,
-            FlushContext(owned=state.journal.providers),
+            state.journal.providers,
         )
         run.errors += conflicts
         run.outcomes = [*outcomes, *outcome.withheld]
@@ -101,18 +111,19 @@ class Flushing:
             return FlushResult(state.view, state.capabilities)
         owned = state.journal.providers
         plan, skipped = state.intend(plan)
-        refused = [left_out.operation for left_out in skipped]
-        before = FlushContext(not run.forgot, refused, owned, dict(state.confirmed))
         try:
-            flushed = flush(
+            flushed = Flush(
                 run.client,
                 plan,
                 state.view,
                 state.capabilities,
                 self._node.uuid,
                 clock.now(),
-                before,
-            )
+                may_forget=not run.forgot,
+                refused=[left_out.operation for left_out in skipped],
+                owned=owned,
+                confirmed=dict(state.confirmed),
+            ).run()
         except ReshapeFailed:
             state.doubt()
             raise
@@ -249,3 +260,56 @@ def flush_clearing(
             }
         )
     return flushed
+
+
+def predict_outcomes(
+    client: PlacementClient,
+    plan: Plan,
+    capabilities: ServerCapabilities,
+    root: ProviderUuid,
+    owned: Collection[ProviderUuid],
+) -> tuple[list[Outcome], list[PlacementError]]:
+    """Return the outcomes of ``plan`` as far as names and uuids decide them, and the errors: what a
+    dry run shows. Only GETs are sent.
+
+    :param owned: the providers that are the agent's.
+    """
+
+    def predict(operation: CreateProvider | RenameProvider) -> Attempt:
+        if isinstance(operation, RenameProvider):
+            return Attempt(operation, error=_conflict_of_rename(client, operation))
+        ours = is_ours(operation, plan.target.tree.provider(root), owned)
+        found = find_obstacle(client, operation, ours=ours, capabilities=capabilities)
+        if isinstance(found, PlacementError):
+            return Attempt(operation, error=found)
+        return Attempt(operation, instead=found)
+
+    named = [
+        operation
+        for operation in plan.operations
+        if isinstance(operation, RenameProvider)
+        or (isinstance(operation, CreateProvider) and operation.parent is not None)
+    ]
+    predicted = {
+        attempt.operation.key: attempt
+        for attempt in client.exchange.each(lambda operation: attempted(operation, predict), named)
+    }
+    failed = [attempt.operation for attempt in predicted.values() if attempt.error is not None]
+    outcomes = []
+    for operation in plan.operations:
+        attempt = predicted.get(operation.key, Attempt(operation))
+        waits = attempt.error is None and depends(operation, failed, plan.target.tree)
+        failed += [operation] if waits and isinstance(operation, CreateProvider | Reshape) else []
+        status: OperationStatus = "failed" if attempt.error else "skipped" if waits else "planned"
+        outcomes.append(replace(attempt.outcome(), status=status))
+    return outcomes, [attempt.error for attempt in predicted.values() if attempt.error is not None]
+
+
+def _conflict_of_rename(
+    client: PlacementClient, operation: RenameProvider
+) -> ProviderNameConflict | None:
+    holder = client.provider_named(operation.provider.name)
+    # A server that compares names without case answers with the provider itself.
+    if holder is None or holder.uuid == operation.provider.uuid:
+        return None
+    return name_conflict(operation.provider, holder)

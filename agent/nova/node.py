@@ -16,7 +16,7 @@ from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
 from agent.placement.client import PlacementClient, ProviderHolding
-from agent.placement.flush import FlushContext, FlushResult, flush
+from agent.placement.flush import Flush, FlushResult
 from agent.placement.merge import Target, Usages, Use
 from agent.placement.merge_inputs import uses_of
 from agent.placement.mirror import Freshness
@@ -235,9 +235,9 @@ class MirroredNode:
         )
         plan = replace(plan, operations=operations)
         try:
-            flushed = flush(
-                client, plan, state.view, state.capabilities, self.uuid, clock.now(), FlushContext()
-            )
+            flushed = Flush(
+                client, plan, state.view, state.capabilities, self.uuid, clock.now()
+            ).run()
         except ReshapeFailed:
             state.doubt()
             raise

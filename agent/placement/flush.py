@@ -6,13 +6,22 @@ contents of unknown state are marked for reading, so that the next plan starts f
 state.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import TypeVar
 
-from agent.errors import GenerationConflict, PlacementError
+from agent.errors import (
+    GenerationConflict,
+    PlacementError,
+    PlacementRefused,
+    PlacementUnreachable,
+    ProviderIdentityConflict,
+)
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
@@ -22,55 +31,134 @@ from agent.model.operation import (
     EnsureResourceClass,
     EnsureTrait,
     Operation,
+    OperationKey,
     ProviderOperation,
     RenameProvider,
     ReparentProvider,
     Reshape,
-    SetAggregates,
     SetInventory,
     SetTraits,
 )
 from agent.model.provider import Provider
-from agent.model.report import OperationStatus, Outcome
+from agent.model.report import Outcome
 from agent.placement import sending
-from agent.placement.allocations.writing import holds, write
 from agent.placement.client import PlacementClient
-from agent.placement.flush_state import Attempt, FlushContext, FlushResult, FlushState, StopFlush
+from agent.placement.consumers import follow
 from agent.placement.plan import Plan, depends, names_needed
 from agent.placement.reshape_request import ReshapeRequest, write_inventories
+from agent.placement.sending import Attempt, Contents, Kind, attempted
+from agent.placement.server import forget_names, with_names
 
-__all__ = ["Flush", "FlushContext", "FlushResult", "flush", "predict_outcomes"]
+LOG = logging.getLogger(__name__)
 
 # From this many inventories on, one reshape that moves nothing and one read of the generations are
 # fewer requests.
 BULK = 3
 
-Contents = SetInventory | SetAggregates | SetTraits
-Kind = TypeVar("Kind", bound=Operation)
 OfProvider = TypeVar("OfProvider", bound=ProviderOperation)
 
-_NOTHING = FlushContext()
+
+@dataclass(slots=True)
+class FlushResult:
+    """The result of a flush."""
+
+    view: PlacementView
+    capabilities: ServerCapabilities
+    outcomes: list[Outcome] = field(default_factory=list)
+    errors: list[PlacementError] = field(default_factory=list)
+    held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
+    """Classes, by provider, that could not be removed because they are in use."""
+    conflict: PlacementError | None = None
+    """Set if the plan is stale and a new one is needed."""
+    outage: PlacementError | None = None
+    """Set if the service cannot answer, so that the next pass tries again."""
+    forgot: bool = False
+    """Whether the server refused a name that it had confirmed, so that all names in
+    ``capabilities`` have to be confirmed anew.
+    """
+    refused: list[Operation] = field(default_factory=list)
+    """Operations that would be refused again if they were sent unchanged."""
+    doubtful: set[ProviderUuid] = field(default_factory=set)
+    """Providers with a write that may have been applied although no answer said so."""
+    missing: set[ProviderUuid] = field(default_factory=set)
+    """Providers that were to be deleted and that Placement did not have."""
+    strangers: set[ProviderUuid] = field(default_factory=set)
+    """Providers that could not be created because providers of others have their uuids."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned operation on the tree is done."""
+        return all(
+            outcome.status == "done"
+            for outcome in self.outcomes
+            if not isinstance(outcome.operation, AllocationOperation)
+        )
+
+
+class StopFlush(Exception):
+    """Raised to end the flush: the rest of the plan must not be sent."""
 
 
 class Flush:
-    """One flush of one plan."""
+    """One flush of one plan: the tree as the answers show it, and the outcome of every operation
+    that was tried.
+    """
 
     def __init__(
-        self, client: PlacementClient, plan: Plan, state: FlushState, root: ProviderUuid
+        self,
+        client: PlacementClient,
+        plan: Plan,
+        view: PlacementView,
+        capabilities: ServerCapabilities,
+        root: ProviderUuid,
+        now: float,
+        *,
+        may_forget: bool = True,
+        refused: Sequence[Operation] = (),
+        owned: Collection[ProviderUuid] = (),
+        confirmed: Mapping[OperationKey, int] = MappingProxyType({}),
     ) -> None:
-        self.client, self.plan, self.state, self.root = client, plan, state, root
+        """Prepare the flush.
+
+        :param may_forget: whether a refused name that the server had confirmed causes another plan;
+            only once a pass, because the pass might never end otherwise.
+        :param refused: operations that the plan needs and that Placement refused before.
+        :param owned: the providers that were the agent's.
+        :param confirmed: what Placement confirmed before, with the generation that its provider got
+            by it, 0 if it has none. If that is needed again, Placement is asked whether it does it.
+        """
+        self.client, self.plan, self.root, self.now = client, plan, root, now
+        self.may_forget, self.owned, self.confirmed = may_forget, owned, confirmed
+        self.result = FlushResult(view, capabilities)
+        self.tree = view.tree.copy()
+        self.read_at = dict(view.read_at)
+        self.consumers = dict(view.consumers)
+        self.outcomes: dict[OperationKey, Outcome] = {}
+        self.failures: list[Operation] = list(refused)
 
     def run(self) -> FlushResult:
-        """Send every operation that can be sent."""
+        """Send every operation that can be sent. Return the result, with the view that follows from
+        Placement's answers.
+
+        :raises ReshapeFailed: the server refused to move allocations; the operations before it are
+            done.
+        """
         with suppress(StopFlush):
             self._send_tree()
-        result = self.state.result
+        result = self.result
         if result.conflict is None and result.outage is None:
             with suppress(StopFlush):
                 self._try_each(
                     self._possible(self._of(AllocationOperation)), self._write_allocations
                 )
-        return self.state.finish(self.plan.operations)
+        result.outcomes = [
+            self.outcomes.get(operation.key, Outcome(operation, "skipped"))
+            for operation in self.plan.operations
+        ]
+        result.view = replace(
+            result.view, tree=self.tree.freeze(), read_at=self.read_at, consumers=self.consumers
+        )
+        return result
 
     def _send_tree(self) -> None:
         """Send every operation that concerns providers and names."""
@@ -83,16 +171,16 @@ class Flush:
             self._try_each(self._possible([reparent]), self._move)
         for reshape in self._of(Reshape):
             if self._possible([reshape]):
-                ReshapeRequest(self.client, self.state, self.root, reshape).run()
+                self.record([ReshapeRequest(self.client, self.tree, self.root, reshape).run()])
             else:
                 # The providers that the reshape was to empty are not deleted.
-                self.state.failures.append(reshape)
+                self.failures.append(reshape)
         self._delete_all(self._possible(self._of(DeleteProvider)))
         self._set_all(
             [
                 operation
                 for operation in self._possible(self.plan.operations)
-                if isinstance(operation, SetInventory | SetAggregates | SetTraits)
+                if isinstance(operation, Contents)
             ]
         )
 
@@ -104,7 +192,7 @@ class Flush:
         return [
             operation
             for operation in operations
-            if not depends(operation, self.state.failures, self.plan.target.tree)
+            if not depends(operation, self.failures, self.plan.target.tree)
         ]
 
     def _try_each(self, operations: Sequence[Kind], send: Callable[[Kind], Attempt]) -> None:
@@ -112,9 +200,7 @@ class Flush:
 
         :raises StopFlush: an error makes the rest of the plan pointless.
         """
-        self.state.record(
-            self.client.exchange.each(lambda operation: _try(operation, send), operations)
-        )
+        self.record(self.client.exchange.each(partial(attempted, send=send), operations))
 
     def _by_depth(
         self, operations: Sequence[OfProvider], *, deepest_first: bool
@@ -123,7 +209,7 @@ class Flush:
 
         def depth(operation: OfProvider) -> int:
             uuid, target = operation.provider.uuid, self.plan.target.tree
-            return (target if target.exists(uuid) else self.state.tree).depth(uuid)
+            return (target if target.exists(uuid) else self.tree).depth(uuid)
 
         ordered = sorted(operations, key=depth, reverse=deepest_first)
         return [list(wave) for _, wave in groupby(ordered, key=depth)]
@@ -131,12 +217,12 @@ class Flush:
     # --- single operations ------------------------------------------------------------------------
 
     def _create(self, operation: CreateProvider) -> Attempt:
-        state = self.state
+        root = self.plan.target.tree.provider(self.root)
         created = sending.create(
             self.client,
             operation,
-            ours=state.context.owns(operation, self.plan.target.tree.provider(self.root)),
-            capabilities=state.result.capabilities,
+            ours=sending.is_ours(operation, root, self.owned),
+            capabilities=self.result.capabilities,
         )
         if isinstance(created, ReparentProvider):
             return Attempt(operation, instead=created)
@@ -163,29 +249,18 @@ class Flush:
         return Attempt(operation)
 
     def _move(self, operation: RenameProvider | ReparentProvider) -> Attempt:
-        present = self.state.tree.provider(operation.provider.uuid)
+        present = self.tree.provider(operation.provider.uuid)
         return Attempt(operation, sending.move(self.client, operation, present))
 
     def _write_allocations(self, operation: AllocationOperation) -> Attempt:
-        """Send a change of one consumer's allocations, once a pass.
-
-        A conflict concerns only this consumer, not the others and not the tree.
-        """
-        try:
-            write(self.client, operation.wanted)
-        except GenerationConflict as error:
-            raise GenerationConflict(error.message, "it is tried again in the next pass") from error
-        wanted = operation.wanted
-        if operation.key in self.state.context.confirmed and not holds(
-            self.client.allocation(wanted.consumer), wanted
-        ):
-            raise sending.not_done(self.client, f"the allocations of {wanted.consumer}")
+        again = operation.key in self.confirmed
+        sending.write_allocations(self.client, operation, again=again)
         return Attempt(operation)
 
     # --- deletions --------------------------------------------------------------------------------
 
     def _delete_all(self, operations: Sequence[DeleteProvider]) -> None:
-        tree, blocked = self.state.tree, set[ProviderUuid | None]()
+        tree, blocked = self.tree, set[ProviderUuid | None]()
         for wave in self._by_depth(operations, deepest_first=True):
             # A provider keeps its parent if a child was to be moved away and could not be.
             uuids = [operation.provider.uuid for operation in wave]
@@ -197,24 +272,16 @@ class Flush:
             blocked.update(tree.provider(uuid).parent_uuid for uuid in uuids if tree.exists(uuid))
 
     def _delete(self, operation: DeleteProvider) -> Attempt:
-        if not sending.delete(self.client, operation):
-            self.state.result.missing.add(operation.provider.uuid)
-        elif operation.key in self.state.context.confirmed and self.client.provider(
-            operation.provider.uuid
-        ):
-            name = printable(operation.provider.name)
-            raise sending.not_done(self.client, f"the deletion of {name}")
+        again = operation.key in self.confirmed
+        if not sending.delete(self.client, operation, again=again):
+            self.result.missing.add(operation.provider.uuid)
         return Attempt(operation)
 
     # --- contents ---------------------------------------------------------------------------------
 
     def _set_all(self, operations: Sequence[Contents]) -> None:
         inventories = [operation for operation in operations if isinstance(operation, SetInventory)]
-        if (
-            len(inventories) >= BULK
-            and self.state.result.capabilities.can_reshape
-            and write_inventories(self.client, self.state, self.root, inventories)
-        ):
+        if len(inventories) >= BULK and self._set_together(inventories):
             operations = [
                 operation for operation in operations if not isinstance(operation, SetInventory)
             ]
@@ -225,17 +292,37 @@ class Flush:
             sent = self.client.exchange.each(
                 lambda first: self._set_contents(chains[first.provider.uuid]), wave
             )
-            self.state.record(attempt for attempts in sent for attempt in attempts)
+            self.record(attempt for attempts in sent for attempt in attempts)
+
+    def _set_together(self, inventories: Sequence[SetInventory]) -> bool:
+        """Write many inventories in one request. Return false if nothing was written and each has
+        to be sent by itself.
+        """
+        if not self.result.capabilities.can_reshape:
+            return False
+        try:
+            attempts = write_inventories(self.client, self.tree, self.root, inventories)
+        except PlacementRefused as refusal:
+            if refusal.status == 403:
+                LOG.info(
+                    "the account in [placement] may not reshape; inventories are written one by "
+                    "one, and it is tried again in an hour: %s",
+                    refusal.remedy,
+                )
+                self.result.capabilities = replace(self.result.capabilities, can_reshape=False)
+            return False
+        self.record(attempts)
+        return True
 
     def _set_contents(self, operations: Sequence[Contents]) -> list[Attempt]:
         """Send the writes of one provider, each with the generation of the answer before."""
-        present = self.state.tree.provider(operations[0].provider.uuid)
+        present = self.tree.provider(operations[0].provider.uuid)
+        is_new = any(one.provider.uuid == present.uuid for one in self._of(CreateProvider))
         attempts = list[Attempt]()
         for operation in operations:
+            confirmed = 0 if is_new else self.confirmed.get(operation.key, 0)
             try:
-                present = self._confirmed(
-                    operation, present, sending.set_contents(self.client, operation, present)
-                )
+                present = sending.set_contents(self.client, operation, present, confirmed)
             except PlacementError as error:
                 attempts.append(Attempt(operation, error=error))
                 # A provider that should lose its inventory loses its traits as well, but it needs
@@ -247,90 +334,118 @@ class Flush:
                 attempts.append(Attempt(operation, present))
         return attempts
 
-    def _confirmed(self, operation: Contents, before: Provider, after: Provider) -> Provider:
-        """Return ``after``, what an answer shows.
+    # --- what follows from the answers ------------------------------------------------------------
 
-        :raises PlacementNotDone: an earlier answer did so too, and Placement has it not.
+    def record(self, attempts: Iterable[Attempt]) -> None:
+        """Record the results of operations.
+
+        :raises StopFlush: an error makes the rest of the plan pointless.
         """
-        created = {one.provider.uuid for one in self._of(CreateProvider)}
-        confirmed = self.state.context.confirmed.get(operation.key, 0)
-        if confirmed > (before.generation or 0) and before.uuid not in created:
-            row = self.client.provider(after.uuid)
-            if row is not None and row.generation < (after.generation or 0):
-                raise sending.not_done(
-                    self.client, f"the {operation.op} of {printable(after.name)}"
+        for attempt in attempts:
+            operation, error = attempt.operation, attempt.error
+            self.outcomes[operation.key] = attempt.outcome()
+            self.result.held |= attempt.held
+            if error is not None:
+                self.failures.append(operation)
+                self._record_failure(operation, error)
+            elif attempt.instead is not None:
+                self.result.conflict = GenerationConflict(
+                    f"provider {_name(attempt.instead)} was put back where it belongs; its "
+                    "contents have to be read"
                 )
-        return after
+            else:
+                self._record_success(operation, attempt.provider)
+        if self.result.conflict or self.result.outage:
+            raise StopFlush
+
+    def _record_success(self, operation: Operation, provider: Provider | None) -> None:
+        follow(self.consumers, operation)
+        result = self.result
+        if provider is not None:
+            self._store(provider)
+        elif isinstance(operation, DeleteProvider):
+            self.tree.remove(operation.provider.uuid)
+            self.read_at.pop(operation.provider.uuid, None)
+        elif isinstance(operation, EnsureTrait):
+            result.capabilities = with_names(result.capabilities, traits=[operation.name])
+        elif isinstance(operation, EnsureResourceClass):
+            result.capabilities = with_names(result.capabilities, classes=[operation.name])
+
+    def _store(self, provider: Provider) -> None:
+        if self.tree.exists(provider.uuid):
+            if self.tree.name_of(provider.uuid) != provider.name:
+                self.tree.rename(provider.uuid, provider.name)
+            if provider.parent_uuid and self.tree.provider(provider.uuid).parent_uuid not in (
+                None,
+                provider.parent_uuid,
+            ):
+                self.tree.reparent(provider.uuid, provider.parent_uuid)
+            self.tree.replace(provider)
+        else:
+            self.tree.insert(provider)
+            self.read_at[provider.uuid] = self.now
+
+    def _record_failure(self, operation: Operation, error: PlacementError) -> None:
+        result = self.result
+        if error.outcome_unknown:
+            result.doubtful.update(providers_of(operation))
+            if isinstance(operation, DeleteProvider):
+                # It may be deleted: the next plan must not take that for a deletion by others.
+                self.read_at.pop(operation.provider.uuid, None)
+        if error.is_closed or (
+            isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation)
+        ):
+            result.conflict = error
+        elif isinstance(error, PlacementUnreachable) or (
+            isinstance(error, PlacementRefused) and (error.is_outage or error.status in (401, 403))
+        ):
+            result.outage = error
+        elif error.is_in_use:
+            self._hold(operation)
+            result.errors.append(error)
+        elif (
+            isinstance(error, PlacementRefused)
+            and error.status == 400
+            and self.may_forget
+            and self._adds_confirmed_name(operation)
+        ):
+            result.capabilities, result.forgot = forget_names(result.capabilities), True
+            result.conflict = error
+        else:
+            # Operations that are sent in one request fail with one error.
+            result.errors += [error] if error not in result.errors else []
+            if isinstance(error, ProviderIdentityConflict):
+                result.strangers.update(providers_of(operation))
+            if isinstance(error, PlacementRefused) and error.status == 400:
+                result.refused.append(operation)
+
+    def _adds_confirmed_name(self, operation: Operation) -> bool:
+        """Return whether the operation adds a name that the server had confirmed: somebody may have
+        deleted the name since.
+        """
+        known = self.result.capabilities.traits | self.result.capabilities.classes
+        return isinstance(operation, SetInventory | SetTraits) and any(
+            name in known for name in operation.new if name not in operation.old
+        )
+
+    def _hold(self, operation: Operation) -> None:
+        """Record the classes that could not be removed, so that the next plan keeps them with
+        everything reserved.
+        """
+        if isinstance(operation, DeleteProvider):
+            self.result.held[operation.provider.uuid] = frozenset(operation.inventory)
+        elif isinstance(operation, SetInventory):
+            self.result.held[operation.provider.uuid] = frozenset(
+                operation.old.keys() - operation.new.keys()
+            )
 
 
-def _try(operation: Kind, send: Callable[[Kind], Attempt]) -> Attempt:
-    try:
-        return send(operation)
-    except PlacementError as error:
-        return Attempt(operation, error=error)
+def providers_of(operation: Operation) -> Iterable[ProviderUuid]:
+    """Return the providers that an operation writes."""
+    if isinstance(operation, Reshape):
+        return operation.inventories
+    return [operation.provider.uuid] if operation.provider else []
 
 
-def flush(
-    client: PlacementClient,
-    plan: Plan,
-    view: PlacementView,
-    capabilities: ServerCapabilities,
-    root: ProviderUuid,
-    now: float,
-    before: FlushContext = _NOTHING,
-) -> FlushResult:
-    """Send ``plan`` and return the result with the view that follows from Placement's answers.
-
-    :raises ReshapeFailed: the server refused to move allocations; the operations before it are
-        done.
-    """
-    return Flush(client, plan, FlushState(view, capabilities, now, before), root).run()
-
-
-def predict_outcomes(
-    client: PlacementClient,
-    plan: Plan,
-    capabilities: ServerCapabilities,
-    root: ProviderUuid,
-    before: FlushContext,
-) -> tuple[list[Outcome], list[PlacementError]]:
-    """Return the outcomes of ``plan`` as far as names and uuids decide them, and the errors: what a
-    dry run shows. Only GETs are sent.
-    """
-
-    def predict(operation: CreateProvider | RenameProvider) -> Attempt:
-        if isinstance(operation, CreateProvider):
-            ours = before.owns(operation, plan.target.tree.provider(root))
-            found = sending.find_obstacle(client, operation, ours=ours, capabilities=capabilities)
-            if isinstance(found, PlacementError):
-                return Attempt(operation, error=found)
-            return Attempt(operation, instead=found)
-        wanted, error = operation.provider, None
-        holder = client.provider_named(wanted.name)
-        # A server that compares names without case answers with the provider itself.
-        if holder is not None and holder.uuid != wanted.uuid:
-            error = sending.name_conflict(wanted, holder)
-        return Attempt(operation, error=error)
-
-    named = [
-        operation
-        for operation in plan.operations
-        if isinstance(operation, RenameProvider)
-        or (isinstance(operation, CreateProvider) and operation.parent is not None)
-    ]
-    predicted = {
-        attempt.operation.key: attempt
-        for attempt in client.exchange.each(lambda operation: _try(operation, predict), named)
-    }
-    failed = [
-        *before.refused,
-        *(attempt.operation for attempt in predicted.values() if attempt.error is not None),
-    ]
-    outcomes = []
-    for operation in plan.operations:
-        attempt = predicted.get(operation.key, Attempt(operation))
-        waits = attempt.error is None and depends(operation, failed, plan.target.tree)
-        failed += [operation] if waits and isinstance(operation, CreateProvider | Reshape) else []
-        status: OperationStatus = "failed" if attempt.error else "skipped" if waits else "planned"
-        outcomes.append(replace(attempt.outcome(), status=status))
-    return outcomes, [attempt.error for attempt in predicted.values() if attempt.error is not None]
+def _name(operation: Operation) -> str:
+    return printable(operation.provider.name) if operation.provider else ""

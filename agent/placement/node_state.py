@@ -38,11 +38,12 @@ from agent.placement.consumers import (
     differing,
     with_allocation,
 )
-from agent.placement.flush import Contents, FlushResult
+from agent.placement.flush import FlushResult
 from agent.placement.merge_inputs import Usages, uses_of
 from agent.placement.mirror import Freshness, allocations_written, refresh_view
 from agent.placement.plan import Plan
 from agent.placement.roles import doubled, named_by_role, with_roles
+from agent.placement.sending import Contents
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
 
@@ -88,7 +89,7 @@ class NodePlacementState:
         self._named: tuple[PlacementView, Journal, PlacementView] | None = None
         self._takes_over = False
         self.confirmed: dict[OperationKey, int] = {}
-        """See :class:`agent.placement.flush_state.FlushContext`."""
+        """See :func:`agent.placement.flush.Flush`."""
         # Those of two children of one role that get its name, because only they are in use.
         self._first = frozenset[ProviderUuid]()
         self._turns, self._rereads = HolderTurns(), RereadSchedule()

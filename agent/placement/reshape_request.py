@@ -4,7 +4,7 @@ which Placement's answer does not contain.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.errors import (
@@ -19,9 +19,9 @@ from agent.errors import (
 )
 from agent.model.names import ProviderUuid, name_first
 from agent.model.operation import Reshape, SetInventory
+from agent.model.provider_tree import ProviderTree
 from agent.placement.client import PlacementClient
-from agent.placement.flush_state import Attempt, FlushState
-from agent.placement.sending import not_done
+from agent.placement.sending import Attempt, log_inventory, not_done
 
 LOG = logging.getLogger(__name__)
 
@@ -33,65 +33,62 @@ NAMED = 3
 
 
 class ReshapeRequest:
-    """One reshape request of a flush."""
+    """One reshape request. ``tree``: as Placement has it; it is brought up to date."""
 
     def __init__(
-        self, client: PlacementClient, state: FlushState, root: ProviderUuid, operation: Reshape
+        self, client: PlacementClient, tree: ProviderTree, root: ProviderUuid, operation: Reshape
     ) -> None:
-        self.client, self.state, self.root, self.operation = client, state, root, operation
+        self.client, self.tree, self.root, self.operation = client, tree, root, operation
 
-    def run(self) -> None:
-        """Send the reshape of a plan and record the result.
+    def run(self) -> Attempt:
+        """Send the reshape of a plan.
 
         :raises ReshapeFailed: the server refused for good.
-        :raises StopFlush: the rest of the plan must not be sent.
         """
         try:
-            self._send()
+            self.send()
         except PlacementRefused as refusal:
-            self._record_refusal(refusal)
+            return self._refused(refusal)
         except PlacementUnreachable as error:
             lost = ReshapeConflict(
                 f"the answer to the reshape of {self._involved()} was lost: {error.message}",
                 outcome_unknown=True,
             )
-            self._record(lost if error.outcome_unknown else error)
+            return Attempt(self.operation, error=lost if error.outcome_unknown else error)
         except (GenerationConflict, PlacementNotDone) as error:
-            self._record(error)
-        else:
-            self._record(None)
+            return Attempt(self.operation, error=error)
+        LOG.info(
+            "reshaped %s providers and %s consumers",
+            len(self.operation.inventories),
+            len(self.operation.allocations),
+        )
+        return Attempt(self.operation)
 
-    def _record(self, error: PlacementError | None) -> None:
-        self.state.record([Attempt(self.operation, error=error)])
-
-    def _record_refusal(self, refusal: PlacementRefused) -> None:
+    def _refused(self, refusal: PlacementRefused) -> Attempt:
         if refusal.is_outage:
-            self._record(refusal)
+            return Attempt(self.operation, error=refusal)
         if refusal.status in OUTCOME_UNKNOWN:
-            self._record(
-                ReshapeConflict(
-                    f"it is unknown whether the reshape of {self._involved()} was applied: "
-                    f"{refusal.message}",
-                    outcome_unknown=True,
-                )
+            unknown = ReshapeConflict(
+                f"it is unknown whether the reshape of {self._involved()} was applied: "
+                f"{refusal.message}",
+                outcome_unknown=True,
             )
+            return Attempt(self.operation, error=unknown)
         in_use = refusal.placement_code == INVENTORY_IN_USE
-        if in_use:
-            self._hold_dropped()
         if in_use or refusal.is_conflict:
-            self._record(
-                ReshapeConflict(
-                    f"the reshape of {self._involved()} met another change: {refusal.message}"
-                )
+            met = ReshapeConflict(
+                f"the reshape of {self._involved()} met another change: {refusal.message}"
             )
+            held = dict(self._dropped_in_use()) if in_use else {}
+            return Attempt(self.operation, error=met, held=held)
         raise ReshapeFailed(
             f"Placement refused the reshape of {self._involved()}: {refusal.message}",
             refusal.remedy,
         ) from refusal
 
-    def _hold_dropped(self) -> None:
-        """Record the classes that the reshape would drop and that are used by more than the reshape
-        moves away.
+    def _dropped_in_use(self) -> Iterator[tuple[ProviderUuid, frozenset[str]]]:
+        """Yield the classes, by provider, that the reshape would drop and that are used by more
+        than the reshape moves away.
         """
         operation = self.operation
         for uuid, records in operation.inventories.items():
@@ -101,14 +98,14 @@ class ReshapeRequest:
                     left.subtract(old.resources.get(uuid, {}))
                     left.update(operation.allocations[consumer].resources.get(uuid, {}))
                 if used := frozenset(name for name in dropped if left[name] > 0):
-                    self.state.result.held[uuid] = used
+                    yield uuid, used
 
-    def _send(self) -> None:
+    def send(self) -> None:
         """Send the request and read back the generations.
 
         :raises GenerationConflict: a provider was changed or deleted meanwhile.
         """
-        operation, tree = self.operation, self.state.tree
+        operation, tree = self.operation, self.tree
         guarded = {
             uuid: (tree.provider(uuid).generation or 0, records)
             for uuid, records in operation.inventories.items()
@@ -141,7 +138,7 @@ class ReshapeRequest:
         """Update the generation of providers that are only named in allocations: a reshape raises
         it by one. Any other difference comes from somebody else and is found by the next read.
         """
-        tree = self.state.tree
+        tree = self.tree
         for uuid, generation in generations.items():
             if (
                 self._has_allocations(uuid)
@@ -166,47 +163,16 @@ class ReshapeRequest:
             if uuids
         )
 
-    def run_as_inventories(self, operations: Sequence[SetInventory]) -> bool:
-        """Send a reshape that moves nothing and stands for ``operations``; record their results.
-
-        Return false if nothing was written and each inventory has to be sent by itself.
-        """
-        result = self.state.result
-        error: PlacementError | None = None
-        try:
-            self._send()
-        except PlacementRefused as refusal:
-            if refusal.status == 403:
-                LOG.info(
-                    (
-                        "the account in [placement] may not reshape; inventories are written one "
-                        "by one, and it is tried again in an hour: %s"
-                    ),
-                    refusal.remedy,
-                )
-                result.capabilities = replace(result.capabilities, can_reshape=False)
-            if refusal.status in (400, 403, 413) or refusal.placement_code == INVENTORY_IN_USE:
-                return False
-            error = (
-                GenerationConflict(f"a provider was changed meanwhile: {refusal.message}")
-                if refusal.is_conflict
-                else refusal
-            )
-        except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:
-            error = failure
-        self.state.record([Attempt(operation, error=error) for operation in operations])
-        return True
-
 
 def write_inventories(
     client: PlacementClient,
-    state: FlushState,
+    tree: ProviderTree,
     root: ProviderUuid,
     operations: Sequence[SetInventory],
-) -> bool:
+) -> list[Attempt]:
     """Write many inventories in one request.
 
-    Return false if nothing was written and each inventory has to be sent by itself.
+    :raises PlacementRefused: nothing was written, and each inventory has to be sent by itself.
     """
     together = Reshape(
         reason="",
@@ -215,4 +181,20 @@ def write_inventories(
         old_allocations={},
         allocations={},
     )
-    return ReshapeRequest(client, state, root, together).run_as_inventories(operations)
+    error: PlacementError | None = None
+    try:
+        ReshapeRequest(client, tree, root, together).send()
+    except PlacementRefused as refusal:
+        if refusal.status in (400, 403, 413) or refusal.placement_code == INVENTORY_IN_USE:
+            raise
+        error = (
+            GenerationConflict(f"a provider was changed meanwhile: {refusal.message}")
+            if refusal.is_conflict
+            else refusal
+        )
+    except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:
+        error = failure
+    else:
+        for operation in operations:
+            log_inventory(operation)
+    return [Attempt(operation, error=error) for operation in operations]

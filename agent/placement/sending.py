@@ -6,9 +6,9 @@ plan is then thrown away and made anew.
 """
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from agent.errors import (
     DUPLICATE_NAME,
@@ -20,11 +20,14 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.mirror import REPARENT, ServerCapabilities
-from agent.model.names import printable
+from agent.model.inventory import inventory_changes
+from agent.model.mirror import REPARENT, Held, ServerCapabilities
+from agent.model.names import ProviderUuid, child_role, child_uuid, printable
 from agent.model.operation import (
+    AllocationOperation,
     CreateProvider,
     DeleteProvider,
+    Operation,
     ProviderRef,
     RenameProvider,
     ReparentProvider,
@@ -33,11 +36,60 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider import Provider
+from agent.model.report import Outcome
+from agent.placement.allocations.writing import holds, write
 from agent.placement.answers import Row
 from agent.placement.client import WITH_CODES, PlacementClient
 from agent.placement.mirror import read_provider
 
 LOG = logging.getLogger(__name__)
+
+Contents = SetInventory | SetAggregates | SetTraits
+Kind = TypeVar("Kind", bound=Operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The result of one operation that was tried."""
+
+    operation: Operation
+    provider: Provider | None = None
+    """The provider after the operation."""
+    error: PlacementError | None = None
+    instead: Operation | None = None
+    """The operation that was done in place of ``operation``."""
+    held: Held = field(default_factory=dict)
+    """Classes, by provider, that the operation could not remove because they are in use."""
+
+    def outcome(self) -> Outcome:
+        """Return the outcome for the report."""
+        return Outcome(
+            self.instead or self.operation,
+            "done" if self.error is None else "failed",
+            None if self.error is None else str(self.error),
+        )
+
+
+def attempted(operation: Kind, send: Callable[[Kind], Attempt]) -> Attempt:
+    """Return the result of ``send``, with its error if it raises one of Placement."""
+    try:
+        return send(operation)
+    except PlacementError as error:
+        return Attempt(operation, error=error)
+
+
+def is_ours(operation: CreateProvider, root: Provider, owned: Collection[ProviderUuid]) -> bool:
+    """Return whether a child that is to be created is the agent's if it exists, wherever it is.
+
+    Nobody else creates a provider with a uuid derived from root and role.
+
+    :param owned: the providers that were the agent's.
+    """
+    wanted = operation.provider
+    return operation.parent is not None and (
+        wanted.uuid in owned
+        or wanted.uuid == child_uuid(root.uuid, child_role(wanted.name, root.name))
+    )
 
 
 def create(
@@ -187,20 +239,44 @@ def _not_moved(
     return error
 
 
-def delete(client: PlacementClient, operation: DeleteProvider) -> bool:
-    """Delete the provider. Return whether it existed."""
+def delete(client: PlacementClient, operation: DeleteProvider, *, again: bool) -> bool:
+    """Delete the provider. Return whether it existed.
+
+    :param again: whether Placement confirmed this before: then it is asked whether it did it.
+    :raises PlacementNotDone: it did not.
+    """
+    name = printable(operation.provider.name)
     try:
         was_there = client.delete_provider(operation.provider.uuid)
     except PlacementRefused as error:
         if error.status == 409 and error.placement_code == HAS_CHILDREN:
-            raise GenerationConflict(
-                f"somebody put a child below {printable(operation.provider.name)}"
-            ) from error
+            raise GenerationConflict(f"somebody put a child below {name}") from error
         raise
-    LOG.info(
-        "deleted provider %s (%s)", printable(operation.provider.name), operation.provider.uuid
-    )
+    LOG.info("deleted provider %s (%s)", name, operation.provider.uuid)
+    if was_there and again and client.provider(operation.provider.uuid):
+        raise not_done(client, f"the deletion of {name}")
     return was_there
+
+
+def write_allocations(
+    client: PlacementClient, operation: AllocationOperation, *, again: bool
+) -> None:
+    """Write a change of one consumer's allocations, once a pass.
+
+    A conflict concerns only this consumer, not the others and not the tree.
+
+    :param again: see :func:`delete`.
+    :raises GenerationConflict: the consumer was changed meanwhile.
+    :raises PlacementNotDone: Placement confirms the change and did not do it.
+    """
+    wanted = operation.wanted
+    try:
+        write(client, wanted)
+    except GenerationConflict as error:
+        raise GenerationConflict(error.message, "it is tried again in the next pass") from error
+    if again and not holds(client.allocation(wanted.consumer), wanted):
+        raise not_done(client, f"the allocations of {wanted.consumer}")
+    LOG.info("took allocations from consumer %s: %s", wanted.consumer, printable(operation.reason))
 
 
 def move(
@@ -229,12 +305,15 @@ def move(
 
 
 def set_contents(
-    client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider
+    client: PlacementClient, operation: Contents, present: Provider, confirmed: int
 ) -> Provider:
     """Replace inventory, traits or aggregates, guarded by the generation of ``present``.
 
+    :param confirmed: the generation that Placement confirmed for this operation before, 0 if never.
+        If it is not reached yet, Placement is asked whether it does what it confirms.
     :raises GenerationConflict: the provider was changed or deleted meanwhile.
-    :raises PlacementNotDone: the answer shows the contents, or the generation, from before.
+    :raises PlacementNotDone: the answer shows the contents, or the generation, from before; or an
+        earlier answer did not, and Placement has it not.
     """
     changed = _set_contents(client, operation, present)
     if isinstance(operation, SetInventory):
@@ -244,7 +323,23 @@ def set_contents(
     # Placement raises the generation with each change of contents.
     if not shown or (changed.generation or 0) <= (present.generation or 0):
         raise not_done(client, f"the {operation.op} of {printable(present.name)}")
+    if confirmed > (present.generation or 0):
+        row = client.provider(changed.uuid)
+        if row is not None and row.generation < (changed.generation or 0):
+            raise not_done(client, f"the {operation.op} of {printable(present.name)}")
+    if isinstance(operation, SetInventory):
+        log_inventory(operation)
     return changed
+
+
+def log_inventory(operation: SetInventory) -> None:
+    """Log an inventory that was replaced; the first one of a provider is none."""
+    if operation.old:
+        LOG.info(
+            "inventory of %s: %s",
+            printable(operation.provider.name),
+            "; ".join(inventory_changes(operation.old, operation.new)),
+        )
 
 
 def _whole_numbers(inventory: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -255,9 +350,7 @@ def _whole_numbers(inventory: Mapping[str, Mapping[str, Any]]) -> Mapping[str, A
     }
 
 
-def _set_contents(
-    client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider
-) -> Provider:
+def _set_contents(client: PlacementClient, operation: Contents, present: Provider) -> Provider:
     generation = present.generation or 0
     try:
         if isinstance(operation, SetInventory):

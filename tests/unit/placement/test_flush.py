@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from agent.audit.flushing import predict_outcomes
 from agent.errors import (
     GenerationConflict,
     PlacementUnreachable,
@@ -16,7 +17,6 @@ from agent.model.operation import (
     CreateProvider,
     DeleteAllocations,
     DeleteProvider,
-    EnsureTrait,
     ProviderRef,
     RenameProvider,
     Reshape,
@@ -26,7 +26,7 @@ from agent.model.operation import (
 from agent.model.report import Outcome
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import Exchange
-from agent.placement.flush import FlushContext, flush, predict_outcomes
+from agent.placement.flush import Flush
 from agent.placement.merge import Target
 from agent.placement.mirror import Freshness, refresh_view
 from agent.placement.plan import make_plan
@@ -36,7 +36,6 @@ from tests.unit.placement.nodes import KNOWLEDGE, NAME, OTHER_UUID, ROOT, total
 
 NAMES = [f"N{number}" for number in range(6)]
 ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
-NOTHING_BEFORE = FlushContext()
 
 
 @pytest.fixture(params=[1, 4])
@@ -60,7 +59,7 @@ def sent(placement, client):
     view before.
     """
 
-    def send(edit, capabilities=ALONE, prepare=lambda: None, more=(), context=NOTHING_BEFORE):
+    def send(edit, capabilities=ALONE, prepare=lambda: None, more=(), refused=()):
         view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
@@ -70,7 +69,7 @@ def sent(placement, client):
         plan = dataclasses.replace(plan, operations=(*plan.operations, *more))
         prepare()
         placement.clear()
-        return flush(client, plan, view, capabilities, ROOT, 200.0, context)
+        return Flush(client, plan, view, capabilities, ROOT, 200.0, refused=refused).run()
 
     return send
 
@@ -401,7 +400,7 @@ def test_a_reshape_that_waits_for_something_keeps_what_it_was_to_empty(
         lambda tree: [tree.remove(name) for name in ("N1", "N2")],
         KNOWLEDGE,
         more=[reshape],
-        context=FlushContext(refused=[refused]),
+        refused=[refused],
     )
     assert statuses(flushed, DeleteProvider) == {"N1": "skipped", "N2": "done"}
     assert flushed.outcomes[-1] == Outcome(reshape, "skipped")
@@ -495,7 +494,7 @@ def predicted(placement, client):
     checks that nothing was written.
     """
 
-    def predict(edit, before=NOTHING_BEFORE, capabilities=ALONE):
+    def predict(edit, owned=(), capabilities=ALONE):
         view = refresh_view(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
@@ -503,7 +502,7 @@ def predicted(placement, client):
             view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT
         )
         placement.clear()
-        outcomes, errors = predict_outcomes(client, plan, capabilities, ROOT, before)
+        outcomes, errors = predict_outcomes(client, plan, capabilities, ROOT, owned)
         assert len(outcomes) == len(plan.operations)
         assert placement.writes() == []
         return {
@@ -557,24 +556,10 @@ def test_a_dry_run_asks_nothing_about_a_root(predicted, placement):
 def test_a_dry_run_shows_that_a_child_of_the_agent_comes_back(predicted, placement, owned):
     placement.other.create_provider(NAME, ROOT)
     placement.other.create_provider("moved", OTHER_UUID)
-    before = FlushContext(owned={OTHER_UUID} if owned else ())
-    outcomes, errors = predicted(lambda tree: tree.new_child("moved", ROOT, OTHER_UUID), before)
+    known = {OTHER_UUID} if owned else ()
+    outcomes, errors = predicted(lambda tree: tree.new_child("moved", ROOT, OTHER_UUID), known)
     if owned:
         assert (outcomes, errors) == ({("reparent-provider", "moved"): ("planned", None)}, [])
     else:
         assert [status for status, _ in outcomes.values()] == ["failed"]
         assert [type(error) for error in errors] == [ProviderIdentityConflict]
-
-
-def test_a_dry_run_shows_what_waits_for_what_was_refused_before(predicted, children):
-    refused = EnsureTrait(name="CUSTOM_A", reason="")
-
-    def edit(tree):
-        tree.add_traits("N0", "CUSTOM_A")
-        tree.add_traits("N1", "HW_NUMA_ROOT")
-
-    outcomes, errors = predicted(edit, FlushContext(refused=[refused]))
-    assert (outcomes, errors) == (
-        {("set-traits", "N0"): ("skipped", None), ("set-traits", "N1"): ("planned", None)},
-        [],
-    )

@@ -19,7 +19,7 @@ from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.report import Outcome
-from agent.placement.merge import ADOPT
+from agent.placement.merge_inventory import ADOPT
 from agent.tree.allocation_repair import (
     AllocationRepair,
     Counted,

@@ -15,7 +15,8 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import BaseTree, PresentTree
 from agent.model.report import Drift, Outcome
-from agent.placement.merge import Target, Usages
+from agent.placement.merge import Target
+from agent.placement.merge_inventory import Usages
 from agent.placement.plan import Plan
 from agent.placement.reshaping import AllocationMove
 from agent.provider_config.applying import Key

@@ -26,9 +26,8 @@ from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
-from agent.placement.merge_inputs import SHOWN, MergeInputs, foreign_inventory
+from agent.placement.ownership import SHOWN, MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
-from agent.placement.roles import with_names_of_others
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import AllocationRepair
@@ -122,7 +121,7 @@ def plan_removal(seen: TreeObservation) -> PlanOutcome:
         seen.named, seen.journal, BaseTree(nothing), DesiredTree(nothing), seen.root
     )
     target = Merge(inputs, seen.capabilities, seen.usages).target()
-    named = with_names_of_others(target, seen.view.tree)
+    named = target.with_names_of_others(seen.view.tree)
     plan = make_plan(seen.view, named, seen.capabilities, seen.root)
     return PlanOutcome(
         plan=replace(plan, drift=()),

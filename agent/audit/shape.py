@@ -29,11 +29,11 @@ from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
-from agent.placement.merge import ADOPT, Merge, Target, foreign_share
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, Target
+from agent.placement.merge_inventory import ADOPT
+from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
-from agent.placement.roles import with_names_of_others
 from agent.placement.tombstones import without_reappeared
 from agent.tree.desired_tree import (
     desired_tree,
@@ -119,7 +119,7 @@ def plan_of(seen: Observation, target: Target, move: AllocationMove | None) -> P
 
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
-    target = with_names_of_others(target, seen.view.tree)
+    target = target.with_names_of_others(seen.view.tree)
     plan = make_plan(seen.view, target, seen.capabilities, seen.root, move)
     return without_novas_rules(plan, seen.root) if seen.context.observes else plan
 

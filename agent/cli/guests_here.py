@@ -22,7 +22,7 @@ from agent.errors import AgentError, ConfigErrors, ObservesOnly
 from agent.model.mirror import PlacementView
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement.roles import named_by_role
+from agent.placement.ownership import named_by_role
 from agent.store.store import Store
 from agent.tracker.claims import check_ready
 from agent.tracker.domains import GuestImport

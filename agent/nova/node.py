@@ -17,8 +17,8 @@ from agent.nova.ownership import as_written, is_device, next_journal, novas_clas
 from agent.placement import clock
 from agent.placement.client import PlacementClient, ProviderHolding
 from agent.placement.flush import Flush, FlushResult
-from agent.placement.merge import Target, Usages, Use
-from agent.placement.merge_inputs import uses_of
+from agent.placement.merge import Target
+from agent.placement.merge_inventory import Usages, Use, uses_of
 from agent.placement.mirror import Freshness
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import make_plan

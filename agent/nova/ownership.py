@@ -12,7 +12,7 @@ from agent.model.mirror import Held, Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
-from agent.placement.merge_inputs import NODES_OWN
+from agent.placement.ownership import NODES_OWN
 
 
 def is_device(provider: Provider) -> bool:

@@ -4,8 +4,9 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 private copy of the tree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from agent.errors import DRIVER_FAULT, InvalidTree, ProviderNameConflict
 from agent.model.inventory import Inventories
@@ -15,25 +16,17 @@ from agent.model.names import (
     MAX_PROVIDER_NAME,
     ProviderUuid,
     child_role,
+    child_uuid,
     is_custom,
     is_uuid,
+    name_first,
     printable,
 )
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree, TargetTree
+from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.model.report import Drift
-from agent.placement.merge_inputs import (
-    ADOPT,
-    STATUS_DISABLED,
-    MergeFindings,
-    MergeInputs,
-    Usages,
-    Use,
-    foreign_share,
-)
-from agent.placement.merge_inventory import InventoryMerge
-
-__all__ = ["ADOPT", "Merge", "Target", "Usages", "Use", "foreign_share"]
+from agent.placement.merge_inventory import ADOPT, InventoryMerge, Usages, adoption_needed
+from agent.placement.ownership import SHOWN, STATUS_DISABLED, MergeInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +43,25 @@ class Target:
     """What of the desired tree was set aside, and why."""
     conflicts: tuple[ProviderNameConflict, ...] = ()
     """Children that cannot be created because providers of others have their names."""
+
+    def with_names_of_others(self, present: PresentTree) -> Self:
+        """Return the target in which the providers that are not the agent's are called as in
+        ``present``.
+        """
+        owned = self.journal.providers
+        names = {
+            provider.uuid: name
+            for provider in self.tree.providers()
+            if provider.uuid not in owned
+            and present.exists(provider.uuid)
+            and (name := present.name_of(provider.uuid)) != provider.name
+        }
+        if not names:
+            return self
+        tree = self.tree.copy()
+        for uuid, name in names.items():
+            tree.rename(uuid, name)
+        return replace(self, tree=TargetTree(tree.freeze()))
 
 
 class Merge:
@@ -83,11 +95,14 @@ class Merge:
             inputs.root,
         )
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
-        self.findings = MergeFindings()
+        self.drift: list[Drift] = []
+        self.invalid: list[str] = []
+        self.conflicts: list[ProviderNameConflict] = []
         self.inventories = InventoryMerge(
             inputs,
             usages,
-            self.findings,
+            self.drift,
+            self.invalid,
             adopted=self.adopted,
             exclusive=exclusive,
             incomplete=incomplete,
@@ -118,9 +133,9 @@ class Merge:
         return Target(
             TargetTree(tree.freeze()),
             Journal(owned, self.adopted, held),
-            tuple(self.findings.drift),
-            tuple(self.findings.invalid),
-            tuple(self.findings.conflicts),
+            tuple(self.drift),
+            tuple(self.invalid),
+            tuple(self.conflicts),
         )
 
     def _role(self, tree: ProviderTree, mine: Provider) -> str:
@@ -176,7 +191,7 @@ class Merge:
             wrong = f"provider {printable(name)!r}: {printable(uuid)!r} is no uuid"
         else:
             return
-        self.findings.invalid.append(wrong)
+        self.invalid.append(wrong)
         tree.remove(uuid)
 
     def _kept(self, tree: ProviderTree) -> Iterator[ProviderUuid]:
@@ -188,14 +203,14 @@ class Merge:
             desired = self.inputs.is_desired(uuid)
             gone = self.journal.owns(uuid) and not desired
             if gone and not self.adopted:
-                self.findings.add_adoption_needed(
-                    self.present.provider(uuid), "the node no longer has it"
+                self.drift.append(
+                    adoption_needed(self.present.provider(uuid), "the node no longer has it")
                 )
             usable = desired and tree.exists(uuid) and self.inputs.is_own(uuid)
             goes = gone and self.adopted and not self.inventories.held_classes(uuid)
             others = self.inputs.kept_for_others(uuid) if goes else ()
             if others and not self.inputs.gives_back:
-                self.findings.add_kept(self.present.provider(uuid), others)
+                self.drift.append(_kept_for_others(self.present.provider(uuid), others))
             if uuid in keep or usable or (goes and not others):
                 continue
             ancestor: ProviderUuid | None = uuid
@@ -216,10 +231,12 @@ class Merge:
         changed = self.inputs.is_changed(uuid)
         missing = self._missing_child(provider.name) if changed else None
         if missing is not None:
-            self.findings.add_name_conflict(missing, provider, self.present.provider(self.root))
+            self.conflicts.append(
+                _name_conflict(missing, provider, self.present.provider(self.root))
+            )
             return {missing: self.journal.of(missing)}
         removed = self.base.exists(uuid) and not self.desired.exists(uuid)
-        self.findings.add_foreign(provider, removed=removed, changed=changed)
+        self.drift.append(_foreign(provider, removed=removed, changed=changed))
         return {}
 
     def _missing_child(self, name: str) -> ProviderUuid | None:
@@ -320,7 +337,7 @@ class Merge:
     def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
         """Return the aggregates of the agent and of others."""
         wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
-        self.findings.invalid.extend(
+        self.invalid.extend(
             f"provider {printable(wanted.name)!r}: aggregate {printable(aggregate)!r} is no uuid"
             for aggregate in wrong
         )
@@ -336,4 +353,57 @@ def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -
         name
         for name, record in inventory.items()
         if name in own.classes or present.get(name) != record
+    )
+
+
+def _kept_for_others(provider: Provider, others: Sequence[str]) -> Drift:
+    """Return drift for a provider that the node no longer has and that stays, without contents of
+    the agent, for what others have on it.
+    """
+    name = printable(provider.name)
+    return Drift(
+        "held-device",
+        "warning",
+        f"{name}: the node does not have it any more, but somebody else gave it "
+        f"{name_first(others, SHOWN)}; it stays for that, and offers nothing of the agent",
+        f"if it does not come back: openstack resource provider delete {provider.uuid}",
+        provider.uuid,
+    )
+
+
+def _foreign(provider: Provider, *, removed: bool, changed: bool) -> Drift:
+    """Return drift for a provider of somebody else.
+
+    :param removed: whether the driver removed it.
+    :param changed: whether the driver changed it.
+    """
+    name = printable(provider.name)
+    what, remedy = (
+        (f"the driver wanted to remove {name}, which is somebody else's", "none; it stays")
+        if removed
+        else (f"the driver wanted to change {name}, which is somebody else's", ADOPT)
+        if changed
+        else (f"{name} was put there by somebody else", "none; it stays as it is")
+    )
+    return Drift(
+        "foreign-provider",
+        "warning" if changed and not removed else "info",
+        what,
+        remedy,
+        provider.uuid,
+    )
+
+
+def _name_conflict(missing: ProviderUuid, holder: Provider, root: Provider) -> ProviderNameConflict:
+    """Return the conflict for a child of the agent whose name is held by ``holder``."""
+    # A driver that chooses the uuids of its children cannot use a provider with another uuid.
+    derived = missing == child_uuid(root.uuid, child_role(holder.name, root.name))
+    return ProviderNameConflict(
+        f"the name {printable(holder.name)!r} of provider {missing} is held by provider "
+        f"{holder.uuid} in Placement, which is somebody else's",
+        f"{ADOPT}, that provider too; or delete or rename it"
+        if derived
+        else "delete or rename that provider",
+        holder=holder.uuid,
+        uuid=missing,
     )

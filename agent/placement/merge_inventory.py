@@ -2,17 +2,70 @@
 until they are free.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model.allocation import Resources
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.mirror import Ownership
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
-from agent.placement.merge_inputs import (
-    NODES_OWN,
-    MergeFindings,
-    MergeInputs,
-    Usages,
-    foreign_inventory,
-)
+from agent.model.report import Drift
+from agent.placement.ownership import NODES_OWN, SHOWN, MergeInputs, foreign_inventory
+
+ADOPT = "agent --once --adopt takes the tree over"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The usage of one class: the allocated amount, and to whom."""
+
+    amount: int
+    shares: Mapping[ConsumerUuid, int] = field(default_factory=dict)
+
+    @property
+    def consumers(self) -> tuple[ConsumerUuid, ...]:
+        """Who uses it, if that is known."""
+        return tuple(self.shares)
+
+    def __str__(self) -> str:
+        to = f" to {name_first(self.consumers, SHOWN)}" if self.consumers else ""
+        return f"{self.amount} of it are allocated{to}"
+
+    def ending(self, provider: ProviderUuid, name: str) -> str:
+        """Return how what is used of the class ``name`` of ``provider`` becomes free."""
+        if not self.shares:
+            return "move or delete its consumers"
+        first = [*self.shares.items()][:SHOWN]
+        given_back = " && ".join(
+            f"agent allocation remove {consumer} {provider} {name}={amount}"
+            for consumer, amount in first
+        )
+        more = ", and so with the others" if len(self.shares) > SHOWN else ""
+        return f"move its consumers away; if they go on without it: {given_back}{more}"
+
+
+Usages = Mapping[ProviderUuid, Mapping[str, Use]]
+
+
+def uses_of(holders: Mapping[ConsumerUuid, Resources]) -> dict[str, Use]:
+    """Return how much of each class the consumers of one provider use."""
+    shares: dict[str, dict[ConsumerUuid, int]] = {}
+    for consumer, resources in sorted(holders.items()):
+        for name, amount in resources.items():
+            shares.setdefault(name, {})[consumer] = amount
+    return {name: Use(sum(held.values()), held) for name, held in shares.items()}
+
+
+def adoption_needed(provider: Provider, why: str) -> Drift:
+    """Return drift for a change that is not made because the tree is not adopted."""
+    return Drift(
+        "adoption-needed",
+        "warning",
+        f"{printable(provider.name)}: {why}, but the tree is not adopted",
+        ADOPT,
+        provider.uuid,
+    )
 
 
 class InventoryMerge:
@@ -22,15 +75,18 @@ class InventoryMerge:
         self,
         inputs: MergeInputs,
         usages: Usages,
-        findings: MergeFindings,
+        drift: list[Drift],
+        invalid: list[str],
         *,
         adopted: bool,
         exclusive: bool,
         incomplete: bool,
     ) -> None:
-        """Prepare the merge; for the parameters see :class:`agent.placement.merge.Merge`."""
+        """Prepare the merge; for the parameters see :class:`agent.placement.merge.Merge`. What is
+        found goes to its lists ``drift`` and ``invalid``.
+        """
         self.inputs, self.journal, self.usages = inputs, inputs.journal, usages
-        self.findings, self.adopted = findings, adopted
+        self.drift, self.invalid, self.adopted = drift, invalid, adopted
         self.exclusive, self.incomplete = exclusive, incomplete
         self.staying = frozenset[str]() if adopted else self._staying()
         # The classes of each provider that the agent has reserved in full, besides those that are
@@ -84,9 +140,7 @@ class InventoryMerge:
         inventory = self._completed(wanted, present, reserved)
         wrong = [text for name, record in inventory.items() for text in problems(name, record)]
         if wrong:
-            self.findings.invalid.extend(
-                f"provider {printable(wanted.name)!r}: {text}" for text in wrong
-            )
+            self.invalid.extend(f"provider {printable(wanted.name)!r}: {text}" for text in wrong)
             return present.inventory
         foreign = {
             name: record
@@ -95,9 +149,9 @@ class InventoryMerge:
         }
         for name in foreign:
             if name in NODES_OWN:
-                self.findings.add_adoption_needed(wanted, f"the node does not have its {name}")
+                self.drift.append(adoption_needed(wanted, f"the node does not have its {name}"))
         for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
-            self.findings.add_adoption_needed(wanted, f"{name} would move here")
+            self.drift.append(adoption_needed(wanted, f"{name} would move here"))
             del inventory[name]
         held = self._hold(present, foreign)
         # A record that the agent reserved in full and that is unchanged, because the node's state
@@ -153,19 +207,35 @@ class InventoryMerge:
         """
         waiting = self.held_classes(present.uuid)
         used = self.usages.get(present.uuid, {})
-        configured = self.journal.of(present.uuid).configured.classes
         for name in sorted(waiting):
-            self.findings.add_held(
-                present,
-                name,
-                used[name],
-                foreign=name in foreign,
-                configured=name in configured,
-            )
+            self.drift.append(self._held(present, name, used[name], foreign=name in foreign))
         return {
             name: held_record(present.inventory[name], used[name].amount)
             for name in waiting - foreign.keys()
         }
+
+    def _held(self, present: Provider, name: str, use: Use, *, foreign: bool) -> Drift:
+        """Return drift for a class that is gone from the node and still used.
+
+        :param foreign: whether the class is somebody else's.
+        """
+        configured = self.journal.of(present.uuid).configured.classes
+        gone = (
+            f"the node does not have it any more, but it stays because {name} is somebody else's"
+            if foreign
+            else f"no file gives it {name} any more"
+            if name in configured
+            else f"{name} is gone from the node"
+        )
+        return Drift(
+            "held-device",
+            "warning",
+            f"{printable(present.name)}: {gone} {'and' if foreign else 'but'} {use}",
+            use.ending(present.uuid, name)
+            + ("" if foreign else "; until then nothing new can claim it"),
+            present.uuid,
+            use.consumers[0] if len(use.consumers) == 1 else None,
+        )
 
 
 def _last_record(name: str, present: Provider, reserved: frozenset[str]) -> Record:

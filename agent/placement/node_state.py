@@ -39,10 +39,10 @@ from agent.placement.consumers import (
     with_allocation,
 )
 from agent.placement.flush import FlushResult
-from agent.placement.merge_inputs import Usages, uses_of
+from agent.placement.merge_inventory import Usages, uses_of
 from agent.placement.mirror import Freshness, allocations_written, refresh_view
+from agent.placement.ownership import doubled, named_by_role, with_roles
 from agent.placement.plan import Plan
-from agent.placement.roles import doubled, named_by_role, with_roles
 from agent.placement.sending import Contents
 from agent.placement.server import Server, with_names
 from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim

@@ -9,8 +9,7 @@ from agent.model.mirror import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.placement.merge_inputs import STATUS_DISABLED
-from agent.placement.roles import is_derived
+from agent.placement.ownership import STATUS_DISABLED, is_derived
 
 # In seconds. Older backups are hardly ever restored.
 AGE = 90 * 86400.0

@@ -20,7 +20,7 @@ from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.ownership import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ProviderConfig, apply
 from agent.tree.children import (
     CHILDREN,

@@ -18,7 +18,8 @@ from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
-from agent.placement.merge_inputs import SHOWN, Use, uses_of
+from agent.placement.merge_inventory import Use, uses_of
+from agent.placement.ownership import SHOWN
 from agent.tree.node_trees import shares_provider
 from agent.tree.reported_cards import (
     DeviceUse,

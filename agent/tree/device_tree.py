@@ -9,7 +9,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
-from agent.placement.merge_inputs import SHOWN
+from agent.placement.ownership import SHOWN
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.node_trees import ensure_child, last_parent, shares_provider

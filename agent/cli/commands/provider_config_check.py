@@ -18,8 +18,9 @@ from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.model.report import NodeReport, NodeState, Outcome, Problem, exit_code
-from agent.placement.merge import Merge, Use
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge
+from agent.placement.merge_inventory import Use
+from agent.placement.ownership import MergeInputs
 from agent.placement.plan import make_plan
 from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, absent
 from agent.provider_config.reading import folder_of, read_folder

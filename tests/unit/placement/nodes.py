@@ -10,8 +10,9 @@ from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabili
 from agent.model.names import ProviderUuid
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree
-from agent.placement.merge import Merge, Target, Use, foreign_share
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, Target
+from agent.placement.merge_inventory import Use
+from agent.placement.ownership import MergeInputs, foreign_share
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 N0 = "5f9c2a34-7d1e-4a8b-9c46-000000000010"

@@ -14,8 +14,8 @@ from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree, compare_trees
 from agent.pci.settings import PresentDevices, match_devices
-from agent.placement.merge import Merge, foreign_share
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge
+from agent.placement.ownership import MergeInputs, foreign_share
 from agent.tree.cell_tree import cell_name
 from agent.tree.device_providers import Reported, device_providers_of, shrinking
 from agent.tree.device_tree import ProviderPlace, put_devices, with_cards

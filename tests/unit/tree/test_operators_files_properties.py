@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agent.model.inventory import DEFAULTS, completed
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.provider_tree import ProviderTree
-from agent.placement.merge import Merge, foreign_share
-from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge
+from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import make_plan
 from agent.provider_config.applying import COMPUTE_NODE, Entry, Key, ProviderConfig
 from agent.tree.desired_tree import put_operators_files

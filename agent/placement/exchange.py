@@ -218,7 +218,7 @@ class Exchange:
                         kind="cancelled",
                     )
                 # A token may be needed first, and again once it was refused.
-                with within(transport.timeouts.connect + timeout):
+                with transport.waiting(), within(transport.timeouts.connect + timeout):
                     response = transport.adapter.request(
                         path,
                         method,

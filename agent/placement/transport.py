@@ -5,7 +5,8 @@ service, its outages logged; and each failure of it raised as one exception.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from keystoneauth1 import adapter as ksa_adapter
@@ -132,6 +133,11 @@ class Transport:
         # its duration in seconds.
         self.observe: Callable[[str, int | None, float], None] = _observe_nothing
         self._endpoint = ""
+        # When each thread that waits for an answer began to, in seconds since the epoch.
+        self._waits: dict[int, float] = {}
+        # The last answer of identity that did not come in time, and when.
+        self._hung: PlacementUnreachable | None = None
+        self._hung_at = 0.0
         self._catalog_renewed = -CATALOG_PAUSE
         self._renewing = threading.Lock()
 
@@ -142,21 +148,44 @@ class Transport:
         :raises PlacementUnreachable: the catalog has no endpoint, or identity does not answer.
         """
         if not self._endpoint:
+            if self._hung is not None and time.monotonic() - self._hung_at < self.timeouts.connect:
+                # Who asks in the same pass does not wait as long once more.
+                raise self._hung
             try:
-                with within(self.timeouts.whole):
+                with self.waiting(), within(self.timeouts.whole):
                     found = self.adapter.get_endpoint()
             except MemoryError:
                 raise
             except Exception as error:
                 # Libraries below raise many types: an OSError for a missing certificate, a
                 # ValueError for a malformed URL.
-                raise self._record_failure(error, "the identity service") from error
+                failure = self._record_failure(error, "the identity service")
+                if failure.kind == "timeout":
+                    self._hung, self._hung_at = failure, time.monotonic()
+                raise failure from error
             if not found:
                 raise self._record_failure(ksa.EndpointNotFound(), "")
             # Only for messages and to tell one Placement from another: requests are sent to the
             # endpoint that the adapter finds.
             self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Note that this thread waits for an answer while the block runs."""
+        self._waits[threading.get_ident()] = time.time()
+        try:
+            yield
+        finally:
+            self._waits.pop(threading.get_ident(), None)
+
+    def awaited(self) -> str:
+        """Return who is waited for, and since when; empty if nobody is."""
+        if not (waits := [*self._waits.values()]):
+            return ""
+        place = f"Placement at {self._endpoint}" if self._endpoint else "the identity service"
+        since = time.strftime("%H:%M:%S", time.localtime(min(waits)))
+        return f"{printable(place)}, since {since}"
 
     def close_surplus_connections(self) -> None:
         """Close the connections that no request uses, but the last used one to each server."""

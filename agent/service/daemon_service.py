@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
@@ -264,6 +265,12 @@ class DaemonService:
         # After a reload the earlier context is in use for a while, with its transport closed.
         if context.observes or context.server.transport.read_only:
             raise ObservesOnly("claims, moves and records of guests are not kept here")
+
+    def awaited(self) -> str:
+        """Return for whose answer the work waits, and since when; empty if for nobody's."""
+        with suppress(NodeNotReady, Stopping):
+            return self._in_service().server.transport.awaited()
+        return ""
 
     def placement(self) -> PlacementClient:
         """Return a new client of Placement.

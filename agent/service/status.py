@@ -46,7 +46,11 @@ class Status:
 
     def report_delay(self, work: str, seconds: float) -> None:
         """Report that the work has taken more than so many seconds, in the present state."""
-        self.report(f"{self._state}: {work} takes longer than {seconds:.0f} s")
+        awaited = self._service.awaited()
+        self.report(
+            f"{self._state}: {work} takes longer than {seconds:.0f} s"
+            + (f"; it waits for {awaited}" if awaited else "")
+        )
 
     def feed_watchdog(self) -> None:
         """Report to systemd that the daemon is alive."""

@@ -325,6 +325,7 @@ def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
     assert any(
         text.startswith("starting: an audit takes longer than") for text in (*ready, *status)
     )
+    assert any("; it waits for Placement at " in text for text in (*ready, *status))
     assert status[-1] == "ready: 1 changed"
 
 

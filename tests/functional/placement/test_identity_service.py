@@ -1,10 +1,12 @@
 """What the identity service has to do with it, with a real keystone."""
 
 import logging
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -433,3 +435,33 @@ def test_a_login_before_the_versions_of_identity_is_told_and_hangs_nothing(
     agent_command.configure(config)
     assert agent_command.run("--once").code == 0
     assert keystone_placement.dump()["providers"]
+
+
+def test_an_identity_service_that_hangs_is_waited_for_once(agent_command: AgentCommand) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v3"
+        agent_command.configure(
+            {
+                "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
+                "placement": {
+                    "auth_type": "v3password",
+                    "auth_url": url,
+                    "username": "agent",
+                    "password": "secret",
+                    "user_domain_id": "default",
+                    "project_name": "service",
+                    "project_domain_id": "default",
+                    "read_timeout": 2,
+                    "connect_timeout": 20,
+                },
+            }
+        )
+        result = agent_command.run("--once", timeout=60)
+        assert result.code == 1
+        assert f"no answer from {url}/auth/tokens in time" in " ".join(result.stdout.split())
+        silent.setblocking(False)
+        waited = 0
+        with suppress(BlockingIOError):
+            while silent.accept():
+                waited += 1
+    assert waited == 1

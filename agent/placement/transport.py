@@ -21,6 +21,7 @@ from agent.errors import CLOSED, ConfigError, PlacementUnreachable
 from agent.http.bounded import MIB, close_idle_connections
 from agent.http.session import CertificateFiles, file_problems, service_adapter
 from agent.model.names import masked, printable
+from agent.placement import clock
 from agent.placement.unreachable import unreachable
 
 LOG = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ class Transport:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Note that this thread waits for an answer while the block runs."""
-        self._waits[threading.get_ident()] = time.time()
+        self._waits[threading.get_ident()] = clock.now()
         try:
             yield
         finally:

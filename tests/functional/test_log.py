@@ -4,9 +4,12 @@ import fcntl
 import os
 import socket
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,10 +24,14 @@ ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = f"uuid: {ROOT}\ncpu: {{online: 0-7}}\nmemory_mib: 6553600\ndisk_gib: 50000\n"
 CLAIMS = 60
 
+Kind = TypeVar("Kind", bound=AgentCommand)
 
-def command(folder: Path, placement: HttpPlacement, **default: Any) -> AgentCommand:
+
+def command(
+    folder: Path, placement: HttpPlacement, kind: type[Kind] = AgentCommand, **default: Any
+) -> Kind:
     (folder / "host.yaml").write_text(HOST)
-    return AgentCommand(
+    return kind(
         folder,
         {
             "DEFAULT": {
@@ -84,6 +91,51 @@ def test_a_syslog_that_nobody_reads_holds_neither_a_claim_a_reload_nor_the_end(
             service.reload()
             service.wait_for("READY", "1", since=asked_at)
             claim(client, 1)
+            code, seconds = service.stop()
+            assert (code, seconds < STOP) == (0, True), f"{code} after {seconds} s"
+
+
+class WithJournal(AgentCommand):
+    """The agent with the files of ``run`` as /run, where journald has its socket."""
+
+    run_folder: Path
+
+    def _start(self, arguments: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
+        script = 'mount --bind "$0" /run && exec "$@"'
+        return subprocess.Popen(
+            [
+                *("unshare", "--mount", "sh", "-c", script, str(self.run_folder)),
+                *(sys.executable, "-m", "agent", *arguments),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=environment,
+        )
+
+
+def test_a_journald_that_hangs_holds_neither_a_claim_nor_the_end(
+    tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    agent = command(tmp_path, http_placement, use_journal=True, use_stderr=False, kind=WithJournal)
+    with (
+        TemporaryDirectory(dir="/tmp") as run,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journald,
+    ):
+        agent.run_folder = Path(run)
+        (agent.run_folder / "systemd" / "journal").mkdir(parents=True)
+        journald.bind(f"{run}/systemd/journal/socket")
+        with Service(agent).running() as service:
+            line = journald.recv(1 << 18)
+            assert line.startswith(b"MESSAGE\n")
+            assert b"SYSLOG_IDENTIFIER\n" in line
+            # Nobody reads on.
+            service.wait_for("READY", "1")
+            client = ApiClient(service.command.socket, timeout=PATIENCE)
+            for number in range(3):
+                claim(client, number)
             code, seconds = service.stop()
             assert (code, seconds < STOP) == (0, True), f"{code} after {seconds} s"
 

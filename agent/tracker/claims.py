@@ -25,19 +25,20 @@ from agent.tracker.errors import (
     WrongState,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
-from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
+from agent.tracker.reserving import (
+    GuestRequest,
+    Reservation,
+    choose_devices,
+    guest_topology,
+    reserve,
+)
 from agent.tracker.stored_state import PlannedChange, StoredState
 from agent.tracker.verdicts import give_back, release_claims
 
 
 def claim_instance(
-    state: NodeState,
-    stored: StoredState,
-    request: InstanceClaim,
-    now: float,
-    planning: ClaimPlanner = AT_ONCE,
+    state: NodeState, stored: StoredState, request: InstanceClaim, now: float
 ) -> PlannedChange:
     """Claim resources for a new guest, which belongs to this node from then on.
 
@@ -56,7 +57,7 @@ def claim_instance(
             "abort that first, or use its id",
             claim=stored.claims[0].id,
         )
-    reserved = planning.reserve(state, GuestRequest.of(request, instance, instance.flavor))
+    reserved = reserve(state, GuestRequest.of(request, instance, instance.flavor))
     node = state.node
     claim = Claim(
         id=request.id,
@@ -136,11 +137,7 @@ def abort_claim(stored: StoredState, now: float, shown: Iterable[Domain] = ()) -
 
 
 def claim_devices(
-    state: NodeState,
-    stored: StoredState,
-    request: DeviceClaim,
-    now: float,
-    planning: ClaimPlanner = AT_ONCE,
+    state: NodeState, stored: StoredState, request: DeviceClaim, now: float
 ) -> PlannedChange:
     """Claim devices for a guest that is on this node, or on its way to it.
 
@@ -158,7 +155,7 @@ def claim_devices(
             f"instance {request.instance} has no claim on node {printable(state.node.name)}",
             "claim its resources first",
         )
-    devices = planning.choose_devices(
+    devices = choose_devices(
         state,
         request.devices,
         *_near(

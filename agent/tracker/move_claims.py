@@ -28,9 +28,8 @@ from agent.tracker.errors import (
 )
 from agent.tracker.moves import UNDER_WAY
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim, digest
-from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
+from agent.tracker.reserving import GuestRequest, Reservation, guest_topology, reserve
 from agent.tracker.stored_state import PlannedChange, StoredState
 
 STATES = frozenset({"vm_state", "task_state"})
@@ -39,11 +38,7 @@ HOST_DECIDES = ("large", "any")
 
 
 def claim_move(
-    state: NodeState,
-    stored: StoredState,
-    request: MoveClaim,
-    now: float,
-    planning: ClaimPlanner = AT_ONCE,
+    state: NodeState, stored: StoredState, request: MoveClaim, now: float
 ) -> PlannedChange:
     """Claim resources at the destination. If they are denied nothing is written, so that no record
     mentions the move.
@@ -69,7 +64,7 @@ def claim_move(
         migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
     )
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    reserved = planning.reserve(state, GuestRequest.of(request, instance, flavor))
+    reserved = reserve(state, GuestRequest.of(request, instance, flavor))
     if request.type == "live-migration":
         _check_same_pages(_pages_at_source(source, request, flavor, instance), reserved)
     claim = Claim(

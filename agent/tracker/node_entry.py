@@ -79,10 +79,6 @@ class NodeEntry:
     """The last audit's count, if it found nothing to do."""
     lock: FairLock = field(default_factory=FairLock)
     """First come, first served, so that no operation waits for ever on a busy node."""
-    turn: FairLock = field(default_factory=FairLock)
-    """The turn of the claim whose long search is under way, so that claims do not invalidate each
-    other's plans. Never waited for under ``lock``.
-    """
 
 
 @dataclass(slots=True)

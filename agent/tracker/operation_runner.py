@@ -1,14 +1,17 @@
-"""How an operation of the tracker is carried out: planned by a pure function, written in one
-transaction, and then applied to the states in memory.
+"""How an operation of the tracker is carried out: under the locks of its nodes, planned by a pure
+function from the records, written in one transaction, and applied to the states in memory.
 
-Under a node's lock there is no I/O but the store's, and no long search (see
-:mod:`agent.tracker.planning`). Every process that writes to a node's records raises the node's
-version, so that a state in memory that is out of date is noticed and read again.
+Under a node's lock there is no I/O but the store's. The search for a guest's resources is bounded
+by counted steps, so that an operation waits at most for those that came to its node before it; it
+is made before the transaction begins, so that no other node waits for it. Every process that writes
+to a node's records raises the node's version: the transaction writes only what was planned on the
+present versions.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -21,10 +24,14 @@ from agent.tracker.errors import (
     UnknownClaim,
     UnknownNode,
 )
-from agent.tracker.group_commit import Answer, Done, GroupCommit, Plan, TrackerOperation
-from agent.tracker.node_entry import ListedNodes, NodeEntry, not_audited
+from agent.tracker.node_entry import (
+    ListedNodes,
+    NodeEntry,
+    current_state,
+    lock_nodes,
+    not_audited,
+)
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import ClaimPlanner, LocklessPlanner, NotPlannedYet
 from agent.tracker.requests import MoveClaim
 from agent.tracker.stored_state import (
     ATTEMPTS,
@@ -35,14 +42,29 @@ from agent.tracker.stored_state import (
     StoredState,
     claimed_nodes,
     ends_of_move,
+    nodes_of_instance,
     read_stored_state,
 )
 
 LOG = logging.getLogger(__name__)
 
-# How often a long search is made without the node's lock before the operation makes it under the
-# lock, so that the other operations on the node wait.
-LOCKLESS_SEARCHES = 3
+Answer = TypeVar("Answer")
+Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
+"""Pure function of the nodes' states, the stored state of the target, and further reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOperation(Generic[Answer]):
+    """An operation that is planned and not written yet."""
+
+    answer: Answer
+    changes: RecordChanges
+    stored: StoredState
+    """The records of the target that it was planned on."""
+    versions: Mapping[ProviderUuid, int]
+    """The versions of the nodes that it was planned on."""
+    states: Mapping[ProviderUuid, NodeState]
+    """The states of the nodes once it is written."""
 
 
 class OperationRunner:
@@ -61,22 +83,20 @@ class OperationRunner:
         """See :class:`agent.tracker.tracker.Tracker`."""
         self._records, self._entries, self._listed = records, entries, listed
         self._changed, self._host = changed, host
-        self._group_commit = GroupCommit(records, entries)
 
     def on_node(
         self,
         target: OperationTarget,
-        plan: Callable[[NodeState, StoredState, ClaimPlanner], PlannedChange],
+        plan: Callable[[NodeState, StoredState], PlannedChange],
     ) -> PlannedChange:
         """Carry out an operation that needs the node's state."""
-        node, planner = target.node, LocklessPlanner()
+        node = target.node
         assert node is not None
         try:
             return self.carry_out(
                 target,
-                lambda states, stored, _: plan(state_of(states, node), stored, planner),
+                lambda states, stored, _: plan(state_of(states, node), stored),
                 lambda planned: planned.changes,
-                planner,
             )
         except ResourcesUndecided as error:
             LOG.warning("node %s, instance %s: %s", node, target.instance, error.message)
@@ -107,50 +127,81 @@ class OperationRunner:
         target: OperationTarget,
         plan: Plan[Answer],
         changes_of: Callable[[Answer], RecordChanges],
-        planner: LocklessPlanner | None = None,
     ) -> Answer:
-        """Plan the operation, write its changes and apply them to the states in memory.
+        """Plan the operation, write its changes and apply them to the states in memory. Starts
+        again if another process wrote first, or if it concerns more nodes than were known.
 
-        Starts again if another process wrote first, or if a long search had to be made without the
-        lock (``planner``).
+        ``changes_of``: the changes that an answer of ``plan`` comes with.
         """
-        nodes, operation = self._nodes_of_target(target), TrackerOperation(target, plan, changes_of)
-        with ExitStack() as turn:
-            for _ in range(ATTEMPTS):
-                operation.outcome = None
-                if planner is not None and planner.count >= LOCKLESS_SEARCHES:
-                    # Other operations changed the node each time. Now the search is made under the
-                    # lock, and they wait, as operations on one node do for each other.
-                    self._group_commit.attempt_alone(nodes, operation, planner)
-                elif planner is None or len(nodes) > 1:
-                    self._group_commit.attempt_alone(nodes, operation)
-                else:
-                    self._group_commit.attempt_with_others(next(iter(nodes)), operation)
-                outcome = operation.outcome
-                if isinstance(outcome, Done):
-                    for uuid in outcome.changes.touched & self._entries.keys():
-                        self._changed(uuid)
-                    return outcome.answer
-                if isinstance(outcome, TrackerError):
-                    raise outcome
-                if isinstance(outcome, frozenset):
-                    nodes |= outcome
-                elif isinstance(outcome, NotPlannedYet) and planner is not None:
-                    self._search(outcome, planner, turn)
+        nodes = self._nodes_of_target(target)
+        for _ in range(ATTEMPTS):
+            with lock_nodes(self._entries, nodes) as entries:
+                planned = self._planned(target, nodes, entries, plan, changes_of)
+                if isinstance(planned, frozenset):
+                    nodes |= planned
+                    continue
+                if planned.changes and not self._write(target, nodes, entries, planned):
+                    continue
+            for uuid in planned.changes.touched & self._entries.keys():
+                self._changed(uuid)
+            return planned.answer
         raise RecordConflict(
             f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again"
         )
 
-    def _search(self, missing: NotPlannedYet, planner: LocklessPlanner, turn: ExitStack) -> None:
-        """Make the missing search, with no lock held, in this claim's ``turn`` on the node."""
-        entry = self._entries.get(missing.state.node.uuid)
-        if entry is not None and not planner.in_turn:
-            turn.enter_context(entry.turn)
-            planner.in_turn = True
-            if entry.state != missing.state:
-                # The claim that had its turn before has changed the node.
-                return
-        planner.search(missing)
+    def _planned(
+        self,
+        target: OperationTarget,
+        nodes: frozenset[ProviderUuid],
+        entries: Mapping[ProviderUuid, NodeEntry],
+        plan: Plan[Answer],
+        changes_of: Callable[[Answer], RecordChanges],
+    ) -> PlannedOperation[Answer] | frozenset[ProviderUuid]:
+        """Plan an operation whose ``nodes`` are locked, those of this host by their ``entries``.
+        Returns more nodes if it concerns others too.
+
+        :raises TrackerError: the operation is refused.
+        """
+        with self._records.reading() as reading:
+            stored = read_stored_state(reading, target)
+            if more := claimed_nodes(stored) - nodes:
+                return more
+            versions = reading.node_versions(nodes)
+            states = {uuid: current_state(uuid, entry, reading) for uuid, entry in entries.items()}
+            answer = plan(states, stored, reading)
+        if changes := changes_of(answer):
+            changes = replace(changes, also_on=nodes_of_instance(stored))
+            states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
+        return PlannedOperation(answer, changes, stored, versions, states)
+
+    def _write(
+        self,
+        target: OperationTarget,
+        nodes: frozenset[ProviderUuid],
+        entries: Mapping[ProviderUuid, NodeEntry],
+        planned: PlannedOperation[Answer],
+    ) -> bool:
+        """Write an operation in one transaction, and apply it to the states in memory. Returns
+        False, with nothing written, if the records are not those any more that it was planned on.
+        """
+        try:
+            with self._records.transaction(nodes) as transaction:
+                if (
+                    transaction.node_versions(nodes) != planned.versions
+                    or read_stored_state(transaction, target) != planned.stored
+                ):
+                    return False
+                transaction.write(planned.changes)
+        except Exception as error:
+            # The commit may have succeeded although its answer was lost.
+            for entry in entries.values():
+                entry.state = None
+            if isinstance(error, RecordConflict):
+                return False
+            raise
+        for uuid, state in planned.states.items():
+            entries[uuid].state = state
+        return True
 
     def _nodes_of_target(self, target: OperationTarget) -> frozenset[ProviderUuid]:
         """Return the nodes whose claims an operation may change, as far as known before it begins.

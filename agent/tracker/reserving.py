@@ -167,18 +167,14 @@ class Reservation:
 
 
 def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
-    """Return the resources that the guest gets on the node. See :func:`reserve_for`."""
-    return reserve_for(guest_topology(wanted.flavor, wanted.image_properties), state, wanted)
-
-
-def reserve_for(guest: Guest | None, state: NodeState, wanted: GuestRequest) -> Reservation:
-    """Return the resources that the guest of this topology gets on the node.
+    """Return the resources that the guest gets on the node.
 
     :raises InvalidTrackerRequest: flavor and image contradict each other or ask for something
         impossible.
     :raises ResourcesUnavailable: the node does not have them; every reason is named.
     :raises ResourcesUndecided: the search was given up.
     """
+    guest = guest_topology(wanted.flavor, wanted.image_properties)
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
     with _search_errors():
         placed, chosen = _fit_cells_and_devices(state, guest, wanted, reasons)

@@ -66,9 +66,7 @@ class Tracker:
         target = OperationTarget(request.node, request.instance.uuid, request.id)
         planned = self._runner.on_node(
             target,
-            lambda state, stored, planning: claims.claim_instance(
-                state, stored, request, self._clock(), planning
-            ),
+            lambda state, stored: claims.claim_instance(state, stored, request, self._clock()),
         )
         if not planned.repeated and (
             keys := overlooked(
@@ -111,9 +109,7 @@ class Tracker:
         target = OperationTarget(request.node, request.instance, request.id)
         return self._runner.on_node(
             target,
-            lambda state, stored, planning: claims.claim_devices(
-                state, stored, request, self._clock(), planning
-            ),
+            lambda state, stored: claims.claim_devices(state, stored, request, self._clock()),
         )
 
     def allocate_devices(self, claim: str) -> PlannedChange:
@@ -172,9 +168,7 @@ class Tracker:
         if request.node in self._entries:
             return self._runner.on_node(
                 target,
-                lambda state, stored, planning: move_claims.claim_move(
-                    state, stored, request, self._clock(), planning
-                ),
+                lambda state, stored: move_claims.claim_move(state, stored, request, self._clock()),
             )
         if (source := self._runner.source_of_move(request)) is None:
             return self._runner.on_claim(
@@ -182,7 +176,7 @@ class Tracker:
             )
         return self._runner.on_node(
             replace(target, node=source),
-            lambda state, stored, _: move_claims.leave(state, stored, request, self._clock()),
+            lambda state, stored: move_claims.leave(state, stored, request, self._clock()),
         )
 
     def finish(self, move: str) -> PlannedChange:

@@ -8,15 +8,13 @@ import pytest
 
 import agent.store.records
 import agent.tracker.claims
-import agent.tracker.group_commit
-import agent.tracker.planning
+import agent.tracker.operation_runner
 import agent.tracker.reserving
 import agent.tracker.tracker
 from agent.store.records import Transaction
 from agent.store.store import Store
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner
-from agent.tracker.planning import LocklessPlanner
 from tests.functional.test_exceptions_anywhere import EXCEPTIONS
 from tests.support.refusals import rows
 from tests.support.site import Site, claim_body
@@ -26,13 +24,12 @@ pytestmark = pytest.mark.long
 
 GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
-    "what is known of the claim": (agent.tracker.group_commit, "read_stored_state"),
-    "the nodes that it concerns": (agent.tracker.group_commit, "claimed_nodes"),
+    "what is known of the claim": (agent.tracker.operation_runner, "read_stored_state"),
+    "the nodes that it concerns": (agent.tracker.operation_runner, "claimed_nodes"),
     "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),
-    "what is worked out ahead": (LocklessPlanner, "search"),
-    "what the guest gets": (agent.tracker.planning, "reserve_for"),
-    "the guest's cells": (agent.tracker.planning, "guest_topology"),
+    "what the guest gets": (agent.tracker.claims, "reserve"),
+    "the guest's cells": (agent.tracker.reserving, "guest_topology"),
     "the fit": (agent.tracker.reserving, "fit"),
     "the units": (agent.tracker.reserving, "choose_units"),
     "the transaction's beginning": (Transaction, "lock"),
@@ -134,14 +131,13 @@ def test_a_claim_that_is_durable_when_an_exception_comes_is_whole_and_repeating_
     free = everything_of(host)
     with monkeypatch.context() as patch:
         owner, name = AFTER_THE_COMMIT[step]
-        # The file is looked at before a transaction and after it; the first transaction ends without
-        # a write, because something is worked out ahead.
+        # The file is looked at before the reading, before the transaction and after it.
         trap = Trap(
             patch,
             host.tracker._runner if name == "_changed" else owner,
             name,
             exception,
-            turn=4 if name == "_check_file" else 1,
+            turn=3 if name == "_check_file" else 1,
         )
         claim_fails(site, host, exception)
         assert trap.left == 0

@@ -1,11 +1,12 @@
-"""A claim whose cells and devices take long to find holds up nobody: neither other nodes nor its
-own, nor the store.
+"""A claim whose cells and devices take long to find holds up the claims that come to its node after
+it, and nobody else: neither other nodes nor the store.
 """
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from agent.errors import Undecided
 from agent.model.claim import Claim
 from agent.model.instance import Flavor
+from agent.model.node_records import RecordChanges
 from agent.numa.fit import Fit, fit
 from agent.tracker import reserving
 from agent.tracker.errors import InstanceElsewhere, ResourcesUnavailable, ResourcesUndecided
@@ -67,6 +69,15 @@ def waiting(slow: SlowFit, *claims: Callable[[], Claim]) -> Iterator[list[Future
         slow.before = lambda _number: None
 
 
+def until_waiting(host: Host, number: int) -> None:
+    """Wait until so many operations wait for the lock of the host's node."""
+    until = time.monotonic() + END
+    while (found := len(host.usage_step._entries[host.node].lock._waiting)) < number:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert found == number
+
+
 def claim(host: Host, name: str, flavor: Flavor, **more: Any) -> Claim:
     return host.claim(name, flavor, **more).claim
 
@@ -83,70 +94,47 @@ def test_claims_of_other_nodes_do_not_wait_for_a_slow_fit(world: World, slow: Sl
     assert first.result(END).cells
 
 
-def test_a_claim_without_cells_on_the_same_node_does_not_wait_for_a_slow_fit(
+def test_a_claim_waits_for_the_fits_that_came_to_its_node_before_it_and_for_no_other(
     world: World, slow: SlowFit
 ) -> None:
-    host = world.numa("HN")
-    with waiting(slow, lambda: claim(host, "n1", FN)) as (first,):
-        plain = claim(host, "n2", F1)
-        assert plain.id in host.tracker.view(host.node).claims
-        assert not first.done()
-    # The fit was of a node that had changed meanwhile, so that it was done again.
-    assert first.result(END).cells
+    host, first, last = world.numa("HN"), Gate(), Gate()
+    slow.before = lambda number: (first if number == 1 else last)(number)
+    with ThreadPoolExecutor(3) as pool, ExitStack() as stack:
+        stack.callback(first.opened.set)
+        stack.callback(last.opened.set)
+        begun = []
+        for number, (name, flavor) in enumerate((("n1", FN), ("n2", F1), ("n3", FN))):
+            begun.append(pool.submit(claim, host, name, flavor))
+            assert first.reached.wait(END)
+            until_waiting(host, number)
+        assert not any(one.done() for one in begun)
+        first.opened.set()
+        assert not begun[1].result(END).cells
+        assert last.reached.wait(END)
+        assert not begun[2].done()
+    assert begun[0].result().cells
+    assert begun[2].result().cells
     assert slow.count == 2
-    assert {first.result().id, plain.id} == set(host.tracker.view(host.node).claims)
 
 
-def test_a_claim_that_others_overtake_again_and_again_is_made_before_long(
+def test_a_claim_whose_node_another_process_changes_during_its_fit_is_fitted_anew(
     world: World, slow: SlowFit
 ) -> None:
     host = world.numa("HN")
 
-    def overtaken(number: int) -> None:
-        if number <= 3:
-            claim(host, f"fast-{number}", F1)
+    def change(number: int) -> None:
+        if number == 1:
+            with host.records.transaction([host.node]) as transaction:
+                node = transaction.node(host.node)
+                assert node is not None
+                transaction.write(RecordChanges(nodes=(node,)))
 
-    slow.before = overtaken
+    slow.before = change
     assert claim(host, "n1", FN).cells
-    assert slow.count == 4
+    assert slow.count == 2
 
 
-def test_from_the_fourth_time_on_others_of_the_node_wait(world: World, slow: SlowFit) -> None:
-    host = world.numa("HN")
-    overtaking: list[Future[Claim]] = []
-    with ThreadPoolExecutor(1) as pool:
-
-        def overtaken(number: int) -> None:
-            if number <= 3:
-                claim(host, f"fast-{number}", F1)
-            else:
-                overtaking.append(pool.submit(claim, host, f"fast-{number}", F1))
-
-        slow.before = overtaken
-        assert claim(host, "n1", FN).cells
-        assert slow.count == 4
-        assert overtaking[0].result(END).id in host.tracker.view(host.node).claims
-
-
-def test_a_move_from_another_node_makes_others_wait_from_the_fourth_time_on(
-    world: World, slow: SlowFit
-) -> None:
-    host, source = world.numa("HN"), world.plain("HA")
-    claim(source, "n1", F1)
-    with ThreadPoolExecutor(1) as pool:
-
-        def overtaken(number: int) -> None:
-            # Without a lock it is made at once, with the lock after the move.
-            wait([pool.submit(claim, host, f"fast-{number}", F1)], END if number <= 3 else 1)
-
-        slow.before = overtaken
-        assert host.move("n1", "resize", FN).claim.cells
-    assert slow.count == 4
-
-
-def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other(
-    world: World, slow: SlowFit
-) -> None:
+def test_slow_fits_of_one_node_are_made_one_after_the_other(world: World, slow: SlowFit) -> None:
     host = world.numa("HN")
     with waiting(
         slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))
@@ -154,7 +142,6 @@ def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other
         pass
     got = [pins(claim.result(END)) for claim in claims]
     assert sorted(cpu for cpus in got for cpu in cpus) == [4, 5, 6, 7, 12, 13, 14, 15]
-    # Who waited has begun anew when its turn came, before its fit.
     assert slow.count == 4
 
 

@@ -27,7 +27,6 @@ from agent.tracker.errors import (
     WrongState,
 )
 from agent.tracker.node_record import HostCapacity
-from agent.tracker.planning import ClaimPlanner
 from agent.tracker.requests import DeviceClaim, InstanceClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
@@ -96,18 +95,15 @@ def test_a_new_guest_is_a_held_claim_and_belongs_to_the_node() -> None:
     )
 
 
-class Shared(ClaimPlanner):
-    """Gives the guest a mediated device."""
-
-    def reserve(self, state: Any, wanted: GuestRequest) -> Reservation:
-        return Reservation(wanted.amounts, (), (), (), SHARES)
-
-
 SHARES = (MdevShare(HERE.uuid, "VGPU", 1),)
 
 
-def test_a_claim_has_the_mediated_devices_of_its_guest() -> None:
-    planned = claims.claim_instance(state(), StoredState(), wanted(), NOW, Shared())
+def test_a_claim_has_the_mediated_devices_of_its_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reserve(_state: Any, wanted: GuestRequest) -> Reservation:
+        return Reservation(wanted.amounts, (), (), (), SHARES)
+
+    monkeypatch.setattr(claims, "reserve", reserve)
+    planned = claims.claim_instance(state(), StoredState(), wanted(), NOW)
     assert planned.claim.mdevs == SHARES
 
 
@@ -369,14 +365,6 @@ def test_devices_that_a_guest_cannot_have_are_refused(
     assert caught.value.remedy
 
 
-class Asked(ClaimPlanner):
-    """Notes near to which cells, and how near, devices are to be."""
-
-    def choose_devices(self, state: Any, requests: Any, cells: Any, policy: Any) -> Any:
-        self.near = (requests, sorted(cells), policy)
-        return ()
-
-
 REQUIRED = replace(FN, extra_specs={**FN.extra_specs, "hw:pci_numa_affinity_policy": "required"})
 PREFERRED = replace(F3, extra_specs={"hw:pci_numa_affinity_policy": "preferred"})
 IN_0, IN_1 = (claim(I1, HERE, cells=(pinned(cell, 8 * cell),)) for cell in range(2))
@@ -404,11 +392,22 @@ ARRIVES = replace(IN_1, half="new")
     ],
 )
 def test_devices_are_near_to_the_cells_that_the_guest_has_or_gets(
-    given: Any, new_flavor: Any, here: list[Claim], near: Any
+    given: Any,
+    new_flavor: Any,
+    here: list[Claim],
+    near: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    guest, planner = replace(I1_HERE, flavor=given, new_flavor=new_flavor), Asked()
-    claims.claim_devices(state(), StoredState(guest, claims=tuple(here)), port(), NOW, planner)
-    assert planner.near == ((GPU,), *near)
+    asked = []
+
+    def choose_devices(_state: Any, requests: Any, cells: Any, policy: Any) -> Any:
+        asked.append((requests, sorted(cells), policy))
+        return ()
+
+    monkeypatch.setattr(claims, "choose_devices", choose_devices)
+    guest = replace(I1_HERE, flavor=given, new_flavor=new_flavor)
+    claims.claim_devices(state(), StoredState(guest, claims=tuple(here)), port(), NOW)
+    assert asked == [((GPU,), *near)]
 
 
 def test_devices_that_are_in_use_are_allocated_and_their_claim_consumed() -> None:

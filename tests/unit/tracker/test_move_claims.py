@@ -27,7 +27,6 @@ from agent.tracker.errors import (
     UnknownClaim,
     WrongState,
 )
-from agent.tracker.planning import ClaimPlanner
 from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
@@ -71,7 +70,7 @@ def request(kind: str = "resize", **fields: Any) -> MoveClaim:
     )
 
 
-class Planned(ClaimPlanner):
+class Planned:
     """Gives the guest what the test says, and notes what was wanted."""
 
     def __init__(self, *cells: Any, devices: Any = (), units: Any = (), mdevs: Any = ()) -> None:
@@ -83,11 +82,11 @@ class Planned(ClaimPlanner):
 
 
 def claimed(
-    known: StoredState = KNOWN, asked: MoveClaim | None = None, planner: ClaimPlanner | None = None
+    known: StoredState = KNOWN, asked: MoveClaim | None = None, planner: Planned | None = None
 ) -> PlannedChange:
-    return move_claims.claim_move(
-        state(on=ON_HERE), known, asked or request(), NOW, planner or Planned()
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(move_claims, "reserve", (planner or Planned()).reserve)
+        return move_claims.claim_move(state(on=ON_HERE), known, asked or request(), NOW)
 
 
 # --- what is written ------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from agent.tracker.requests import (
     ClaimLimits,
     DeviceClaim,
     InstanceClaim,
+    InstanceUpdate,
     MoveClaim,
     Resources,
 )
-from agent.tracker.updates import InstanceUpdate
 
 MOST = 2**31 - 1
 MOST_EXACT = 2**53 - 1

@@ -25,8 +25,7 @@ from agent.pci.alias import Aliases
 from agent.pci.device_request import EXTRA_SPEC
 from agent.placement.allocations.candidates import parse_query
 from agent.placement.allocations.checks import refuse
-from agent.tracker.request_checks import MAX_GB, MAX_VCPUS, check_claim
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.requests import MAX_GB, MAX_VCPUS, InstanceClaim, check_claim
 
 NOBODY = ProviderUuid("00000000-0000-0000-0000-000000000000")
 # Constant, so that the same request has the same query: the suffixes of the groups of devices

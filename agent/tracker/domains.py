@@ -14,8 +14,10 @@ from agent.model.instance import BUILT, Amounts, Instance, TaskState
 from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.report import Drift
-from agent.tracker.changed_hardware import recorded_anew
-from agent.tracker.node_state import NodeState
+from agent.tracker import nova_commands
+from agent.tracker.changed_hardware import offline_cpus, overdrawn_pages, recorded_anew
+from agent.tracker.claim_usage import overcommitted
+from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.seen_guest import Refusal, contradictions, records_of
 from agent.tracker.stored_state import NO_CHANGES
 from agent.tree.reshape.allocation_editor import GuestPlaces
@@ -313,3 +315,46 @@ def _doubts(guest: Domain, owner: Instance | None, others: RecordedConsumers) ->
                 "hypervisor"
             ),
         )
+
+
+def with_observed_guests(view: NodeView, now: float) -> NodeView:
+    """Return ``view`` with a claim for each guest that the hypervisor shows, and drift for the
+    guests that have what others have too, or what the host does not offer. ``now``: seconds since
+    the epoch.
+    """
+    if view.state.host.guests is None:
+        return view
+    found = import_guests(view.state, RecordedConsumers(), now)
+    state = view.state.after(found.changes)
+    # All of them, running or not, and whether they are counted or not.
+    holders = {
+        guest.uuid: (f"{printable(guest.name)} ({guest.uuid})", guest.cells)
+        for guest in view.state.host.guests
+    }
+    drift = [
+        Drift(
+            "guest-conflict",
+            "warning",
+            f"{nova_commands.guest_name(seen.guest)}: {refusal.reason}",
+            f"{refusal.remedy}; to move it: {nova_commands.migrate(seen.guest.uuid)}",
+            consumer=seen.guest.uuid,
+        )
+        for seen in found.guests
+        for refusal in seen.refusals
+    ]
+    return replace(
+        view,
+        state=state,
+        usage=state.usage,
+        drift=(
+            *drift,
+            *unreadable_origins(view.state.host.guests),
+            *overcommitted(state.node, state.host.reserved, state.used),
+            *offline_cpus(state, holders, _migrate),
+            *overdrawn_pages(state, holders, _migrate),
+        ),
+    )
+
+
+def _migrate(guest: ConsumerUuid) -> str:
+    return f"move a guest away: {nova_commands.migrate(guest)}"

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterable
 
 from agent.model.allocation import Allocation
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.facts import Domain
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 
 # Without a version osc-placement takes 1.0. It knows unset from 1.12 on, and guards a write by the
 # consumer's generation from 1.28 on; from 1.38 on it sends a type, which consumers of nova lack.
@@ -135,3 +136,8 @@ def replace_allocation(allocation: Allocation) -> str:
     )
     owner = f"--project-id {project} --user-id {user}"
     return f"{_ALLOCATION} set {owner}{options} {allocation.consumer}"
+
+
+def guest_name(guest: Domain) -> str:
+    """Return the name and the uuid of a guest, for messages."""
+    return f"guest {printable(guest.name)} ({guest.uuid})"

@@ -9,7 +9,7 @@ from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer
 from agent.model.report import Drift, DriftKind
 from agent.tracker import nova_commands
-from agent.tracker.observed_guests import guest_name
+from agent.tracker.nova_commands import guest_name
 from agent.tracker.observed_share import DESTROYS_EVACUATED, ObservedShare
 
 KINDS: frozenset[DriftKind] = frozenset(

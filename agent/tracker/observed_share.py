@@ -23,7 +23,7 @@ from agent.tracker.allocations import AllocationShare, amounts_text, is_used_els
 from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.guest_shares import GuestShares, without_zeros
 from agent.tracker.node_state import NodeView
-from agent.tracker.observed_guests import guest_name
+from agent.tracker.nova_commands import guest_name
 
 MAX_NAMED = 3
 DAY = 86_400

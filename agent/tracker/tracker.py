@@ -20,8 +20,18 @@ from agent.tracker.errors import GuestsUnknown
 from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
-from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
-from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
+from agent.tracker.requests import (
+    BUILD_RESULTS,
+    BuildResult,
+    DeviceClaim,
+    InstanceClaim,
+    InstanceUpdate,
+    MoveClaim,
+    check_claim,
+    check_update,
+    one_of,
+    raise_all,
+)
 from agent.tracker.reservations import clean_device
 from agent.tracker.stored_state import (
     Clock,
@@ -31,7 +41,6 @@ from agent.tracker.stored_state import (
     RecordStore,
     StoredState,
 )
-from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 LOG = logging.getLogger(__name__)
 

@@ -1,11 +1,10 @@
 """Changes to an instance's record and what they do to its claims. Pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from collections.abc import Iterable
+from dataclasses import replace
 
 from agent.model.claim import Migration
-from agent.model.instance import Instance, TaskState, VmState
+from agent.model.instance import Instance
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.numa.host_policy import RebuildRefused, check_rebuild
@@ -18,35 +17,10 @@ from agent.tracker.errors import (
     WrongTopology,
 )
 from agent.tracker.node_state import NodeState
+from agent.tracker.requests import BuildResult, InstanceUpdate, Unset
 from agent.tracker.reserving import guest_topology
 from agent.tracker.stored_state import StoredState
 from agent.tracker.verdicts import release_claims
-
-
-class Unset:
-    """Type of a field that the caller did not give, for fields where None has a meaning."""
-
-
-UNSET = Unset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceUpdate:
-    """The requested changes to an instance's record."""
-
-    vm_state: VmState | Unset = UNSET
-    task_state: TaskState | Unset | None = UNSET
-    deleted: bool | Unset = UNSET
-    hidden: bool | Unset = UNSET
-    """Whether the instance is the copy in a move between cells of the cloud that does not count."""
-    image_properties: Mapping[str, str] | Unset = UNSET
-    """The properties of the image with which the instance is rebuilt in place."""
-    version: int | None = None
-    """The version of the record that the caller has seen, None if any version will do."""
-
-
-BuildResult = Literal["failed", "succeeded"]
-BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 
 def update_instance(

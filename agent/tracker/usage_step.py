@@ -18,11 +18,15 @@ from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
-from agent.tracker.changed_hardware import hardware_drift, moved_devices
+from agent.tracker.changed_hardware import (
+    hardware_drift,
+    lost_resources,
+    moved_devices,
+    option_errors,
+)
 from agent.tracker.claim_usage import overcommitted, used_twice, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
-from agent.tracker.idle_count import IdleCount
-from agent.tracker.node_entry import ListedNodes, NodeEntry, lock_nodes
+from agent.tracker.node_entry import IdleCount, ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_record import (
     Agent,
     FoundNode,
@@ -39,7 +43,6 @@ from agent.tracker.reconcile import (
     reconcile,
 )
 from agent.tracker.reservations import Seen, note_reserved_amounts
-from agent.tracker.start_checks import lost_resources, option_errors
 from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,

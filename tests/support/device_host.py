@@ -16,9 +16,8 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.choice import free_devices
 from agent.pci.settings import PciSettings
-from agent.tracker.requests import InstanceClaim, Resources
+from agent.tracker.requests import InstanceClaim, InstanceUpdate, Resources
 from agent.tracker.tracker import Tracker
-from agent.tracker.updates import InstanceUpdate
 from agent.tree.policy import Layout, Policy
 from agent.tree.reported_cards import MARKER
 from tests.support.agent import AgentUnderTest, ScriptedDriver

@@ -6,8 +6,7 @@ import pytest
 
 from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
-from agent.tracker.requests import MoveClaim
-from agent.tracker.updates import InstanceUpdate
+from agent.tracker.requests import InstanceUpdate, MoveClaim
 from tests.support.device_host import FLAVOR, ROOT, DeviceHost, errors
 from tests.support.tracking import guest, instance, uuid_of
 from tests.unit.pci import scene

@@ -11,8 +11,7 @@ from agent.model.instance import TaskState
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.report import NodeReport
-from agent.tracker.requests import MoveClaim
-from agent.tracker.updates import InstanceUpdate
+from agent.tracker.requests import InstanceUpdate, MoveClaim
 from tests.functional.devices.conftest import Made
 from tests.support import faults
 from tests.support.agent import operations, total

@@ -15,8 +15,7 @@ from agent.model.operation import DeleteAllocations, SetAllocations
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport
 from agent.placement import clock
-from agent.tracker.requests import InstanceClaim
-from agent.tracker.updates import InstanceUpdate
+from agent.tracker.requests import InstanceClaim, InstanceUpdate
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults

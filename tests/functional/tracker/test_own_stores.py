@@ -18,8 +18,7 @@ from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
-from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim
-from agent.tracker.updates import InstanceUpdate
+from agent.tracker.requests import RECORDED_FLAVOR, InstanceUpdate, MoveClaim
 from tests.support.refusals import refused
 from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, twin, uuid_of
 

@@ -32,8 +32,13 @@ from agent.store.reading import RecordReader
 from agent.store.records import Records
 from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable, TrackerError
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits, DeviceClaim, InstanceClaim, MoveClaim
-from agent.tracker.updates import InstanceUpdate
+from agent.tracker.requests import (
+    ClaimLimits,
+    DeviceClaim,
+    InstanceClaim,
+    InstanceUpdate,
+    MoveClaim,
+)
 from tests.support.agents import HOUR, Agent
 from tests.support.crash import Crash
 from tests.support.faulty_store import AFTER_COMMIT, Fault, FaultyStore

@@ -11,8 +11,9 @@ from agent.model.claim import Claim
 from agent.model.instance import TASK_STATES, VM_STATES, Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance
+from agent.tracker.requests import InstanceUpdate
 from agent.tracker.stored_state import StoredState
-from agent.tracker.updates import InstanceUpdate, count_build, update_instance
+from agent.tracker.updates import count_build, update_instance
 from tests.unit.store.record_samples import SMALL, claim, instance, migration, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, guest_here, holder, state
 

@@ -179,7 +179,7 @@ def abort(stored: StoredState, now: float) -> PlannedChange:
     return PlannedChange(changes.claims[0] if claim.open else claim, changes)
 
 
-def progress(stored: StoredState, status: MigrationStatus, now: float) -> PlannedChange:
+def progress(stored: StoredState, now: float, status: MigrationStatus) -> PlannedChange:
     """Record that the move has reached ``status``, or is still there. Gives nothing back.
 
     :raises UnknownClaim: there is no such move.
@@ -214,7 +214,7 @@ def drop(stored: StoredState, migration: ConsumerUuid, half: Half, now: float) -
     )
 
 
-def drop_half(stored: StoredState, half: Half, now: float) -> PlannedChange:
+def drop_half(stored: StoredState, now: float, half: Half) -> PlannedChange:
     """Give one half of a move back, found by the move's id, unless the guest is at that end.
 
     :raises UnknownClaim: there is no such move.

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from agent.model.claim import HALVES, STATUSES, Half, Migration, MigrationStatus
+from agent.model.claim import HALVES, Half, Migration
 from agent.model.devices import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -109,6 +109,17 @@ class Tracker:
             OperationTarget(claim=claim), plan, lambda planned: planned.changes
         )
 
+    def change(
+        self, claim: str, plan: Callable[[StoredState, float], PlannedChange]
+    ) -> PlannedChange:
+        """Carry out an operation on a claim or a move, by its id; harmless when repeated. ``plan``:
+        from the stored state and the time in seconds since the epoch, such as
+        :func:`agent.tracker.moves.confirm`.
+
+        :raises TrackerError: there is no such claim, or ``plan`` refuses.
+        """
+        return self._runner.on_claim(claim, lambda stored: plan(stored, self._clock()))
+
     def claim_devices(self, request: DeviceClaim) -> PlannedChange:
         """Claim devices for a guest of this node.
 
@@ -119,15 +130,6 @@ class Tracker:
         return self._runner.on_node(
             target,
             lambda state, stored: claims.claim_devices(state, stored, request, self._clock()),
-        )
-
-    def allocate_devices(self, claim: str) -> PlannedChange:
-        """Record that the claimed devices are in use; harmless when repeated.
-
-        :raises TrackerError: there is no such claim, or it was given back.
-        """
-        return self._runner.on_claim(
-            claim, lambda stored: claims.allocate_devices(stored, self._clock())
         )
 
     def free_devices(
@@ -186,48 +188,6 @@ class Tracker:
         return self._runner.on_node(
             replace(target, node=source),
             lambda state, stored: move_claims.leave(state, stored, request, self._clock()),
-        )
-
-    def finish(self, move: str) -> PlannedChange:
-        """Record that the guest has arrived at the destination.
-
-        :raises TrackerError: there is no such move, or it was aborted.
-        """
-        return self._runner.on_claim(move, lambda stored: moves.finish(stored, self._clock()))
-
-    def confirm(self, move: str) -> PlannedChange:
-        """Keep the guest at the destination, and free the source.
-
-        :raises TrackerError: there is no such move, or the guest has not arrived.
-        """
-        return self._runner.on_claim(move, lambda stored: moves.confirm(stored, self._clock()))
-
-    def revert(self, move: str) -> PlannedChange:
-        """Send the guest back to the source, and free the destination.
-
-        :raises TrackerError: there is no such move, or the instance is not about to go back.
-        """
-        return self._runner.on_claim(move, lambda stored: moves.revert(stored, self._clock()))
-
-    def progress(self, move: str, status: MigrationStatus) -> PlannedChange:
-        """Record that the move has reached ``status``; harmless when repeated.
-
-        :raises TrackerError: there is no such move, it has ended, or it is past that status.
-        """
-        raise_all(one_of("status", status, STATUSES))
-        return self._runner.on_claim(
-            move, lambda stored: moves.progress(stored, status, self._clock())
-        )
-
-    def drop_half(self, move: str, half: Half) -> PlannedChange:
-        """Give back one half of a move, at its source or at its destination, and nothing else;
-        harmless when repeated.
-
-        :raises TrackerError: there is no such move.
-        """
-        raise_all(one_of("half", half, HALVES))
-        return self._runner.on_claim(
-            move, lambda stored: moves.drop_half(stored, half, self._clock())
         )
 
     def drop(

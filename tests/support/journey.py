@@ -9,6 +9,7 @@ from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
+from agent.tracker.moves import confirm, finish, revert
 from agent.tracker.requests import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of
 
@@ -33,16 +34,16 @@ class Journey:
 
     def finish(self) -> None:
         """The guest has arrived, as the destination says."""
-        self.dest.tracker.finish(self.id)
+        self.dest.tracker.change(self.id, finish)
 
     def confirm(self) -> None:
         """It stays there, as the source says."""
-        self.source.tracker.confirm(self.id)
+        self.source.tracker.change(self.id, confirm)
 
     def revert(self) -> None:
         """It goes back, as the destination says."""
         self.dest.update(self.name, task_state="resize_reverting")
-        self.dest.tracker.revert(self.id)
+        self.dest.tracker.change(self.id, revert)
 
     def abort(self) -> None:
         """It is given up, as the destination says."""

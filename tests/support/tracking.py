@@ -20,6 +20,7 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
+from agent.tracker import moves
 from agent.tracker.claim_usage import Stats, stats
 from agent.tracker.consumer_records import StoredConsumerRecords
 from agent.tracker.leases import NodeLeases
@@ -244,6 +245,11 @@ class Host:
         """The open claims of an instance, on all nodes."""
         with self.records.reading() as reading:
             return reading.claims_of(guest(name))
+
+
+def step(tracker: Tracker, word: str, move: str) -> PlannedChange:
+    """Carry out a step of a move: finish, confirm, revert or abort it."""
+    return tracker.change(move, getattr(moves, word))
 
 
 def stats_of(view: NodeView) -> Stats:

@@ -10,6 +10,7 @@ from agent.api.resources.guests import chosen_nodes
 from agent.api.resources.instances import claim_answer
 from agent.api.service import Service
 from agent.model.names import ConsumerUuid, printable
+from agent.tracker.claims import allocate_devices
 from agent.tracker.errors import UnknownDevice
 from agent.tracker.node_state import NodeState
 from agent.tracker.stored_state import PlannedChange
@@ -118,7 +119,7 @@ class DeviceUseResource:
 
         def work(tracker: Tracker) -> PlannedChange:
             self._service.records().claim(id, "devices")
-            return tracker.allocate_devices(id)
+            return tracker.change(id, allocate_devices)
 
         planned = self._timed_tracker.run("allocate-devices", work)
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}

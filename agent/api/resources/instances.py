@@ -3,6 +3,7 @@ moves (resizes, migrations, evacuations) from the claim at the destination to th
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import falcon
 from falcon import Request, Response
@@ -16,7 +17,8 @@ from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.change import delete_forced, remove_from_one
 from agent.placement.allocations.checks import ConsumerNotFound
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker import moves
+from agent.tracker.stored_state import PlannedChange, StoredState
 from agent.tracker.tracker import Tracker
 
 
@@ -146,11 +148,11 @@ class MigrationsResource:
 
 
 # From the last word of the path to the tracker's operation.
-STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], PlannedChange]]] = {
-    "confirm": ("confirm", Tracker.confirm),
-    "revert": ("revert", Tracker.revert),
-    "abort": ("abort-move", Tracker.abort),
-    "finish": ("finish", Tracker.finish),
+STEPS: Mapping[str, tuple[TrackerOperation, Callable[[StoredState, float], PlannedChange]]] = {
+    "confirm": ("confirm", moves.confirm),
+    "revert": ("revert", moves.revert),
+    "abort": ("abort-move", moves.abort),
+    "finish": ("finish", moves.finish),
 }
 
 
@@ -182,7 +184,10 @@ class MoveResource:
         """Record the status that the move has reached."""
         status = request.context.body.status
         planned = self._timed_tracker.run(
-            "progress", lambda tracker: tracker.progress(_id_of(self._service, id), status)
+            "progress",
+            lambda tracker: tracker.change(
+                _id_of(self._service, id), partial(moves.progress, status=status)
+            ),
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
@@ -197,7 +202,10 @@ class DroppedHalfResource:
         """Release one half of the move."""
         half = request.context.body.half
         planned = self._timed_tracker.run(
-            "drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half)
+            "drop",
+            lambda tracker: tracker.change(
+                _id_of(self._service, id), partial(moves.drop_half, half=half)
+            ),
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
@@ -207,13 +215,13 @@ class MoveStepResource:
 
     def __init__(self, service: Service, timed_tracker: TimedTracker, word: str) -> None:
         self._service, self._timed_tracker = service, timed_tracker
-        self._operation, self._work = STEPS[word]
+        self._operation, self._plan = STEPS[word]
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """Confirm, revert, abort or finish the move."""
 
         planned = self._timed_tracker.run(
-            self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id))
+            self._operation, lambda tracker: tracker.change(_id_of(self._service, id), self._plan)
         )
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 

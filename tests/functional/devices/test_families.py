@@ -12,6 +12,7 @@ from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
+from agent.tracker.claims import allocate_devices
 from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable
 from agent.tracker.requests import DeviceClaim
 from tests.support.device_host import ROOT, DeviceHost
@@ -81,7 +82,7 @@ def test_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None:
         family.tracker.claim_devices(replace(claim, instance=guest("S2")))
     assert family.tracker.free_devices(ProviderUuid(ROOT), guest("S2"), None) == 0
     assert (family.rows, family.holders) == (before, {"V20": guest("S1")})
-    family.tracker.allocate_devices(claim.id)
+    family.tracker.change(claim.id, allocate_devices)
     assert (family.rows["V20"].state, family.holders) == ("allocated", {"V20": guest("S1")})
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
+from agent.tracker.moves import finish, revert
 from agent.tracker.requests import InstanceUpdate, MoveClaim
 from tests.support.device_host import FLAVOR, ROOT, DeviceHost, errors
 from tests.support.tracking import guest, instance, uuid_of
@@ -91,9 +92,9 @@ def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_ho
             devices=wanted,
         )
     )
-    tracker.finish(move)
+    tracker.change(move, finish)
     tracker.update(guest("S1"), InstanceUpdate(task_state="resize_reverting"))
-    tracker.revert(move)
+    tracker.change(move, revert)
     before = other.allocations(move)["allocations"].keys()
     host.cycle()
     host.cycle()

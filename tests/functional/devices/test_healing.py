@@ -11,6 +11,7 @@ from agent.model.instance import TaskState
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.report import NodeReport
+from agent.tracker.moves import confirm, finish
 from agent.tracker.requests import InstanceUpdate, MoveClaim
 from tests.functional.devices.conftest import Made
 from tests.support import faults
@@ -279,8 +280,8 @@ def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its
         )
         host.tracker.claim_move(move)
         host.cycle()
-        for step in (host.tracker.finish, host.tracker.confirm):
-            step(move.id)
+        for step in (finish, confirm):
+            host.tracker.change(move.id, step)
             host.cycle()
         assert (host.allocated("S1"), other.allocations(migration)["allocations"]) == (
             {F3: {VF: 1}},

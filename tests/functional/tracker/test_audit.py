@@ -9,8 +9,9 @@ from agent.model.facts import Domain
 from agent.model.instance import TaskState, VmState
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
+from agent.tracker.moves import finish
 from tests.support.refusals import rows
-from tests.support.tracking import F1, F2, F3, Host, World, domain, stats_of
+from tests.support.tracking import F1, F2, F3, Host, World, domain, stats_of, step
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 
@@ -192,12 +193,12 @@ def test_a_guest_that_moves_is_missed_only_where_it_has_arrived_and_waits(
     for task in ("resize_prep", "resize_migrating", "resize_migrated", "resize_finish"):
         ha.update("i1", task_state=task)
         assert missed(ha, hb) == [], task
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     hb.update("i1", vm_state="resized", task_state=None)
     assert missed(ha, hb) == ["HB"]
     hb.update("i1", task_state="resize_reverting" if end == "revert" else "resize_confirming")
     assert missed(ha, hb) == []
-    getattr(hb.tracker, end)(hb.move_id("i1"))
+    step(hb.tracker, end, hb.move_id("i1"))
     stays = ha if end == "revert" else hb
     stays.update("i1", vm_state="active", task_state=None)
     assert missed(ha, hb) == [stays.name]

@@ -10,6 +10,7 @@ from agent.model.claim import Migration
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
+from agent.tracker.moves import confirm
 from agent.tracker.requests import ClaimLimits, DeviceClaim, InstanceClaim
 from tests.support.refusals import refused, rows
 from tests.support.tracking import (
@@ -227,10 +228,13 @@ OTHERS: dict[str, tuple[str, Attempt]] = {
         lambda host: host.update("i1", vm_state="stopped", version=1),
     ),
     "an unknown claim": ("claim.unknown", lambda host: host.tracker.abort(uuid_of("nothing"))),
-    "an unknown move": ("claim.unknown", lambda host: host.tracker.confirm(uuid_of("nothing"))),
+    "an unknown move": (
+        "claim.unknown",
+        lambda host: host.tracker.change(uuid_of("nothing"), confirm),
+    ),
     "a confirmation of what is no move": (
         "claim.unknown",
-        lambda host: host.tracker.confirm(uuid_of("claim-i1")),
+        lambda host: host.tracker.change(uuid_of("claim-i1"), confirm),
     ),
 }
 MOVES: dict[str, tuple[str, Callable[[Host, Host], object]]] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.tracker.errors import NodeNotReady, TrackerError, UnknownNode
+from agent.tracker.moves import confirm, finish
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_record import HostCapacity
 from tests.support.tracking import F1, F3, Host
@@ -17,8 +18,10 @@ ASKED: dict[str, Callable[[Host], object]] = {
     "its end": lambda host: host.abort("i1"),
     "a guest's new state": lambda host: host.update("i1", task_state="rebooting"),
     "a view": lambda host: host.tracker.view(host.node),
-    "the end of a move from here": lambda host: host.tracker.confirm(host.move_id("i3")),
-    "the end of a move that has left here": lambda host: host.tracker.confirm(host.move_id("i4")),
+    "the end of a move from here": lambda host: host.tracker.change(host.move_id("i3"), confirm),
+    "the end of a move that has left here": lambda host: host.tracker.change(
+        host.move_id("i4"), confirm
+    ),
 }
 
 
@@ -29,8 +32,8 @@ def moving(ha: Host, hb: Host) -> Host:
         ha.claim(name, F1)
     for name in ("i3", "i4"):
         hb.move(name, "resize", F3)
-        hb.tracker.finish(hb.move_id(name))
-    hb.tracker.confirm(hb.move_id("i4"))
+        hb.tracker.change(hb.move_id(name), finish)
+    hb.tracker.change(hb.move_id("i4"), confirm)
     return ha
 
 

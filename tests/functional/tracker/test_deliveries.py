@@ -9,6 +9,7 @@ import pytest
 from agent.model.claim import MigrationStatus
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import WrongState
+from agent.tracker.moves import confirm, finish
 from tests.support.tracking import F1, F3, Host
 
 
@@ -24,9 +25,9 @@ def test_a_finish_that_comes_again_takes_back_nothing_that_came_after_it(
 ) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "resize", F3)
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     written(hb, "i1", status)
-    assert hb.tracker.finish(hb.move_id("i1")).repeated
+    assert hb.tracker.change(hb.move_id("i1"), finish).repeated
     assert hb.migration("i1").status == status
     assert (ha.usage, hb.usage) == ("2560/2/22528", "8704/5/84992")
 
@@ -39,7 +40,7 @@ def test_a_move_that_was_given_up_does_not_arrive(
     hb.move("i1", "live-migration")
     written(hb, "i1", status)
     with pytest.raises(WrongState, match=f"was given up: migration .* is {status}"):
-        hb.tracker.finish(hb.move_id("i1"))
+        hb.tracker.change(hb.move_id("i1"), finish)
     found = ha.instance("i1")
     assert found is not None
     assert found.host == "HA"
@@ -56,17 +57,17 @@ def test_a_guest_that_is_gone_is_not_moved(ha: Host, hb: Host) -> None:
 def test_a_confirm_comes_again_although_the_source_is_no_more(ha: Host, hb: Host) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "migration")
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     ha.usage_step.mark_deleted(ha.node)
-    assert not ha.tracker.confirm(ha.move_id("i1")).repeated
-    assert ha.tracker.confirm(ha.move_id("i1")).repeated
+    assert not ha.tracker.change(ha.move_id("i1"), confirm).repeated
+    assert ha.tracker.change(ha.move_id("i1"), confirm).repeated
     assert hb.usage == "2560/2/22528"
 
 
 def test_the_source_sees_at_once_that_its_guest_is_elsewhere(ha: Host, hb: Host) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "migration")
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     (found,) = ha.tracker.view(ha.node).instances.values()
     assert found.host == "HB"
     assert ha.usage == "2560/2/22528"

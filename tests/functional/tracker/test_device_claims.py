@@ -9,6 +9,8 @@ import pytest
 from agent.model.devices import DeviceRequest
 from agent.model.node_records import RecordChanges
 from agent.pci.choice import free_devices
+from agent.tracker.claims import allocate_devices
+from agent.tracker.moves import finish
 from agent.tracker.requests import DeviceClaim
 from agent.tracker.stored_state import PlannedChange
 from tests.support.broken_store import Moment, breakable, fail
@@ -133,7 +135,7 @@ def test_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Host) -
     attach(attached, "i1", "V1")
     assert held(attached) == {"V1": ("i1", "claimed")}
     assert free(attached) & {"P0", *VFS} == {"V2", "V3", "V4"}
-    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
     assert held(attached) == {"V1": ("i1", "allocated")}
     assert free(attached) & {"P0", *VFS} == {"V2", "V3", "V4"}
     attached.tracker.abort(claim_id("i1", "V1"))
@@ -151,7 +153,7 @@ def test_the_last_function_frees_the_card(attached: Host) -> None:
 
 def test_a_card_is_refused_while_a_function_of_it_is_held(world: World, attached: Host) -> None:
     attach(attached, "i1", "V1")
-    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
     with refused(world, "resources.unavailable") as caught:
         attach(attached, "i2", "P0")
     assert "1 device with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
@@ -179,8 +181,8 @@ def test_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) -> None
     attach(attached, "i1", "V1")
     attach(attached, "i1", "V2")
     assert held(attached) == {"V1": ("i1", "claimed"), "V2": ("i1", "claimed")}
-    attached.tracker.allocate_devices(claim_id("i1", "V1"))
-    attached.tracker.allocate_devices(claim_id("i1", "V2"))
+    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
+    attached.tracker.change(claim_id("i1", "V2"), allocate_devices)
     assert held(attached) == {"V1": ("i1", "allocated"), "V2": ("i1", "allocated")}
     # What is attached takes no memory, CPU or disk.
     assert attached.usage == "4608/3/43008"
@@ -191,9 +193,9 @@ def test_claims_and_allocations_are_repeatable(world: World, attached: Host) -> 
     before = rows(world)
     assert attach(attached, "i1", "V1").repeated
     assert rows(world) == before
-    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
     before = rows(world)
-    assert attached.tracker.allocate_devices(claim_id("i1", "V1")).repeated
+    assert attached.tracker.change(claim_id("i1", "V1"), allocate_devices).repeated
     assert rows(world) == before
 
 
@@ -308,7 +310,7 @@ def test_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: H
     attach(hp, "g1", "V1")
     hp.audit()
     assert held(hp) == {"G0": ("g1", "claimed"), "V1": ("g1", "claimed")}
-    hp.tracker.finish(hp.move_id("g1"))
+    hp.tracker.change(hp.move_id("g1"), finish)
     hp.audit()
     assert held(hp) == {"G0": ("g1", "allocated"), "V1": ("g1", "allocated")}
 
@@ -316,7 +318,7 @@ def test_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: H
 def test_devices_in_one_state_are_freed_and_others_kept(attached: Host) -> None:
     attach(attached, "i1", "V1")
     attach(attached, "i1", "V2")
-    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
     assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 1
     assert held(attached) == {"V1": ("i1", "allocated")}
     assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 0
@@ -352,4 +354,4 @@ def test_released_devices_cannot_be_put_to_use(world: World, attached: Host) -> 
     attach(attached, "i1", "V1")
     attached.tracker.abort(claim_id("i1", "V1"))
     with refused(world, "state.wrong"):
-        attached.tracker.allocate_devices(claim_id("i1", "V1"))
+        attached.tracker.change(claim_id("i1", "V1"), allocate_devices)

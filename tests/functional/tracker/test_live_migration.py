@@ -3,6 +3,8 @@
 import pytest
 
 from agent.model.claim import MigrationStatus
+from agent.tracker.claims import allocate_devices
+from agent.tracker.moves import finish
 from tests.support.agents import HOUR
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
@@ -23,7 +25,7 @@ def journey(world: World, ha: Host, hb: Host) -> Journey:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
     found = Journey(world, ha, hb)
-    ha.tracker.allocate_devices(found.port(ha))
+    ha.tracker.change(found.port(ha), allocate_devices)
     ha.update("i1", task_state="migrating")
     found.recorded("move-i1", "live-migration")
     hb.move("i1", "live-migration", migration=found.migration)
@@ -155,7 +157,7 @@ def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: H
     ha.claim("i1", F1)
     hb.move("i1", "live-migration", devices=ANY_DEVICE)
     world.time.pass_by(HOUR)
-    hb.tracker.allocate_devices(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), allocate_devices)
     assert hb.audit().drift == ()
     world.time.pass_by(HOUR)
     assert [drift.kind for drift in hb.audit().drift] == ["stranded-claim"]
@@ -175,6 +177,6 @@ def test_a_long_live_migration_whose_states_nobody_tells_keeps_its_room_under_th
         assert (drift.kind, drift.consumer) == ("stranded-claim", guest("i1"))
         assert f"agent migrate abort {hb.move_id('i1')}" in drift.remedy
     assert (ha.usage, hb.usage) == ("2560/2/22528", "2560/2/22528")
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     assert hb.audit().drift == ()
     assert (ha.usage, hb.usage) == ("512/1/2048", "2560/2/22528")

@@ -7,10 +7,11 @@ import pytest
 from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.node_records import RecordChanges
+from agent.tracker.moves import confirm
 from agent.tracker.requests import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, F2, F3, FG, Host, World, device, guest, uuid_of
+from tests.support.tracking import F1, F2, F3, FG, Host, World, device, guest, step, uuid_of
 from tests.support.unsound_records import UnsoundRecords
 
 EMPTY, AS_F1, AS_F3 = "512/1/2048", "2560/2/22528", "8704/5/84992"
@@ -93,7 +94,7 @@ def test_an_end_that_is_told_twice_changes_nothing_more(finished: Journey, end: 
     before = rows(finished.world)
     # Each end of the move may have lost the answer, whichever of them has no claim any more.
     for host in (finished.source, finished.dest):
-        assert getattr(host.tracker, end)(finished.id).repeated
+        assert step(host.tracker, end, finished.id).repeated
     assert rows(finished.world) == before
 
 
@@ -244,6 +245,6 @@ def test_a_move_of_another_is_not_this_one(journey: Journey) -> None:
     with refused(journey.world, "request.invalid"):
         journey.dest.move("i1", "resize", F3, migration=of_i2)
     with refused(journey.world, "claim.unknown"):
-        journey.source.tracker.confirm(uuid_of("claim-i1"))
+        journey.source.tracker.change(uuid_of("claim-i1"), confirm)
     with refused(journey.world, "node.elsewhere"):
         journey.dest.tracker.abort(uuid_of("claim-i1"))

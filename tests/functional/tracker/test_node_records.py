@@ -9,6 +9,7 @@ from agent.errors import AgentError
 from agent.model.names import ProviderUuid
 from agent.model.node_records import ComputeNode, Lease
 from agent.tracker.errors import UnknownNode
+from agent.tracker.moves import confirm, finish
 from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, PLAIN_RESERVED, Host, World, race, twin, uuid_of
@@ -214,8 +215,8 @@ def test_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:
     a.claim("i1", F1)
     b.move("i1", "migration")
     assert (a.usage, b.usage) == (AS_F1, AS_F1)
-    b.tracker.finish(b.move_id("i1"))
-    b.tracker.confirm(b.move_id("i1"))
+    b.tracker.change(b.move_id("i1"), finish)
+    b.tracker.change(b.move_id("i1"), confirm)
     for host in (a, b):
         host.audit()
     assert (a.usage, b.usage) == (EMPTY, AS_F1)

@@ -7,6 +7,7 @@ What becomes of the allocations is in tests/functional/test_two_agents.py.
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
+from agent.tracker.moves import drop_half, finish, progress, revert
 from agent.tracker.requests import RECORDED_FLAVOR, InstanceUpdate, MoveClaim
 from tests.support.refusals import refused
-from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, twin, uuid_of
+from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, step, twin, uuid_of
 
 EMPTY = "512/1/2048"
 AS = {F1.id: "2560/2/22528", F3.id: "8704/5/84992"}
@@ -97,7 +99,7 @@ class Road:
 
     def step(self, word: str, *hosts: Host) -> None:
         """The move goes a step further."""
-        self.asked(lambda host: getattr(host.tracker, word)(self.id), *hosts)
+        self.asked(lambda host: step(host.tracker, word, self.id), *hosts)
 
     def moved(self, request: MoveClaim) -> None:
         """It is on the other host now."""
@@ -243,7 +245,7 @@ def test_a_source_that_was_dead_is_told_of_a_move_that_has_ended_meanwhile(
         # Where it ended is told once more after all is told.
         assert a.tracker.claim_move(request).repeated == (road.is_one or again)
         for word in words:
-            assert getattr(a.tracker, word)(late).repeated == (road.is_one or again)
+            assert step(a.tracker, word, late).repeated == (road.is_one or again)
     if end in ("confirm", "finish"):
         road.moved(request)
     road.settled()
@@ -300,7 +302,7 @@ def test_an_end_that_was_told_nothing_of_a_move_takes_no_step(own: Road, word: s
     own.built(own.a)
     own.leave("migration", own.b)
     with refused(own.worlds[0], "claim.unknown"):
-        getattr(own.a.tracker, word)(own.id)
+        step(own.a.tracker, word, own.id)
 
 
 def test_the_source_refuses_steps_out_of_order_as_the_destination_does(road: Road) -> None:
@@ -309,7 +311,7 @@ def test_the_source_refuses_steps_out_of_order_as_the_destination_does(road: Roa
     for host in (road.a, road.b):
         for word in ("confirm", "revert"):
             with refused(road.worlds[0], "state.wrong"):
-                getattr(host.tracker, word)(road.id)
+                step(host.tracker, word, road.id)
     road.step("finish")
     for host in (road.a, road.b):
         with refused(road.worlds[0], "state.wrong"):
@@ -318,7 +320,7 @@ def test_the_source_refuses_steps_out_of_order_as_the_destination_does(road: Roa
     for host in (road.a, road.b):
         for word in ("abort", "revert"):
             with refused(road.worlds[0], "state.wrong"):
-                getattr(host.tracker, word)(road.id)
+                step(host.tracker, word, road.id)
 
 
 def test_a_source_that_was_dead_is_told_of_a_move_whose_guest_has_gone_on_since(
@@ -335,7 +337,7 @@ def test_a_source_that_was_dead_is_told_of_a_move_whose_guest_has_gone_on_since(
         road.b.update("i1", vm_state="deleted", deleted=True)
         assert road.a.tracker.claim_move(first).repeated
         for word in ("finish", "confirm"):
-            assert getattr(road.a.tracker, word)(request).repeated
+            assert step(road.a.tracker, word, request).repeated
 
 
 def test_a_source_whose_node_another_agent_has_taken_is_elsewhere_and_not_unknown(
@@ -348,13 +350,13 @@ def test_a_source_whose_node_another_agent_has_taken_is_elsewhere_and_not_unknow
     twin(own.worlds[0], own.a, "HC").audit(start=True)
     own.a.restart()
     own.a.usage_step.set_listed_nodes([own.a.node])
-    for step in (
+    for ask in (
         lambda: own.a.tracker.claim_move(request),
-        lambda: own.a.tracker.finish(leaving.id),
+        lambda: own.a.tracker.change(leaving.id, finish),
         lambda: own.a.tracker.abort(leaving.id),
     ):
         with refused(own.worlds[0], "node.elsewhere") as caught:
-            step()
+            ask()
         assert "host HC" in caught.value.message
 
 
@@ -490,15 +492,16 @@ def test_each_end_is_told_how_far_a_move_has_come_and_gives_back_only_its_own_ha
     road.built(road.a)
     road.leave("live-migration")
     for status in ("preparing", "running"):
-        road.asked(lambda host: host.tracker.progress(road.id, status))  # noqa: B023 - called at once
+        reached = partial(progress, status=status)
+        road.asked(lambda host: host.tracker.change(road.id, reached))  # noqa: B023 - called at once
     assert (road.a.usage, road.b.usage) == (AS[F1.id], AS[F1.id])
     # Rolled back: the destination has nothing of it any more, and the source has the guest.
-    road.b.tracker.drop_half(road.id, "new")
+    road.b.tracker.change(road.id, partial(drop_half, half="new"))
     assert (road.a.usage, road.b.usage) == (AS[F1.id], EMPTY)
     for host in (road.a, road.b):
-        assert host.tracker.drop_half(road.id, "new").repeated
+        assert host.tracker.change(road.id, partial(drop_half, half="new")).repeated
     with pytest.raises(WrongState):
-        road.a.tracker.drop_half(road.id, "old")
+        road.a.tracker.change(road.id, partial(drop_half, half="old"))
     road.step("abort")
     road.settled()
 
@@ -507,10 +510,10 @@ def test_a_source_gives_back_the_half_that_a_finished_move_left(road: Road) -> N
     road.built(road.a)
     request = road.leave("migration")
     road.step("finish")
-    road.a.tracker.drop_half(road.id, "old")
+    road.a.tracker.change(road.id, partial(drop_half, half="old"))
     assert (road.a.usage, road.b.usage) == (EMPTY, AS[F1.id])
     with pytest.raises(WrongState):
-        road.b.tracker.drop_half(road.id, "new")
+        road.b.tracker.change(road.id, partial(drop_half, half="new"))
     road.step("confirm")
     road.moved(request)
     road.settled()
@@ -520,11 +523,11 @@ def test_a_guest_does_not_go_back_to_a_source_that_gave_its_half_away(road: Road
     road.built(road.a)
     road.leave("migration")
     road.step("finish")
-    road.a.tracker.drop_half(road.id, "old")
+    road.a.tracker.change(road.id, partial(drop_half, half="old"))
     if road.is_one:
         road.b.update("i1", task_state="resize_reverting")
     with refused(road.worlds[0], "state.wrong"):
-        road.a.tracker.revert(road.id)
+        road.a.tracker.change(road.id, revert)
 
 
 def test_the_source_of_an_evacuation_that_may_yet_be_aborted_keeps_the_room_of_the_guest(
@@ -533,7 +536,7 @@ def test_the_source_of_an_evacuation_that_may_yet_be_aborted_keeps_the_room_of_t
     road.built(road.a)
     road.leave("evacuation")
     with refused(road.worlds[0], "state.wrong"):
-        road.a.tracker.drop_half(road.id, "old")
+        road.a.tracker.change(road.id, partial(drop_half, half="old"))
     road.step("abort")
     road.settled()
 
@@ -550,8 +553,8 @@ def test_a_source_keeps_the_room_of_a_guest_whose_move_its_orchestrator_gave_up(
             assert found is not None
             transaction.write(RecordChanges(migrations=(replace(found, status=status),)))
     with refused(road.worlds[0], "state.wrong"):
-        road.a.tracker.drop_half(road.id, "old")
-    assert not road.b.tracker.drop_half(road.id, "new").repeated
+        road.a.tracker.change(road.id, partial(drop_half, half="old"))
+    assert not road.b.tracker.change(road.id, partial(drop_half, half="new")).repeated
     for host in (road.b, road.a):
         host.tracker.abort(road.id)
     road.settled()
@@ -561,10 +564,10 @@ def test_a_source_keeps_the_room_of_a_guest_that_is_going_back(road: Road) -> No
     road.built(road.a)
     road.leave("migration")
     road.step("finish")
-    road.asked(lambda host: host.tracker.progress(road.id, "reverting"))
+    road.asked(lambda host: host.tracker.change(road.id, partial(progress, status="reverting")))
     with refused(road.worlds[0], "state.wrong"):
-        road.a.tracker.drop_half(road.id, "old")
-    road.b.tracker.drop_half(road.id, "new")
+        road.a.tracker.change(road.id, partial(drop_half, half="old"))
+    road.b.tracker.change(road.id, partial(drop_half, half="new"))
     road.b.update("i1", task_state="resize_reverting")
     road.step("revert")
     road.settled()

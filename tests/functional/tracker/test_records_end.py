@@ -9,6 +9,7 @@ import pytest
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import InstanceElsewhere
+from agent.tracker.moves import finish
 from tests.functional.tracker.test_orphans import domain
 from tests.support.refusals import rows
 from tests.support.tracking import F1, F3, Host, World, guest, uuid_of
@@ -51,7 +52,7 @@ def test_however_far_the_move_came_it_is_over_without_its_guest(
 ) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "resize", F3)
-    hb.tracker.finish(hb.move_id("i1"))
+    hb.tracker.change(hb.move_id("i1"), finish)
     write(world, RecordChanges(migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
     hb.update("i1", deleted=True)
     assert hb.migration("i1").status == ended

@@ -1,9 +1,12 @@
 """Resize on the host where the guest is: resource tracking 8.5."""
 
+from functools import partial
+
 import pytest
 
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
+from agent.tracker.moves import confirm, finish, progress, revert
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
 
@@ -35,7 +38,7 @@ def claimed(ha: Host) -> Host:
 @pytest.fixture
 def finished(claimed: Host) -> Host:
     """The same, with i1 as F3, to be confirmed or reverted."""
-    claimed.tracker.finish(claimed.move_id("i1"))
+    claimed.tracker.change(claimed.move_id("i1"), finish)
     claimed.update("i1", vm_state="resized", task_state=None)
     return claimed
 
@@ -113,11 +116,11 @@ def test_a_cold_migration_to_the_same_node_has_two_halves_until_its_end(hn: Host
     under_way = pins()
     assert under_way.keys() == {"old", "new"}
     assert not under_way["old"] & under_way["new"]
-    hn.tracker.finish(hn.move_id("i1"))
+    hn.tracker.change(hn.move_id("i1"), finish)
     hn.update("i1", vm_state="resized", task_state=None)
     hn.audit()
     assert pins() == under_way
-    hn.tracker.confirm(hn.move_id("i1"))
+    hn.tracker.change(hn.move_id("i1"), confirm)
     hn.audit()
     assert pins() == {"only": under_way["new"]}
     assert hn.pinned(0) | hn.pinned(1) == under_way["new"]
@@ -133,7 +136,7 @@ def test_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
 
 
 def test_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
-    finished.tracker.confirm(finished.move_id("i1"))
+    finished.tracker.change(finished.move_id("i1"), confirm)
     assert finished.usage == "8704/5/84992"
     assert finished.migration("i1").status == "confirmed"
     assert halves(finished) == {"only": "f3"}
@@ -146,18 +149,18 @@ def test_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
 
 
 def test_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None:
-    finished.tracker.confirm(finished.move_id("i1"))
+    finished.tracker.change(finished.move_id("i1"), confirm)
     before = rows(world)
-    assert finished.tracker.confirm(finished.move_id("i1")).repeated
+    assert finished.tracker.change(finished.move_id("i1"), confirm).repeated
     assert rows(world) == before
     assert finished.usage == "8704/5/84992"
 
 
 def test_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finished: Host) -> None:
-    finished.tracker.confirm(finished.move_id("i1"))
+    finished.tracker.change(finished.move_id("i1"), confirm)
     finished.update("i1", task_state="resize_reverting")
     with refused(world, "state.wrong"):
-        finished.tracker.revert(finished.move_id("i1"))
+        finished.tracker.change(finished.move_id("i1"), revert)
     with refused(world, "state.wrong"):
         finished.tracker.abort(finished.move_id("i1"))
     assert finished.usage == "8704/5/84992"
@@ -165,7 +168,7 @@ def test_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finish
 
 def test_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
     finished.update("i1", task_state="resize_reverting")
-    finished.tracker.revert(finished.move_id("i1"))
+    finished.tracker.change(finished.move_id("i1"), revert)
     assert finished.usage == "2560/2/22528"
     assert finished.migration("i1").status == "reverted"
     assert halves(finished) == {"only": "f1"}
@@ -175,7 +178,7 @@ def test_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Hos
         None,
     )
     before = rows(world)
-    assert finished.tracker.revert(finished.move_id("i1")).repeated
+    assert finished.tracker.change(finished.move_id("i1"), revert).repeated
     assert rows(world) == before
 
 
@@ -183,9 +186,9 @@ def test_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
     hn.claim("i1", FN)
     hn.update("i1", vm_state="active", task_state="resize_prep")
     hn.move("i1", "resize", FN4)
-    hn.tracker.finish(hn.move_id("i1"))
+    hn.tracker.change(hn.move_id("i1"), finish)
     hn.update("i1", vm_state="resized", task_state="resize_reverting")
-    hn.tracker.revert(hn.move_id("i1"))
+    hn.tracker.change(hn.move_id("i1"), revert)
     assert (hn.pinned(0), hn.pinned(1)) == ({4, 5}, set())
     assert hn.usage == "4608/2/10240"
 
@@ -196,7 +199,7 @@ def test_a_revert_that_nobody_announced_is_refused(
 ) -> None:
     finished.update("i1", task_state=task_state)
     with refused(world, "state.wrong"):
-        finished.tracker.revert(finished.move_id("i1"))
+        finished.tracker.change(finished.move_id("i1"), revert)
     assert finished.usage == "10752/6/105472"
     assert finished.migration("i1").status == "finished"
 
@@ -239,7 +242,7 @@ def test_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_i
         "post-migrating",
     ):
         world.time.pass_by(claimed.rules.stranded_after - 1)
-        claimed.tracker.progress(claimed.move_id("i1"), status)
+        claimed.tracker.change(claimed.move_id("i1"), partial(progress, status=status))
         assert claimed.audit().drift == ()
     world.time.pass_by(claimed.rules.stranded_after)
     for _ in range(3):
@@ -281,7 +284,7 @@ def test_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
 
 
 def test_a_deleted_guest_gives_all_back_at_once(world: World, finished: Host) -> None:
-    finished.tracker.confirm(finished.move_id("i1"))
+    finished.tracker.change(finished.move_id("i1"), confirm)
     finished.update("i1", vm_state="deleted", deleted=True)
     assert finished.usage == "512/1/2048"
     before = rows(world)
@@ -327,8 +330,8 @@ def test_the_new_half_gets_another_device(hp: Host) -> None:
 
 
 def test_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
-    hp.tracker.finish(hp.move_id("i1"))
-    hp.tracker.confirm(hp.move_id("i1"))
+    hp.tracker.change(hp.move_id("i1"), finish)
+    hp.tracker.change(hp.move_id("i1"), confirm)
     assert gpus(hp) == [None, "only"]
     hp.audit()
     assert gpus(hp) == [None, "only"]
@@ -336,8 +339,8 @@ def test_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
 
 
 def test_a_reverted_resize_frees_the_new_device_only(hp: Host) -> None:
-    hp.tracker.finish(hp.move_id("i1"))
+    hp.tracker.change(hp.move_id("i1"), finish)
     hp.update("i1", vm_state="resized", task_state="resize_reverting")
-    hp.tracker.revert(hp.move_id("i1"))
+    hp.tracker.change(hp.move_id("i1"), revert)
     assert gpus(hp) == ["only", None]
     assert hp.usage == "4608/3/22528"

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,9 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.reading import RecordReader
 from agent.store.records import Records
+from agent.tracker.claims import allocate_devices
 from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable, TrackerError
+from agent.tracker.moves import drop_half
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import (
     ClaimLimits,
@@ -56,6 +59,7 @@ from tests.support.tracking import (
     guest,
     instance,
     settled,
+    step,
     uuid_of,
 )
 
@@ -400,7 +404,7 @@ class TrackersMachine(RuleBasedStateMachine):
             self.do_for_good(
                 agent,
                 lambda account: account.allocate(agent.name, id),
-                lambda agent: agent.tracker.allocate_devices(uuid_of(id)),
+                lambda agent: agent.tracker.change(uuid_of(id), allocate_devices),
                 fault,
                 "allocate devices",
             )
@@ -469,7 +473,7 @@ class TrackersMachine(RuleBasedStateMachine):
             self.do_for_good(
                 agent,
                 lambda account: getattr(account, what)(agent.name, id),
-                lambda agent: getattr(agent.tracker, what)(uuid_of(id)),
+                lambda agent: step(agent.tracker, what, uuid_of(id)),
                 fault,
                 what,
             )
@@ -485,7 +489,7 @@ class TrackersMachine(RuleBasedStateMachine):
             self.do_for_good(
                 agent,
                 lambda account: account.drop(agent.name, id, half),
-                lambda agent: agent.tracker.drop_half(uuid_of(id), half),
+                lambda agent: agent.tracker.change(uuid_of(id), partial(drop_half, half=half)),
                 fault,
                 "drop",
             )

@@ -533,8 +533,8 @@ def test_a_step_of_a_guest_whose_record_is_gone_is_refused(step: Any) -> None:
         moves.confirm,
         moves.revert,
         moves.abort,
-        lambda known, now: moves.progress(known, "migrating", now),
-        lambda known, now: moves.drop_half(known, "old", now),
+        lambda known, now: moves.progress(known, now, "migrating"),
+        lambda known, now: moves.drop_half(known, now, "old"),
     ],
 )
 def test_a_claim_that_is_no_move_takes_no_step_of_one(step: Any, known: StoredState) -> None:
@@ -629,21 +629,21 @@ def test_a_move_comes_on_and_never_goes_back(before: Any, after: Any) -> None:
         and UNDER_WAY.index(after) >= UNDER_WAY.index(before)
     )
     if before == after and before not in UNDER_WAY:
-        assert moves.progress(known, after, NOW) == PlannedChange(NEW)
+        assert moves.progress(known, NOW, after) == PlannedChange(NEW)
     elif on or waits:
-        assert moves.progress(known, after, NOW) == PlannedChange(
+        assert moves.progress(known, NOW, after) == PlannedChange(
             NEW, RecordChanges(migrations=(at(after),))
         )
     else:
         with pytest.raises(WrongState, match=f"is {before}, and cannot become {after}") as caught:
-            moves.progress(known, after, NOW)
+            moves.progress(known, NOW, after)
         assert caught.value.remedy
 
 
 @pytest.mark.parametrize(("age", "written"), [(0, False), (59, False), (60, True), (61, True)])
 def test_the_same_progress_is_written_once_a_minute(age: float, *, written: bool) -> None:
     known = under_way(migration=replace(MOVE, updated_at=NOW - age))
-    planned = moves.progress(known, "pre-migrating", NOW)
+    planned = moves.progress(known, NOW, "pre-migrating")
     assert planned == PlannedChange(
         NEW, RecordChanges(migrations=(at("pre-migrating"),)) if written else RecordChanges()
     )
@@ -681,10 +681,10 @@ def test_a_half_where_the_guest_is_or_may_be_is_not_dropped(
     if refused:
         where = "source" if half == "old" else "destination"
         with pytest.raises(WrongState, match=f"its guest is at the {where}, .* is ") as caught:
-            moves.drop_half(known, half, NOW)
+            moves.drop_half(known, NOW, half)
         assert caught.value.remedy
         return
-    planned = moves.drop_half(known, half, NOW)
+    planned = moves.drop_half(known, NOW, half)
     assert known.claim is not None
     if half == "new":
         gone = replace(known.claim, state="released", updated_at=NOW)
@@ -701,7 +701,7 @@ def test_a_half_where_the_guest_is_or_may_be_is_not_dropped(
 def test_a_half_that_was_dropped_before_changes_nothing(half: Any) -> None:
     known = finished(task_state=None)
     known = replace(known, claims=())
-    assert moves.drop_half(known, half, NOW) == PlannedChange(ARRIVED_NEW)
+    assert moves.drop_half(known, NOW, half) == PlannedChange(ARRIVED_NEW)
 
 
 def test_devices_that_are_put_to_use_are_those_of_claims_at_the_destination() -> None:

@@ -162,15 +162,18 @@ class ListedNodes:
     """Audited or not; None before the driver listed any."""
 
 
-def current_state(node: ProviderUuid, entry: NodeEntry, reading: RecordReads) -> NodeState:
-    """Return the node's state, read again if its version in the store is another than in memory.
+def current_state(
+    node: ProviderUuid, entry: NodeEntry, reading: RecordReads, version: int | None
+) -> NodeState:
+    """Return the node's state, read again if its ``version`` in the store is another than in
+    memory.
 
     :raises TrackerError: the node is not managed here yet, or not any more.
     """
     if entry.agent is None:
         raise not_audited(node)
     state = entry.state
-    if state is None or reading.node_versions([node]).get(node) != state.node.version:
+    if state is None or version != state.node.version:
         records = reading.load(node)
         if records is None:
             raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")

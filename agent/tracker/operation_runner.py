@@ -59,10 +59,10 @@ class PlannedOperation(Generic[Answer]):
 
     answer: Answer
     changes: RecordChanges
-    stored: StoredState
-    """The records of the target that it was planned on."""
     versions: Mapping[ProviderUuid, int]
-    """The versions of the nodes that it was planned on."""
+    """The versions that the nodes had to whose records the operation and its instance belong.
+    Whoever changes any record of these nodes raises their versions.
+    """
     states: Mapping[ProviderUuid, NodeState]
     """The states of the nodes once it is written."""
 
@@ -140,7 +140,7 @@ class OperationRunner:
                 if isinstance(planned, frozenset):
                     nodes |= planned
                     continue
-                if planned.changes and not self._write(target, nodes, entries, planned):
+                if planned.changes and not self._write(nodes, entries, planned):
                     continue
             for uuid in planned.changes.touched & self._entries.keys():
                 self._changed(uuid)
@@ -166,17 +166,20 @@ class OperationRunner:
             stored = read_stored_state(reading, target)
             if more := claimed_nodes(stored) - nodes:
                 return more
-            versions = reading.node_versions(nodes)
-            states = {uuid: current_state(uuid, entry, reading) for uuid, entry in entries.items()}
+            places = nodes_of_instance(stored)
+            versions = reading.node_versions(nodes.union(places))
+            states = {
+                uuid: current_state(uuid, entry, reading, versions.get(uuid))
+                for uuid, entry in entries.items()
+            }
             answer = plan(states, stored, reading)
         if changes := changes_of(answer):
-            changes = replace(changes, also_on=nodes_of_instance(stored))
+            changes = replace(changes, also_on=places)
             states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
-        return PlannedOperation(answer, changes, stored, versions, states)
+        return PlannedOperation(answer, changes, versions, states)
 
     def _write(
         self,
-        target: OperationTarget,
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
         planned: PlannedOperation[Answer],
@@ -184,13 +187,13 @@ class OperationRunner:
         """Write an operation in one transaction, and apply it to the states in memory. Returns
         False, with nothing written, if the records are not those any more that it was planned on.
         """
+        concerned = nodes.union(planned.versions)
         try:
-            with self._records.transaction(nodes) as transaction:
-                if (
-                    transaction.node_versions(nodes) != planned.versions
-                    or read_stored_state(transaction, target) != planned.stored
-                ):
+            with self._records.transaction(concerned) as transaction:
+                if transaction.node_versions(concerned) != planned.versions:
                     return False
+                # What belongs to no node, such as an instance that was never here, is guarded by
+                # its own version.
                 transaction.write(planned.changes)
         except Exception as error:
             # The commit may have succeeded although its answer was lost.

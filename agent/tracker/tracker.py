@@ -314,7 +314,8 @@ class Tracker:
         with lock_nodes(self._entries, [node]) as entries, self._records.reading() as reading:
             if node not in entries:
                 raise self._runner.absence(node, reading)
-            return current_state(node, entries[node], reading)
+            version = reading.node_versions([node]).get(node)
+            return current_state(node, entries[node], reading, version)
 
     def nodes(self) -> list[ProviderUuid]:
         """Return the nodes of this host, whether audited since the agent started or not, sorted.

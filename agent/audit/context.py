@@ -13,7 +13,7 @@ from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.provider_config.applying import Absences, ProviderConfig
 from agent.store.identity import HostIdentity
-from agent.tracker.services import TrackerServices
+from agent.tracker.tracker import TrackerServices
 from agent.tree.policy import Policy
 
 

@@ -31,7 +31,7 @@ from agent.store.records import Records
 from agent.store.store import Store, open_read_only, open_store
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import ReconcileRules
-from agent.tracker.services import TrackerServices, build_tracker_services
+from agent.tracker.tracker import TrackerServices, build_tracker_services
 from agent.tracker.usage_step import DAY, UsageSettings
 
 LOG = logging.getLogger(__name__)

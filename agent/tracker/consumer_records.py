@@ -10,7 +10,7 @@ from typing import Protocol
 from agent.errors import StoreError
 from agent.model.claim import Claim, Migration
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.stored_state import RecordReads, RecordStore
@@ -218,3 +218,34 @@ def _newer_claims(
     if instances and reading.node_versions([node.uuid]).get(node.uuid, 0) > node.version:
         for instance in instances:
             yield from (claim for claim in reading.claims_of(instance) if claim.node == node.uuid)
+
+
+class InstanceHosts:
+    """Look-ups of instances by host in the records, for ``host``. Threads may share it."""
+
+    def __init__(self, records: RecordStore, host: str) -> None:
+        self._records, self._host = records, host
+
+    def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
+        """Return those of ``instances`` (uuids, in any spelling) that are on another host.
+
+        :raises StoreError: the records cannot be read.
+        """
+        spelled = {ConsumerUuid(normal_uuid(given)): given for given in instances if is_uuid(given)}
+        if not spelled:
+            return frozenset()
+        with self._records.reading() as reading:
+            found = reading.consumers(list(spelled)).instances
+        return frozenset(
+            spelled[uuid]
+            for uuid, instance in found.items()
+            if instance.host not in (None, self._host) and not instance.removed
+        )
+
+    def nodes(self) -> frozenset[str]:
+        """Return the uuids of the nodes on which this host has instances.
+
+        :raises StoreError: the records cannot be read.
+        """
+        with self._records.reading() as reading:
+            return frozenset(reading.nodes_with_instances(self._host))

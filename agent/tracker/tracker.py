@@ -1,4 +1,4 @@
-"""Tracker: the operations on the claims of this host's nodes.
+"""Tracker: the operations on the claims of this host's nodes; and the services of which it is one.
 
 Each operation checks its request and names the pure function that plans it, see
 :mod:`agent.tracker.claims`, :mod:`agent.tracker.moves` and :mod:`agent.tracker.updates`.
@@ -6,7 +6,7 @@ Each operation checks its request and names the pure function that plans it, see
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agent.model.claim import HALVES, Half, Migration
 from agent.model.devices import DEVICE_STATES, DeviceState
@@ -15,8 +15,10 @@ from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
 from agent.tracker import claims, domains, move_claims, moves, updates
+from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts, StoredConsumerRecords
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
+from agent.tracker.leases import NodeLeases, SharedLease
 from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock_nodes
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
@@ -41,6 +43,7 @@ from agent.tracker.stored_state import (
     RecordStore,
     StoredState,
 )
+from agent.tracker.usage_step import UsageSettings, UsageStep
 
 LOG = logging.getLogger(__name__)
 
@@ -350,3 +353,42 @@ class Tracker:
         missing.
         """
         return [entry.state for entry in list(self._entries.values()) if entry.state is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerServices:
+    """The services of the tracker that a process uses."""
+
+    tracker: Tracker
+    """The operations on claims, moves and instances."""
+    usage_step: UsageStep
+    """The step of an audit that reconciles the records with the driver report."""
+    consumer_records: ConsumerRecords
+    """What the records know of consumers of allocations."""
+    node_leases: NodeLeases
+    """The leases on the nodes of this agent."""
+    shared_lease: SharedLease
+    """The lease on many nodes at once."""
+    instances: InstanceHosts
+    """Look-ups of instances by host."""
+
+
+def build_tracker_services(
+    records: RecordStore,
+    settings: UsageSettings,
+    clock: Clock,
+    changed: Callable[[ProviderUuid], None],
+) -> TrackerServices:
+    """Build the services. ``changed``: called with each node on which resources were promised or
+    given back.
+    """
+    entries: dict[ProviderUuid, NodeEntry] = {}
+    listed, host = ListedNodes(), settings.agent.host
+    return TrackerServices(
+        Tracker(records, entries, listed, clock, changed, host),
+        UsageStep(records, entries, listed, settings, clock),
+        StoredConsumerRecords(records, entries, host),
+        NodeLeases(records, entries, settings.agent, clock),
+        SharedLease(records, host, settings.agent.lease_seconds, clock),
+        InstanceHosts(records, host),
+    )

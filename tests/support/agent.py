@@ -33,7 +33,7 @@ from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import ReconcileRules
-from agent.tracker.services import build_tracker_services
+from agent.tracker.tracker import build_tracker_services
 from agent.tracker.usage_step import UsageSettings
 from agent.tree.policy import Policy
 from tests.support.placement import SERVICE_ROLES, Placement

@@ -13,7 +13,7 @@ from agent.store.records import Records
 from agent.tracker.node_record import Agent as Identity
 from agent.tracker.node_state import NodeView
 from agent.tracker.reconcile import ReconcileRules
-from agent.tracker.services import build_tracker_services
+from agent.tracker.tracker import build_tracker_services
 from agent.tracker.usage_step import UsageSettings
 from tests.support.promised import CELLS, PF, SHARED, TYPES, VFS, Shown
 from tests.support.tracking import NUMA_RESERVED, PMEM, Time, numa_cells, uuid_of

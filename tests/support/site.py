@@ -18,8 +18,9 @@ from agent.placement import clock
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
+from agent.tracker.consumer_records import InstanceHosts
 from agent.tracker.leases import SharedLease
-from agent.tracker.services import InstanceHosts, TrackerServices
+from agent.tracker.tracker import TrackerServices
 from agent.tree.policy import Policy
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer

@@ -19,7 +19,6 @@ from sqlalchemy import (
 )
 
 from agent.errors import RecordConflict
-from agent.model.names import printable
 from agent.model.node_records import DamagedRecord
 from agent.store.mapping import METADATA, Mapper
 
@@ -86,7 +85,6 @@ class RecordTable(Generic[Record]):
         self.all = select(*table.c)
         self.one = self.all.where(self._keys[0] == bindparam("key"))
         """The record of a key of one column."""
-        self._same = select(table.c.version).where(*same, expected)
 
     def read(
         self, connection: Connection, statement: Executable, values: Values | None = None
@@ -129,7 +127,7 @@ class RecordTable(Generic[Record]):
             connection.execute(self._insert, new)
         if old:
             self._execute_guarded(
-                connection, self._update, old, [self._update_values(record) for record in old]
+                connection, self._update, [self._update_values(record) for record in old]
             )
 
     def delete(self, connection: Connection, records: Sequence[Record]) -> None:
@@ -140,39 +138,16 @@ class RecordTable(Generic[Record]):
         if records:
             ordered = sorted(records, key=self._key)
             guards = [self._guard_values(record) for record in ordered]
-            self._execute_guarded(connection, self._delete, ordered, guards)
+            self._execute_guarded(connection, self._delete, guards)
 
     def _execute_guarded(
-        self,
-        connection: Connection,
-        statement: Executable,
-        records: Sequence[Record],
-        values: Sequence[Values],
+        self, connection: Connection, statement: Executable, values: Sequence[Values]
     ) -> None:
-        if len(records) == 1:
-            if connection.execute(statement, values[0]).rowcount != 1:
-                raise self._conflict(records[0])
-            return
-        attempt = connection.begin_nested()
-        if connection.execute(statement, values).rowcount != len(records):
-            # Rolled back, because a batch returns only the number of rows, and the rows that were
-            # found have other versions now.
-            attempt.rollback()
-            raise self._conflict(
-                next(record for record in records if not self._is_unchanged(connection, record))
+        if connection.execute(statement, values).rowcount != len(values):
+            raise RecordConflict(
+                f"a record of {self.table.name} was changed by somebody else meanwhile",
+                table=self.table.name,
             )
-        attempt.commit()
-
-    def _is_unchanged(self, connection: Connection, record: Record) -> bool:
-        return connection.execute(self._same, self._guard_values(record)).first() is not None
-
-    def _conflict(self, record: Record) -> RecordConflict:
-        name = "/".join(printable(part) for part in self._key(record))
-        return RecordConflict(
-            f"{self.table.name} {name} was changed by somebody else meanwhile",
-            table=self.table.name,
-            key=name,
-        )
 
     def _key(self, record: Record) -> tuple[str, ...]:
         return tuple(getattr(record, column.name) for column in self._keys)

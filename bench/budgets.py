@@ -16,7 +16,7 @@ OWN_TRAIT = 1
 DISCOVERY = 5
 RESHAPE_BASE, SPLIT = 6, 2
 SOME_NODES = 100
-HELD_RATIO, THREADS_RATIO = 1.2, 1.0
+HELD_RATIO, THREADS_RATIO = 1.2, 0.7
 GROWTH = {"P": 0.05, "N": 1.0}
 """Milliseconds of the processor that a steady pass may take more for a provider, and for a node."""
 

@@ -2,15 +2,16 @@
 function from the records, written in one transaction, and applied to the states in memory.
 
 Under a node's lock there is no I/O but the store's. The search for a guest's resources is bounded
-by counted steps, so that an operation waits at most for those that came to its node before it; it
-is made before the transaction begins, so that no other node waits for it. Every process that writes
-to a node's records raises the node's version: the transaction writes only what was planned on the
-present versions.
+by counted steps, so that an operation waits at most for those that came to its node before it. What
+has to search is planned before the transaction begins, so that no other node waits for it. Every
+process that writes to a node's records raises the node's version: the transaction writes only what
+was planned on the present versions.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
@@ -67,6 +68,12 @@ class PlannedOperation(Generic[Answer]):
     """The states of the nodes once it is written."""
 
 
+Attempted = PlannedOperation[Answer] | frozenset[ProviderUuid]
+"""The operation; or the nodes that it concerns too, none if it was planned on records that have
+changed, so that it has to be planned anew.
+"""
+
+
 class OperationRunner:
     """Carries out operations on the nodes of one host, one at a time per node. Threads may share
     it.
@@ -88,8 +95,12 @@ class OperationRunner:
         self,
         target: OperationTarget,
         plan: Callable[[NodeState, StoredState], PlannedChange],
+        *,
+        searches: bool,
     ) -> PlannedChange:
-        """Carry out an operation that needs the node's state."""
+        """Carry out an operation that needs the node's state. ``searches``: see
+        :meth:`carry_out`.
+        """
         node = target.node
         assert node is not None
         try:
@@ -97,6 +108,7 @@ class OperationRunner:
                 target,
                 lambda states, stored, _: plan(state_of(states, node), stored),
                 lambda planned: planned.changes,
+                searches=searches,
             )
         except ResourcesUndecided as error:
             LOG.warning("node %s, instance %s: %s", node, target.instance, error.message)
@@ -127,84 +139,86 @@ class OperationRunner:
         target: OperationTarget,
         plan: Plan[Answer],
         changes_of: Callable[[Answer], RecordChanges],
+        *,
+        searches: bool = False,
     ) -> Answer:
         """Plan the operation, write its changes and apply them to the states in memory. Starts
         again if another process wrote first, or if it concerns more nodes than were known.
 
-        ``changes_of``: the changes that an answer of ``plan`` comes with.
+        ``changes_of``: the changes that an answer of ``plan`` comes with. ``searches``: whether
+        ``plan`` may search for resources, which may take long.
         """
         nodes = self._nodes_of_target(target)
         for _ in range(ATTEMPTS):
             with lock_nodes(self._entries, nodes) as entries:
-                planned = self._planned(target, nodes, entries, plan, changes_of)
-                if isinstance(planned, frozenset):
-                    nodes |= planned
-                    continue
-                if planned.changes and not self._write(nodes, entries, planned):
-                    continue
-            for uuid in planned.changes.touched & self._entries.keys():
-                self._changed(uuid)
-            return planned.answer
+                planned = self._attempt(
+                    nodes,
+                    entries,
+                    partial(_planned, target, plan, changes_of, nodes, entries),
+                    searches=searches,
+                )
+            if isinstance(planned, PlannedOperation):
+                for uuid in planned.changes.touched & self._entries.keys():
+                    self._changed(uuid)
+                return planned.answer
+            nodes |= planned
         raise RecordConflict(
             f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again"
         )
 
-    def _planned(
+    def _attempt(
         self,
-        target: OperationTarget,
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
-        plan: Plan[Answer],
-        changes_of: Callable[[Answer], RecordChanges],
-    ) -> PlannedOperation[Answer] | frozenset[ProviderUuid]:
-        """Plan an operation whose ``nodes`` are locked, those of this host by their ``entries``.
-        Returns more nodes if it concerns others too.
+        planned_on: Callable[[RecordReads], Attempted[Answer]],
+        *,
+        searches: bool,
+    ) -> Attempted[Answer]:
+        """Plan an operation whose ``nodes`` are locked, write it, and apply it to the states of
+        their ``entries``.
 
         :raises TrackerError: the operation is refused.
         """
+        if not searches:
+            return self._write(nodes, entries, planned_on)
         with self._records.reading() as reading:
-            stored = read_stored_state(reading, target)
-            if more := claimed_nodes(stored) - nodes:
-                return more
-            places = nodes_of_instance(stored)
-            versions = reading.node_versions(nodes.union(places))
-            states = {
-                uuid: current_state(uuid, entry, reading, versions.get(uuid))
-                for uuid, entry in entries.items()
-            }
-            answer = plan(states, stored, reading)
-        if changes := changes_of(answer):
-            changes = replace(changes, also_on=places)
-            states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
-        return PlannedOperation(answer, changes, versions, states)
+            planned = planned_on(reading)
+        if not (isinstance(planned, PlannedOperation) and planned.changes):
+            return planned
+        versions, concerned = planned.versions, nodes.union(planned.versions)
+        return self._write(
+            concerned,
+            entries,
+            lambda now: planned if now.node_versions(concerned) == versions else frozenset(),
+        )
 
     def _write(
         self,
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
-        planned: PlannedOperation[Answer],
-    ) -> bool:
-        """Write an operation in one transaction, and apply it to the states in memory. Returns
-        False, with nothing written, if the records are not those any more that it was planned on.
-        """
-        concerned = nodes.union(planned.versions)
+        planned_on: Callable[[RecordReads], Attempted[Answer]],
+    ) -> Attempted[Answer]:
+        """Write in one transaction what is planned on what it reads, and apply it."""
         try:
-            with self._records.transaction(concerned) as transaction:
-                if transaction.node_versions(concerned) != planned.versions:
-                    return False
-                # What belongs to no node, such as an instance that was never here, is guarded by
-                # its own version.
-                transaction.write(planned.changes)
+            with self._records.transaction(nodes) as transaction:
+                planned = planned_on(transaction)
+                if isinstance(planned, PlannedOperation):
+                    # What belongs to no node, such as an instance that was never here, is guarded
+                    # by its own version.
+                    transaction.write(planned.changes)
+        except TrackerError:
+            raise
         except Exception as error:
             # The commit may have succeeded although its answer was lost.
             for entry in entries.values():
                 entry.state = None
             if isinstance(error, RecordConflict):
-                return False
+                return frozenset()
             raise
-        for uuid, state in planned.states.items():
-            entries[uuid].state = state
-        return True
+        if isinstance(planned, PlannedOperation):
+            for uuid, state in planned.states.items():
+                entries[uuid].state = state
+        return planned
 
     def _nodes_of_target(self, target: OperationTarget) -> frozenset[ProviderUuid]:
         """Return the nodes whose claims an operation may change, as far as known before it begins.
@@ -316,6 +330,34 @@ class OperationRunner:
         return NodeHeldElsewhere(
             f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host"
         )
+
+
+def _planned(
+    target: OperationTarget,
+    plan: Plan[Answer],
+    changes_of: Callable[[Answer], RecordChanges],
+    nodes: frozenset[ProviderUuid],
+    entries: Mapping[ProviderUuid, NodeEntry],
+    reading: RecordReads,
+) -> Attempted[Answer]:
+    """Plan an operation whose ``nodes`` are locked, those of this host by their ``entries``.
+
+    :raises TrackerError: the operation is refused.
+    """
+    stored = read_stored_state(reading, target)
+    if more := claimed_nodes(stored) - nodes:
+        return more
+    places = nodes_of_instance(stored)
+    versions = reading.node_versions(nodes.union(places))
+    states = {
+        uuid: current_state(uuid, entry, reading, versions.get(uuid))
+        for uuid, entry in entries.items()
+    }
+    answer = plan(states, stored, reading)
+    if changes := changes_of(answer):
+        changes = replace(changes, also_on=places)
+        states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
+    return PlannedOperation(answer, changes, versions, states)
 
 
 def state_of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:

@@ -24,6 +24,7 @@ from agent.numa.pair import Allocated
 from agent.numa.request import guest_of
 from agent.pci.choice import FreeDevices, Shortage, free_devices
 from agent.pci.device_request import (
+    EXTRA_SPEC,
     DeviceRequestError,
     Nearness,
     device_requests,
@@ -34,6 +35,7 @@ from agent.tracker.errors import (
     FlavorImageConflict,
     InvalidDevices,
     InvalidTopology,
+    InvalidTrackerRequest,
     ResourcesUnavailable,
     ResourcesUndecided,
 )
@@ -296,6 +298,18 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
     except GuestRequestError as error:
         kind = FlavorImageConflict if error.kind in CONFLICTS else InvalidTopology
         raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
+
+
+def needs_search(request: InstanceClaim) -> bool:
+    """Return whether cells or devices have to be chosen for the guest, which may take long."""
+    flavor = request.instance.flavor
+    if request.devices or EXTRA_SPEC in flavor.extra_specs:
+        return True
+    try:
+        return guest_topology(flavor, request.instance.image_properties) is not None
+    except InvalidTrackerRequest:
+        # The claim is refused before anything is chosen.
+        return False
 
 
 def _fit_cells_and_devices(

@@ -35,6 +35,7 @@ from agent.tracker.requests import (
     raise_all,
 )
 from agent.tracker.reservations import clean_device
+from agent.tracker.reserving import needs_search
 from agent.tracker.stored_state import (
     Clock,
     OperationTarget,
@@ -79,6 +80,7 @@ class Tracker:
         planned = self._runner.on_node(
             target,
             lambda state, stored: claims.claim_instance(state, stored, request, self._clock()),
+            searches=needs_search(request),
         )
         if not planned.repeated and (
             keys := overlooked(
@@ -133,6 +135,7 @@ class Tracker:
         return self._runner.on_node(
             target,
             lambda state, stored: claims.claim_devices(state, stored, request, self._clock()),
+            searches=True,
         )
 
     def free_devices(
@@ -183,6 +186,7 @@ class Tracker:
             return self._runner.on_node(
                 target,
                 lambda state, stored: move_claims.claim_move(state, stored, request, self._clock()),
+                searches=True,
             )
         if (source := self._runner.source_of_move(request)) is None:
             return self._runner.on_claim(
@@ -191,6 +195,7 @@ class Tracker:
         return self._runner.on_node(
             replace(target, node=source),
             lambda state, stored: move_claims.leave(state, stored, request, self._clock()),
+            searches=False,
         )
 
     def drop(
@@ -285,7 +290,7 @@ class Tracker:
             return self._find_guests(state_of(states, node), reading)
 
         return self._runner.carry_out(
-            OperationTarget(node), plan, lambda found: found.changes
+            OperationTarget(node), plan, lambda found: found.changes, searches=True
         ).written()
 
     def preview_import(self, state: NodeState) -> GuestImport:

@@ -188,8 +188,6 @@ TYPE = "urn:compute-node-agent:problem:"
 KINDS: Mapping[str, tuple[int, str]] = {
     # The request itself.
     "request.invalid": (400, "The request is invalid"),
-    "request.amount": (400, "There is no such amount"),
-    "request.unknown-state": (400, "There is no such state"),
     "request.topology": (400, "The flavor asks for something impossible"),
     "request.devices": (400, "The flavor asks for devices that nothing is called by"),
     "request.flavor-image": (400, "Flavor and image contradict each other"),

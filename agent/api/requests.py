@@ -29,6 +29,8 @@ from agent.tracker.requests import (
 MOST = 2**31 - 1
 MOST_EXACT = 2**53 - 1
 MOST_GIB = 2**20
+# More than any host has; the limit exists because placing each CPU costs time.
+MOST_VCPUS = 65536
 UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 PRINTABLE = rf"^[^\x00-\x1f\x7f]*{END}"
 
@@ -58,7 +60,7 @@ class NewFlavor(RequestPart):
 
     id: Name
     name: Name
-    vcpus: Annotated[int, Meta(ge=1, le=65536)]
+    vcpus: Annotated[int, Meta(ge=1, le=MOST_VCPUS)]
     memory_mb: Amount
     root_gb: Gib
     ephemeral_gb: Gib

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.api.body import read_json
 from agent.api.problem import InvalidApiRequest
-from agent.api.requests import NewClaim, instance_claim
+from agent.api.requests import MOST_GIB, MOST_VCPUS, NewClaim, instance_claim
 from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
@@ -25,7 +25,7 @@ from agent.pci.alias import Aliases
 from agent.pci.device_request import EXTRA_SPEC
 from agent.placement.allocations.candidates import parse_query
 from agent.placement.allocations.checks import refuse
-from agent.tracker.requests import MAX_GB, MAX_VCPUS, InstanceClaim, check_claim
+from agent.tracker.requests import InstanceClaim
 
 NOBODY = ProviderUuid("00000000-0000-0000-0000-000000000000")
 # Constant, so that the same request has the same query: the suffixes of the groups of devices
@@ -87,7 +87,6 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
 
     :raises ExplainRefused: they are none, or two requests.
     :raises RequestUnreadable, NotJson: a file has no request.
-    :raises InvalidTrackerRequest: no node could grant the request.
     """
     flavored = any(arguments[name] not in (None, False, (), []) for name in FLAVOR_FLAGS)
     forms = [flavored, arguments["claim"] is not None, bool(arguments["query"])]
@@ -105,7 +104,6 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
         asked = AskedRequest(_claim_of_flavor(arguments))
     assert asked.claim is not None
     _refuse_ignored(asked.claim.instance)
-    check_claim(asked.claim)
     return asked
 
 
@@ -206,10 +204,10 @@ AMOUNTS = {
 }
 """The names of a flavor's amounts: of the local API, of ``openstack flavor show``, of nova."""
 LARGEST = {
-    "vcpus": MAX_VCPUS,
+    "vcpus": MOST_VCPUS,
     "memory_mb": MAX_INT,
-    "root_gb": MAX_GB,
-    "ephemeral_gb": MAX_GB,
+    "root_gb": MOST_GIB,
+    "ephemeral_gb": MOST_GIB,
     "swap_mb": MAX_INT,
 }
 NAMES = ("id", "name")

@@ -4,7 +4,7 @@ usage of the node. Migration: the move of one instance from one node to another,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevShare
@@ -14,7 +14,6 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 Half = Literal["only", "old", "new"]
 ClaimState = Literal["held", "consumed", "released"]
 Purpose = Literal["instance", "move", "devices"]
-HALVES: frozenset[Half] = frozenset(get_args(Half))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +82,6 @@ MigrationStatus = Literal[
     "failed",
     "cancelled",
 ]
-TYPES: frozenset[MigrationType] = frozenset(get_args(MigrationType))
-STATUSES: frozenset[MigrationStatus] = frozenset(get_args(MigrationStatus))
 # The status of a move that was given up without a fault.
 GIVEN_UP: Mapping[MigrationType, MigrationStatus] = {
     "resize": "cancelled",

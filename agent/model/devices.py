@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid
@@ -11,7 +11,6 @@ from agent.model.names import ProviderUuid
 DeviceType = Literal["type-PCI", "type-PF", "type-VF", "vdpa"]
 DeviceState = Literal["available", "claimed", "allocated"]
 Serves = Literal["guests", "nobody", "host"]
-DEVICE_STATES: frozenset[DeviceState] = frozenset(get_args(DeviceState))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

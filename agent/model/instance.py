@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from agent.model.names import ConsumerUuid, ProviderUuid
 
@@ -126,8 +126,6 @@ TaskState = Literal[
     "shelving_offloading",
     "unshelving",
 ]
-VM_STATES: frozenset[VmState] = frozenset(get_args(VmState))
-TASK_STATES: frozenset[TaskState] = frozenset(get_args(TaskState))
 
 # The guest is off its host for good, or while it is shelved.
 REMOVED: frozenset[VmState] = frozenset({"deleted", "shelved_offloaded"})

@@ -21,22 +21,6 @@ class InvalidTrackerRequest(TrackerError):
     code = "request.invalid"
 
 
-class InvalidAmount(InvalidTrackerRequest):
-    """An amount that is negative or larger than any host could have.
-    Remedy: correct the amount that the message names.
-    """
-
-    code = "request.amount"
-
-
-class UnknownState(InvalidTrackerRequest):
-    """A state, status or type that does not exist.
-    Remedy: use a state that openapi.yaml lists.
-    """
-
-    code = "request.unknown-state"
-
-
 class InvalidDevices(InvalidTrackerRequest):
     """The flavor's request for devices is invalid.
     Remedy: correct the flavor's request, or ``[pci] alias``.

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.claim import HALVES, Half, Migration
-from agent.model.devices import DEVICE_STATES, DeviceState
+from agent.model.claim import Half, Migration
+from agent.model.devices import DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
@@ -23,16 +23,11 @@ from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
 from agent.tracker.requests import (
-    BUILD_RESULTS,
     BuildResult,
     DeviceClaim,
     InstanceClaim,
     InstanceUpdate,
     MoveClaim,
-    check_claim,
-    check_update,
-    one_of,
-    raise_all,
 )
 from agent.tracker.reservations import clean_device
 from agent.tracker.reserving import needs_search
@@ -75,7 +70,6 @@ class Tracker:
 
         :raises TrackerError: the claim is denied; nothing was written.
         """
-        check_claim(request)
         target = OperationTarget(request.node, request.instance.uuid, request.id)
         planned = self._runner.on_node(
             target,
@@ -130,7 +124,6 @@ class Tracker:
 
         :raises TrackerError: the claim is denied; nothing was written.
         """
-        check_claim(request)
         target = OperationTarget(request.node, request.instance, request.id)
         return self._runner.on_node(
             target,
@@ -147,7 +140,6 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here.
         """
-        raise_all(one_of("state", only, DEVICE_STATES) if only is not None else ())
         target = OperationTarget(node, instance)
         changes = self._runner.change_node(
             target, lambda state, stored: claims.free_devices_of(state, stored, only, self._clock())
@@ -176,7 +168,6 @@ class Tracker:
 
         :raises TrackerError: the claim is denied; nothing was written.
         """
-        check_claim(request)
         migration = (
             request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
         )
@@ -205,7 +196,6 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here.
         """
-        raise_all(one_of("half", half, HALVES))
         return self._runner.change_node(
             OperationTarget(node, instance, migration=migration),
             lambda _, stored: moves.drop(stored, migration, half, self._clock()),
@@ -218,7 +208,6 @@ class Tracker:
 
         :raises TrackerError: the instance is not here, or was changed since it was read.
         """
-        check_update(update)
         return self._change_instance(
             instance,
             lambda state, stored, migrations: updates.update_instance(
@@ -266,7 +255,6 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here.
         """
-        raise_all(one_of("result", result, BUILD_RESULTS))
         self._runner.change_node(
             OperationTarget(node),
             lambda state, _: updates.count_build(state, result, self._clock()),

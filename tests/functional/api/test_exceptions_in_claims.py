@@ -26,7 +26,6 @@ GPU = "0000:80:00.0"
 BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "what is known of the claim": (agent.tracker.operation_runner, "read_stored_state"),
     "the nodes that it concerns": (agent.tracker.operation_runner, "claimed_nodes"),
-    "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),
     "what the guest gets": (agent.tracker.claims, "reserve"),
     "the guest's cells": (agent.tracker.reserving, "guest_topology"),

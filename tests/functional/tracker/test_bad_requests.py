@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,15 +11,13 @@ from agent.model.devices import DeviceRequest
 from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.moves import confirm
-from agent.tracker.requests import ClaimLimits, DeviceClaim, InstanceClaim
+from agent.tracker.requests import DeviceClaim, InstanceClaim
 from tests.support.refusals import refused, rows
 from tests.support.tracking import (
-    DEDICATED,
     F1,
     F3,
     FG,
     FN,
-    PMEM,
     Host,
     World,
     device,
@@ -29,7 +27,6 @@ from tests.support.tracking import (
 )
 
 PF, VF = "0000:05:00.0", "0000:05:10.0"
-MOST = 2**31 - 1
 
 
 def flavor(**fields: Any) -> Flavor:
@@ -71,12 +68,6 @@ def migration(host: Host, **fields: Any) -> Migration:
 
 Attempt = Callable[[Host], object]
 CLAIMS: dict[str, tuple[str, Attempt]] = {
-    "an id that is no uuid": (
-        "request.invalid",
-        lambda host: host.tracker.claim(
-            InstanceClaim(id="one", node=host.node, instance=instance("i3", F1))
-        ),
-    ),
     "an unknown node": (
         "node.unknown",
         lambda host: host.tracker.claim(
@@ -88,58 +79,6 @@ CLAIMS: dict[str, tuple[str, Attempt]] = {
     "a guest that another host has": (
         "instance.elsewhere",
         lambda host: host.claim("i3", F1, host="HB"),
-    ),
-    "an unknown state": (
-        "request.unknown-state",
-        lambda host: host.claim("i3", F1, vm_state="dancing"),
-    ),
-    "an unknown task": (
-        "request.unknown-state",
-        lambda host: host.claim("i3", F1, task_state="dancing"),
-    ),
-    "no CPU": ("request.amount", lambda host: host.claim("i3", flavor(vcpus=0))),
-    "less than no CPU": ("request.amount", lambda host: host.claim("i3", flavor(vcpus=-1))),
-    "more CPUs than any host has": (
-        "request.amount",
-        lambda host: host.claim("i3", flavor(vcpus=65537, extra_specs=DEDICATED)),
-    ),
-    "less than no memory": ("request.amount", lambda host: host.claim("i3", flavor(memory_mb=-1))),
-    "more memory than any host has": (
-        "request.amount",
-        lambda host: host.claim("i3", flavor(memory_mb=MOST + 1)),
-    ),
-    "more memory than 64 bits": (
-        "request.amount",
-        lambda host: host.claim("i3", flavor(memory_mb=2**64)),
-    ),
-    "less than no disk": (
-        "request.amount",
-        lambda host: host.claim("i3", flavor(root_gb=-20, ephemeral_gb=20)),
-    ),
-    "more disk than any host has": (
-        "request.amount",
-        lambda host: host.claim("i3", flavor(ephemeral_gb=2**20 + 1)),
-    ),
-    "less than no swap": ("request.amount", lambda host: host.claim("i3", flavor(swap_mb=-1))),
-    "a limit below nothing": (
-        "request.amount",
-        lambda host: host.claim("i3", F1, limits=ClaimLimits(memory_mb=-1)),
-    ),
-    "less than no unit": (
-        "request.amount",
-        lambda host: host.claim("i3", F1, allocations={host.node: {PMEM: -1}}),
-    ),
-    "less than no device": (
-        "request.amount",
-        lambda host: host.claim("i3", F1, devices=wanting(-1)),
-    ),
-    "more devices than any host has": (
-        "request.amount",
-        lambda host: host.claim("i3", F1, devices=wanting(10**12)),
-    ),
-    "amounts and states": (
-        "request.invalid",
-        lambda host: host.claim("i3", flavor(memory_mb=-1), vm_state="dancing"),
     ),
     "cells of no number": (
         "request.topology",
@@ -185,40 +124,6 @@ CLAIMS: dict[str, tuple[str, Attempt]] = {
     ),
 }
 OTHERS: dict[str, tuple[str, Attempt]] = {
-    "devices with an id that is no uuid": (
-        "request.invalid",
-        lambda host: host.tracker.claim_devices(
-            DeviceClaim(id="one", node=host.node, instance=guest("i1"), devices=wanting(1))
-        ),
-    ),
-    "no devices at all": (
-        "request.amount",
-        lambda host: host.tracker.claim_devices(
-            DeviceClaim(id=uuid_of("d"), node=host.node, instance=guest("i1"), devices=wanting(0))
-        ),
-    ),
-    "devices in an unknown state": (
-        "request.unknown-state",
-        lambda host: host.tracker.free_devices(host.node, guest("i1"), cast(Any, "dancing")),
-    ),
-    "an unknown half": (
-        "request.unknown-state",
-        lambda host: host.tracker.drop(
-            host.node, guest("i1"), guest("migration"), cast(Any, "middle")
-        ),
-    ),
-    "an unknown result of a build": (
-        "request.unknown-state",
-        lambda host: host.tracker.count_build(host.node, cast(Any, "dancing")),
-    ),
-    "an update to an unknown state": (
-        "request.unknown-state",
-        lambda host: host.update("i1", vm_state="dancing"),
-    ),
-    "an update to an unknown task": (
-        "request.unknown-state",
-        lambda host: host.update("i1", task_state="dancing"),
-    ),
     "an update of an unknown guest": (
         "instance.unknown",
         lambda host: host.update("i3", vm_state="active"),
@@ -238,18 +143,6 @@ OTHERS: dict[str, tuple[str, Attempt]] = {
     ),
 }
 MOVES: dict[str, tuple[str, Callable[[Host, Host], object]]] = {
-    "a move of an unknown type": (
-        "request.unknown-state",
-        lambda hp, hb: hb.move("i1", cast(Any, "teleport")),
-    ),
-    "a migration of an unknown status": (
-        "request.unknown-state",
-        lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="dancing")),
-    ),
-    "a migration of an unknown type": (
-        "request.unknown-state",
-        lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, type="teleport")),
-    ),
     "a migration of another guest": (
         "request.invalid",
         lambda hp, hb: hb.move(
@@ -261,10 +154,6 @@ MOVES: dict[str, tuple[str, Callable[[Host, Host], object]]] = {
         lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="cancelled")),
     ),
     "a resize to nothing": ("request.invalid", lambda hp, hb: hb.move("i1", "resize")),
-    "a resize to less than nothing": (
-        "request.amount",
-        lambda hp, hb: hb.move("i1", "resize", flavor(memory_mb=-1)),
-    ),
     "a live migration to another flavor": (
         "request.invalid",
         lambda hp, hb: hb.move("i1", "live-migration", F3),
@@ -307,22 +196,6 @@ def test_a_move_is_refused_for(world: World, hp: Host, hb: Host, what: str) -> N
     assert (hp.usage, hb.usage) == usages
 
 
-def test_everything_that_is_wrong_with_a_claim_is_told_at_once(world: World, hp: Host) -> None:
-    with refused(world, "request.amount") as caught:
-        hp.claim(
-            "i3",
-            flavor(vcpus=0, memory_mb=-1, swap_mb=-2),
-            limits=ClaimLimits(vcpus=-3),
-            devices=wanting(0),
-        )
-    told = str(caught.value)
-    assert [
-        fault
-        for fault in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0")
-        if fault not in told
-    ] == []
-
-
 def test_what_comes_from_outside_cannot_forge_a_line_of_the_log(world: World, hp: Host) -> None:
     with refused(world, "request.topology") as caught:
         hp.claim(
@@ -330,8 +203,6 @@ def test_what_comes_from_outside_cannot_forge_a_line_of_the_log(world: World, hp
             flavor(name="F1\nERROR all is lost", extra_specs={"hw:numa_nodes": "\x1b[31mmany"}),
         )
     assert "\x1b" not in str(caught.value)
-    with refused(world, "request.unknown-state"):
-        hp.claim("i3", F1, vm_state="dancing\nERROR all is lost")
 
 
 def damaged(world: World, host: Host, statement: str) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, MigrationStatus, MigrationType
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Amounts
+from agent.model.instance import Amounts, TaskState, VmState
 from agent.model.names import ProviderUuid
 from agent.model.node_records import ComputeNode, NodeRecords
 from agent.numa.host import HostCell
@@ -14,6 +14,10 @@ from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from tests.unit.store.record_samples import device, instance, node
 
+TYPES = sorted(get_args(MigrationType))
+STATUSES = sorted(get_args(MigrationStatus))
+VM_STATES = sorted(get_args(VmState))
+TASK_STATES = sorted(get_args(TaskState))
 RESERVED = Amounts(512, 1, 2048)
 # Always the same, because they are in the names of tests.
 HERE = replace(node("n1", "HA"), uuid=ProviderUuid("5d1c9d7e-8b0a-4a52-9f63-000000000001"))

@@ -9,7 +9,7 @@ from agent.model.claim import Claim
 from agent.model.devices import DeviceRequest
 from agent.model.facts import Domain
 from agent.model.host_units import MdevShare
-from agent.model.instance import BUILT, VM_STATES, Amounts, Instance
+from agent.model.instance import BUILT, Amounts, Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker import claims
 from agent.tracker.errors import (
@@ -32,7 +32,7 @@ from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
 from tests.support.tracking import F1, F3, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
-from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, gpus, pinned, state
+from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, VM_STATES, gpus, pinned, state
 
 NOW = 1_000_000.0
 I1 = instance("i1", F1)
@@ -287,7 +287,7 @@ def test_a_claim_that_is_part_of_a_move_is_not_aborted_by_itself() -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("vm_state", sorted(VM_STATES))
+@pytest.mark.parametrize("vm_state", VM_STATES)
 @pytest.mark.parametrize("claim_state", ["held", "consumed"])
 @pytest.mark.parametrize("of", [I1_HERE, I1_THERE, None])
 def test_a_guest_that_was_built_here_keeps_its_claim(

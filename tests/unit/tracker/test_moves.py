@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import STATUSES, Claim, Migration
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRequest
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import ComputeNode, RecordChanges
@@ -25,7 +25,7 @@ from agent.tracker.requests import MoveClaim
 from agent.tracker.stored_state import PlannedChange, StoredState
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
-from tests.unit.tracker.samples import ELSEWHERE, HERE, state
+from tests.unit.tracker.samples import ELSEWHERE, HERE, STATUSES, state
 
 NOW = 1_000_000.0
 UNDER_WAY = (
@@ -242,7 +242,7 @@ def test_a_move_that_waits_for_nothing_gives_its_source_back_when_it_arrives(
     assert [instance.flavor for instance in changes.instances] == [F1]
 
 
-@pytest.mark.parametrize("status", sorted(STATUSES))
+@pytest.mark.parametrize("status", STATUSES)
 def test_a_move_is_confirmed_only_where_it_waits_for_that(status: str) -> None:
     if status not in ("finished", "confirming", "confirmed"):
         with pytest.raises(WrongState):
@@ -261,7 +261,7 @@ def test_a_move_is_confirmed_only_where_it_waits_for_that(status: str) -> None:
         ] == [(None, None, F3)]
 
 
-@pytest.mark.parametrize("status", sorted(STATUSES))
+@pytest.mark.parametrize("status", STATUSES)
 def test_a_move_is_reverted_only_where_it_waits_for_that(status: str) -> None:
     back = finished(status, task_state="resize_reverting")
     if status not in ("finished", "reverting", "reverted"):
@@ -618,8 +618,8 @@ def test_a_source_is_told_that_a_move_was_given_up() -> None:
 # --- how far a move has come ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", sorted(STATUSES))
-@pytest.mark.parametrize("after", sorted(STATUSES))
+@pytest.mark.parametrize("before", STATUSES)
+@pytest.mark.parametrize("after", STATUSES)
 def test_a_move_comes_on_and_never_goes_back(before: Any, after: Any) -> None:
     known = under_way(before)
     waits = before == "finished" and after in ARRIVED

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.claim import STATUSES, TYPES, Claim, Migration
+from agent.model.claim import Claim, Migration
 from agent.model.instance import NOTHING, Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
@@ -19,7 +19,7 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, Reconciliation, reconcile
 from tests.support.tracking import F1, F3, domain, guest
 from tests.unit.store.record_samples import claim, device, instance, migration, unit
-from tests.unit.tracker.samples import ELSEWHERE, HERE
+from tests.unit.tracker.samples import ELSEWHERE, HERE, STATUSES, TYPES
 
 NOW, WAIT = 1_000_000.0, 3600.0
 RULES = ReconcileRules(stranded_after=WAIT)
@@ -77,8 +77,8 @@ def a_move(draw: st.DrawFn, uuid: ConsumerUuid) -> Migration:
     return Migration(
         uuid=uuid,
         instance=draw(st.sampled_from(WHO)),
-        type=draw(st.sampled_from(sorted(TYPES))),
-        status=draw(st.sampled_from(sorted(STATUSES))),
+        type=draw(st.sampled_from(TYPES)),
+        status=draw(st.sampled_from(STATUSES)),
         source_compute="HA",
         source_node=draw(st.sampled_from(PLACES[1:])),
         dest_compute="HA",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import STATUSES, TYPES, Claim, Half, Migration
+from agent.model.claim import Claim, Half, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, DamagedRecord, NodeRecords
@@ -21,6 +21,7 @@ from agent.tracker.verdicts import (
     lone_device_verdicts,
 )
 from tests.support.tracking import F1
+from tests.unit.tracker.samples import STATUSES, TYPES
 
 SOURCE, DEST, THIRD = (ProviderUuid(f"node-{name}") for name in ("source", "dest", "third"))
 GUEST, MOVE = ConsumerUuid("guest"), ConsumerUuid("move")
@@ -115,7 +116,7 @@ STRAIGHT = {
 
 
 def rows() -> Iterator[tuple[Half, str, str, str, str]]:
-    for kind, status in product(sorted(TYPES), sorted(STATUSES)):
+    for kind, status in product(TYPES, STATUSES):
         straight = kind in ("evacuation", "live-migration")
         for place, old, new in zip(
             PLACES, OLD[status], (STRAIGHT if straight else NEW)[status], strict=True
@@ -137,7 +138,7 @@ def test_each_half_of_each_move_at_each_place(
 
 @pytest.mark.parametrize(
     ("kind", "status", "place"),
-    list(product(sorted(TYPES), sorted(STATUSES), ["source", "dest", "none"])),
+    list(product(TYPES, STATUSES, ["source", "dest", "none"])),
 )
 def test_a_guest_never_loses_both_halves(kind: str, status: str, place: str) -> None:
     halves = {
@@ -149,7 +150,7 @@ def test_a_guest_never_loses_both_halves(kind: str, status: str, place: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "place"), list(product(sorted(TYPES), [*TO_DEST, *TO_SOURCE], list(PLACES)))
+    ("kind", "status", "place"), list(product(TYPES, [*TO_DEST, *TO_SOURCE], list(PLACES)))
 )
 def test_of_a_move_that_is_over_at_most_one_half_stays(kind: str, status: str, place: str) -> None:
     assert [found(half, kind, status, place) for half in ("old", "new")].count("only") <= 1  # type: ignore[arg-type]
@@ -164,7 +165,7 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize(("status", "place"), list(product(sorted(STATUSES), ["source", "none"])))
+@pytest.mark.parametrize(("status", "place"), list(product(STATUSES, ["source", "none"])))
 @pytest.mark.parametrize("kind", ["resize", "migration"])
 def test_on_one_node_how_the_move_ended_decides(kind: str, status: str, place: str) -> None:
     move_here = move(kind, status, SOURCE)
@@ -226,7 +227,7 @@ def test_an_only_claim_stays_where_its_instance_is(place: str, expected: str) ->
 
 
 @pytest.mark.parametrize("half", ["only", "old", "new"])
-@pytest.mark.parametrize("status", sorted(STATUSES))
+@pytest.mark.parametrize("status", STATUSES)
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [

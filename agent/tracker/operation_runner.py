@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from agent.errors import RecordConflict
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
+from agent.tracker.domains import GuestImport
 from agent.tracker.errors import (
     NodeHeldElsewhere,
     NodeNotReady,
@@ -49,7 +50,8 @@ from agent.tracker.stored_state import (
 
 LOG = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
+Answer = TypeVar("Answer", bound=RecordChanges | PlannedChange | GuestImport)
+"""The changes of an operation, or what comes with them."""
 Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
 """Pure function of the nodes' states, the stored state of the target, and further reads."""
 
@@ -94,11 +96,11 @@ class OperationRunner:
     def on_node(
         self,
         target: OperationTarget,
-        plan: Callable[[NodeState, StoredState], PlannedChange],
+        plan: Callable[[NodeState, StoredState], Answer],
         *,
-        searches: bool,
-    ) -> PlannedChange:
-        """Carry out an operation that needs the node's state. ``searches``: see
+        searches: bool = False,
+    ) -> Answer:
+        """Carry out an operation that needs the state of the target's node, see
         :meth:`carry_out`.
         """
         node = target.node
@@ -107,46 +109,23 @@ class OperationRunner:
             return self.carry_out(
                 target,
                 lambda states, stored, _: plan(state_of(states, node), stored),
-                lambda planned: planned.changes,
                 searches=searches,
             )
         except ResourcesUndecided as error:
             LOG.warning("node %s, instance %s: %s", node, target.instance, error.message)
             raise
 
-    def on_claim(self, claim: str, plan: Callable[[StoredState], PlannedChange]) -> PlannedChange:
-        """Carry out an operation on a claim; the claim's record names the node."""
-        return self.carry_out(
-            OperationTarget(claim=claim),
-            lambda _, stored, __: plan(stored),
-            lambda planned: planned.changes,
-        )
-
-    def change_node(
-        self, target: OperationTarget, plan: Callable[[NodeState, StoredState], RecordChanges]
-    ) -> RecordChanges:
-        """Carry out an operation whose answer is the list of its changes."""
-        node = target.node
-        assert node is not None
-        return self.carry_out(
-            target,
-            lambda states, stored, _: plan(state_of(states, node), stored),
-            lambda changes: changes,
-        )
-
     def carry_out(
         self,
         target: OperationTarget,
         plan: Plan[Answer],
-        changes_of: Callable[[Answer], RecordChanges],
         *,
         searches: bool = False,
     ) -> Answer:
         """Plan the operation, write its changes and apply them to the states in memory. Starts
         again if another process wrote first, or if it concerns more nodes than were known.
 
-        ``changes_of``: the changes that an answer of ``plan`` comes with. ``searches``: whether
-        ``plan`` may search for resources, which may take long.
+        ``searches``: whether ``plan`` may search for resources, which may take long.
         """
         nodes = self._nodes_of_target(target)
         for _ in range(ATTEMPTS):
@@ -154,7 +133,7 @@ class OperationRunner:
                 planned = self._attempt(
                     nodes,
                     entries,
-                    partial(_planned, target, plan, changes_of, nodes, entries),
+                    partial(_planned, target, plan, nodes, entries),
                     searches=searches,
                 )
             if isinstance(planned, PlannedOperation):
@@ -335,7 +314,6 @@ class OperationRunner:
 def _planned(
     target: OperationTarget,
     plan: Plan[Answer],
-    changes_of: Callable[[Answer], RecordChanges],
     nodes: frozenset[ProviderUuid],
     entries: Mapping[ProviderUuid, NodeEntry],
     reading: RecordReads,
@@ -354,7 +332,7 @@ def _planned(
         for uuid, entry in entries.items()
     }
     answer = plan(states, stored, reading)
-    if changes := changes_of(answer):
+    if changes := answer if isinstance(answer, RecordChanges) else answer.changes:
         changes = replace(changes, also_on=places)
         states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
     return PlannedOperation(answer, changes, versions, states)

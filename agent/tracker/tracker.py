@@ -104,9 +104,7 @@ class Tracker:
             shown = state.host.guests if state is not None else None
             return claims.abort_claim(stored, self._clock(), shown or ())
 
-        return self._runner.carry_out(
-            OperationTarget(claim=claim), plan, lambda planned: planned.changes
-        )
+        return self._runner.carry_out(OperationTarget(claim=claim), plan)
 
     def change(
         self, claim: str, plan: Callable[[StoredState, float], PlannedChange]
@@ -117,7 +115,9 @@ class Tracker:
 
         :raises TrackerError: there is no such claim, or ``plan`` refuses.
         """
-        return self._runner.on_claim(claim, lambda stored: plan(stored, self._clock()))
+        return self._runner.carry_out(
+            OperationTarget(claim=claim), lambda _, stored, __: plan(stored, self._clock())
+        )
 
     def claim_devices(self, request: DeviceClaim) -> PlannedChange:
         """Claim devices for a guest of this node.
@@ -141,7 +141,7 @@ class Tracker:
         :raises TrackerError: the node is not managed here.
         """
         target = OperationTarget(node, instance)
-        changes = self._runner.change_node(
+        changes = self._runner.on_node(
             target, lambda state, stored: claims.free_devices_of(state, stored, only, self._clock())
         )
         return len(changes.devices) + len(changes.dropped_devices)
@@ -155,7 +155,7 @@ class Tracker:
             the device.
         """
         return bool(
-            self._runner.change_node(
+            self._runner.on_node(
                 OperationTarget(node), lambda state, _: clean_device(state.devices, address)
             )
         )
@@ -180,13 +180,13 @@ class Tracker:
                 searches=True,
             )
         if (source := self._runner.source_of_move(request)) is None:
-            return self._runner.on_claim(
-                request.id, lambda stored: move_claims.repeat(stored, request, self._host)
+            return self._runner.carry_out(
+                OperationTarget(claim=request.id),
+                lambda _, stored, __: move_claims.repeat(stored, request, self._host),
             )
         return self._runner.on_node(
             replace(target, node=source),
             lambda state, stored: move_claims.leave(state, stored, request, self._clock()),
-            searches=False,
         )
 
     def drop(
@@ -196,7 +196,7 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here.
         """
-        return self._runner.change_node(
+        return self._runner.on_node(
             OperationTarget(node, instance, migration=migration),
             lambda _, stored: moves.drop(stored, migration, half, self._clock()),
         )
@@ -244,7 +244,7 @@ class Tracker:
             migrations = reading.consumers([instance]).migrations.values()
             return plan(state_of(states, node), stored, migrations)
 
-        self._runner.carry_out(OperationTarget(node, instance), changes, lambda written: written)
+        self._runner.carry_out(OperationTarget(node, instance), changes)
         with self._records.reading() as reading:
             found = reading.instance(instance)
         assert found is not None
@@ -255,7 +255,7 @@ class Tracker:
 
         :raises TrackerError: the node is not managed here.
         """
-        self._runner.change_node(
+        self._runner.on_node(
             OperationTarget(node),
             lambda state, _: updates.count_build(state, result, self._clock()),
         )
@@ -277,9 +277,7 @@ class Tracker:
             claims.check_ready(state_of(states, node))
             return self._find_guests(state_of(states, node), reading)
 
-        return self._runner.carry_out(
-            OperationTarget(node), plan, lambda found: found.changes, searches=True
-        ).written()
+        return self._runner.carry_out(OperationTarget(node), plan, searches=True).written()
 
     def preview_import(self, state: NodeState) -> GuestImport:
         """Return what :meth:`import_guests` would find and write on a node in this state.

@@ -5,7 +5,6 @@ them.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from agent.errors import StoreError
 from agent.model.claim import Claim, Migration
@@ -49,45 +48,10 @@ class TreeConsumers:
         return moves
 
 
-class ConsumerRecords(Protocol):
-    """The records of consumers, as the allocations step of an audit uses them. ``view``: what the
-    usage step of the same audit counted.
+class ConsumerRecords:
+    """The records of consumers, as the allocations step of an audit uses them, for the nodes in
+    ``entries``. ``host``: this host's name.
     """
-
-    def begin_pass(self) -> None:
-        """Look once, for all nodes of a pass, whether there are records."""
-
-    def is_needed(self, *, purging: bool) -> bool:
-        """Return whether all of the node's allocations have to be read: there is a record of a
-        guest or a claim, on any node, ended or not.
-
-        ``purging``: also without any record, because unknown consumers are to be removed.
-
-        :raises StoreError: the records cannot be read.
-        """
-
-    def clear_evacuations(self, evacuations: Collection[ConsumerUuid]) -> None:
-        """Record that nothing of these evacuations is left at their source.
-
-        :raises StoreError: the store cannot be written.
-        """
-
-    def note_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Record the consumer generation with which the leftovers of these evacuations are about to
-        be removed; None: they are not any more.
-
-        :raises StoreError: the store cannot be written.
-        """
-
-    def read(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
-        """Return the records of ``consumers`` and of the instances that have claims on the node.
-
-        :raises StoreError: the records cannot be read.
-        """
-
-
-class StoredConsumerRecords:
-    """:class:`ConsumerRecords` of nodes that were audited. ``host``: this host's name."""
 
     def __init__(
         self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], host: str
@@ -112,8 +76,12 @@ class StoredConsumerRecords:
                 self._has_records = reading.has_records()
 
     def is_needed(self, *, purging: bool) -> bool:
-        """Return whether all of the node's allocations have to be read, see
-        :meth:`ConsumerRecords.is_needed`.
+        """Return whether all of the node's allocations have to be read: there is a record of a
+        guest or a claim, on any node, ended or not.
+
+        ``purging``: also without any record, because unknown consumers are to be removed.
+
+        :raises StoreError: the records cannot be read.
         """
         if not self._looked:
             self._look()
@@ -138,6 +106,7 @@ class StoredConsumerRecords:
 
     def read(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
         """Return the records of ``consumers`` and of the instances that have claims on the node.
+        ``view``: what the usage step of the same audit counted.
 
         :raises StoreError: the records cannot be read.
         """

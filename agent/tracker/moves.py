@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from agent.model.claim import GIVEN_UP, Claim, Half, Migration, MigrationStatus
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.claims import existing_claim
 from agent.tracker.errors import UnknownClaim, WrongState
@@ -205,15 +204,6 @@ def progress(stored: StoredState, now: float, status: MigrationStatus) -> Planne
     )
 
 
-def drop(stored: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
-    """Give one half of a move back, and nothing else; harmless when repeated."""
-    return give_back(
-        [claim for claim in stored.claims if claim.migration == migration and claim.half == half],
-        stored,
-        now,
-    )
-
-
 def drop_half(stored: StoredState, now: float, half: Half) -> PlannedChange:
     """Give one half of a move back, found by the move's id, unless the guest is at that end.
 
@@ -228,7 +218,7 @@ def drop_half(stored: StoredState, now: float, half: Half) -> PlannedChange:
             f"migration {migration.uuid} is {migration.status}"
         )
         raise WrongState(what, "abort, revert or confirm the move")
-    changes = drop(stored, migration.uuid, half, now)
+    changes = give_back(halves, stored, now)
     if changes and half == "old" and migration.status == "finished":
         # Because the guest has no resources at the source to go back to.
         changes += RecordChanges(

@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.claim import Half, Migration
+from agent.model.claim import Migration
 from agent.model.devices import DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
 from agent.tracker import claims, domains, move_claims, moves, updates
-from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts, StoredConsumerRecords
+from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
 from agent.tracker.leases import NodeLeases, SharedLease
@@ -187,18 +187,6 @@ class Tracker:
         return self._runner.on_node(
             replace(target, node=source),
             lambda state, stored: move_claims.leave(state, stored, request, self._clock()),
-        )
-
-    def drop(
-        self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half
-    ) -> RecordChanges:
-        """Give back one half of the move of an instance on a node, and nothing else.
-
-        :raises TrackerError: the node is not managed here.
-        """
-        return self._runner.on_node(
-            OperationTarget(node, instance, migration=migration),
-            lambda _, stored: moves.drop(stored, migration, half, self._clock()),
         )
 
     # --- instances and builds ---------------------------------------------------------------------
@@ -378,7 +366,7 @@ def build_tracker_services(
     return TrackerServices(
         Tracker(records, entries, listed, clock, changed, host),
         UsageStep(records, entries, listed, settings, clock),
-        StoredConsumerRecords(records, entries, host),
+        ConsumerRecords(records, entries, host),
         NodeLeases(records, entries, settings.agent, clock),
         SharedLease(records, host, settings.agent.lease_seconds, clock),
         InstanceHosts(records, host),

@@ -12,12 +12,28 @@ from agent.model.instance import Flavor
 from agent.model.node_records import NodeRecords
 from tests.support.machine import CARD, CLASS_OF, FUNCTIONS, Machine
 from tests.support.orchestrator import Kind
-from tests.support.promised import Got
-from tests.support.promises_kept import got_of
 from tests.support.tracking import DEDICATED as PINNING
 from tests.unit.pci.scene import NAMES
 
 BY_ADDRESS = {address: name for name, address in NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Got:
+    """The very CPUs, devices and units of a claim."""
+
+    cpus: frozenset[int]
+    devices: frozenset[str]
+    units: frozenset[str]
+
+
+def got_of(claim: Claim, records: NodeRecords) -> Got:
+    """What a claim has."""
+    return Got(
+        frozenset(cpu for placed in claim.cells for cpu in placed.pinned_cpus),
+        frozenset(one.address for one in records.devices if one.holder == claim.id),
+        frozenset(one.identifier for one in records.units if one.holder == claim.id),
+    )
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
-from agent.tracker.moves import confirm, finish, revert
+from agent.tracker.moves import confirm, drop_half, finish, revert
 from agent.tracker.requests import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of
 
@@ -51,7 +51,7 @@ class Journey:
 
     def drop(self, host: Host, half: Any) -> None:
         """``host`` gives one half of it back."""
-        host.tracker.drop(host.node, guest(self.name), ConsumerUuid(self.id), half)
+        host.tracker.change(self.id, partial(drop_half, half=half))
 
     def port(self, host: Host) -> str:
         """Claim a device on ``host`` for the guest; returns the claim's id."""

@@ -22,7 +22,7 @@ from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker import moves
 from agent.tracker.claim_usage import Stats, stats
-from agent.tracker.consumer_records import StoredConsumerRecords
+from agent.tracker.consumer_records import ConsumerRecords
 from agent.tracker.leases import NodeLeases
 from agent.tracker.node_entry import ListedNodes, NodeEntry
 from agent.tracker.node_record import Agent
@@ -128,7 +128,7 @@ class Host:
         self.tracker = Tracker(
             self.records, slots, listed, self.time, self.changed.append, self.name
         )
-        self.consumer_records = StoredConsumerRecords(self.records, slots, self.name)
+        self.consumer_records = ConsumerRecords(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":
         """Another node of this host's agent, audited; what only one process has in memory both

@@ -17,12 +17,13 @@ from agent.model.instance import Flavor
 from tests.support.cloud_account import CloudAccount, Share
 from tests.support.orchestrator import Guest, Kind
 from tests.support.other_client import PROJECT, USER
-from tests.support.promised import AT_ONCE
 from tests.support.walked_host import WalkedHost
 
 if TYPE_CHECKING:
     from tests.support.cloud_walk import CloudWalk
 
+# Moves that wait for no confirmation.
+AT_ONCE = ("live-migration", "evacuation")
 Script = Generator[str, None, None]
 Change = Callable[[CloudAccount], object]
 

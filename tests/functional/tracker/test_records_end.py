@@ -58,16 +58,6 @@ def test_however_far_the_move_came_it_is_over_without_its_guest(
     assert hb.migration("i1").status == ended
 
 
-def test_a_move_that_has_no_claims_any_more_ends_with_its_guest(ha: Host, hb: Host) -> None:
-    ha.claim("i1", F1)
-    hb.move("i1", "live-migration")
-    hb.tracker.drop(hb.node, guest("i1"), ConsumerUuid(hb.move_id("i1")), "new")
-    ha.tracker.drop(ha.node, guest("i1"), ConsumerUuid(hb.move_id("i1")), "old")
-    assert hb.migration("i1").in_progress
-    ha.update("i1", deleted=True)
-    assert hb.migration("i1").status == "cancelled"
-
-
 @pytest.mark.parametrize("status", ["accepted", "error"])
 def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(
     world: World, ha: Host, hb: Host, status: str

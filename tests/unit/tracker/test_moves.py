@@ -334,14 +334,6 @@ def test_a_move_that_was_given_up_is_not_given_up_again(status: str) -> None:
     assert moves.abort(known, NOW).repeated
 
 
-@pytest.mark.parametrize(("half", "gone"), [("old", "source"), ("new", MOVE.uuid)])
-def test_one_half_is_dropped_and_nothing_else(half: Any, gone: str) -> None:
-    changes = moves.drop(under_way(), MOVE.uuid, half, NOW)
-    assert changes == RecordChanges(claims=changes.claims)
-    assert {claim.id: claim.state for claim in changes.claims} == {gone: "released"}
-    assert not moves.drop(under_way(), guest("another move"), half, NOW)
-
-
 def test_what_is_no_move_is_none() -> None:
     with pytest.raises(UnknownClaim):
         moves.finish(StoredState(I1, None, SOURCE, (SOURCE,)), NOW)

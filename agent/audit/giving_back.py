@@ -21,8 +21,8 @@ from agent.model.report import METHODS, WELL, NodeReport, Report
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import ConsumerNotFound
 from agent.placement.client import PlacementClient
+from agent.tracker.claim_usage import device_uses
 from agent.tracker.node_state import NodeState
-from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import is_cell_name, page_size
 from agent.tree.reported_cards import MARKER, card_of
 

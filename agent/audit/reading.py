@@ -51,12 +51,11 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.sending import name_conflict
 from agent.placement.server import learn_traits
 from agent.tracker.allocations import is_used_elsewhere
-from agent.tracker.changed_hardware import nothing_left, unreservable_pages
-from agent.tracker.claim_usage import with_promised
+from agent.tracker.claim_usage import device_uses, with_promised
 from agent.tracker.domains import guest_places, with_observed_guests
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_drift import nothing_left, unreservable_pages
 from agent.tracker.node_state import NodeView
-from agent.tracker.reservations import device_uses
 from agent.tree.desired_tree import DriverReport, other_marks
 from agent.tree.device_providers import reserved_of_cards
 from agent.tree.reshape.allocation_editor import Sharing

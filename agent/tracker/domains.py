@@ -15,8 +15,7 @@ from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.report import Drift
 from agent.tracker import nova_commands
-from agent.tracker.changed_hardware import offline_cpus, overdrawn_pages, recorded_anew
-from agent.tracker.claim_usage import overcommitted
+from agent.tracker.node_drift import offline_cpus, overcommitted, overdrawn_pages, recorded_anew
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.seen_guest import Refusal, contradictions, records_of
 from agent.tracker.stored_state import NO_CHANGES

@@ -19,6 +19,7 @@ from agent.numa.devices import Strategy
 from agent.numa.host import HostCell
 from agent.pci.alias import Aliases
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.requests import BuildResult
 from agent.tree.host_tree import offered_cpus
 from agent.tree.policy import Policy
 
@@ -162,6 +163,14 @@ def _describe(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy)
         disk_allocation_ratio=policy.disk_ratio.of(stored.get(orc.DISK_GB)),
         deleted=False,
     )
+
+
+def count_build(node: ComputeNode, result: BuildResult, now: float) -> RecordChanges:
+    """Return the change that counts one more failed build in a row, or resets the count."""
+    failed = node.failed_builds + 1 if result == "failed" else 0
+    if failed == node.failed_builds:
+        return RecordChanges()
+    return RecordChanges(nodes=(replace(node, failed_builds=failed, updated_at=now),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key
 from agent.tracker.stored_state import StoredState
-from agent.tracker.updates import end_moves
 from agent.tracker.verdicts import (
     ARRIVED,
     ClaimVerdict,
+    end_moves,
     free_device,
     judge_claim,
     left_half_verdicts,

@@ -1,7 +1,7 @@
 """Tracker: the operations on the claims of this host's nodes; and the services of which it is one.
 
 Each operation checks its request and names the pure function that plans it, see
-:mod:`agent.tracker.claims`, :mod:`agent.tracker.moves` and :mod:`agent.tracker.updates`.
+:mod:`agent.tracker.claims`, :mod:`agent.tracker.moves` and :mod:`agent.tracker.verdicts`.
 """
 
 import logging
@@ -14,12 +14,14 @@ from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
-from agent.tracker import claims, domains, move_claims, moves, updates
+from agent.tracker import claims, domains, move_claims, moves, verdicts
+from agent.tracker.claim_usage import clean_device
 from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
 from agent.tracker.leases import NodeLeases, SharedLease
 from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock_nodes
+from agent.tracker.node_record import count_build
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
 from agent.tracker.requests import (
@@ -29,7 +31,6 @@ from agent.tracker.requests import (
     InstanceUpdate,
     MoveClaim,
 )
-from agent.tracker.reservations import clean_device
 from agent.tracker.reserving import needs_search
 from agent.tracker.stored_state import (
     Clock,
@@ -198,7 +199,7 @@ class Tracker:
         """
         return self._change_instance(
             instance,
-            lambda state, stored, migrations: updates.update_instance(
+            lambda state, stored, migrations: verdicts.update_instance(
                 state, stored, update, self._clock(), migrations
             ),
         )
@@ -211,7 +212,7 @@ class Tracker:
         """
         return self._change_instance(
             instance,
-            lambda state, stored, migrations: updates.forget_guest(
+            lambda state, stored, migrations: verdicts.forget_guest(
                 state, stored, self._clock(), migrations
             ),
         )
@@ -245,7 +246,7 @@ class Tracker:
         """
         self._runner.on_node(
             OperationTarget(node),
-            lambda state, _: updates.count_build(state, result, self._clock()),
+            lambda state, _: count_build(state.node, result, self._clock()),
         )
         return self.view(node).node.failed_builds
 

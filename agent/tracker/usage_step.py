@@ -18,14 +18,16 @@ from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
-from agent.tracker.changed_hardware import (
+from agent.tracker.claim_usage import Seen, note_reserved_amounts, with_counting_providers
+from agent.tracker.domains import unrecorded_guests
+from agent.tracker.node_drift import (
     hardware_drift,
     lost_resources,
     moved_devices,
     option_errors,
+    overcommitted,
+    used_twice,
 )
-from agent.tracker.claim_usage import overcommitted, used_twice, with_counting_providers
-from agent.tracker.domains import unrecorded_guests
 from agent.tracker.node_entry import IdleCount, ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_record import (
     Agent,
@@ -42,7 +44,6 @@ from agent.tracker.reconcile import (
     on_present_cells,
     reconcile,
 )
-from agent.tracker.reservations import Seen, note_reserved_amounts
 from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,

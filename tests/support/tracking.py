@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
+from agent.api.documents.node import JsonObject, stats
 from agent.model.claim import Claim, Migration, MigrationType
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import CpuFacts, Domain, HostFacts
@@ -21,7 +22,6 @@ from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker import moves
-from agent.tracker.claim_usage import Stats, stats
 from agent.tracker.consumer_records import ConsumerRecords
 from agent.tracker.leases import NodeLeases
 from agent.tracker.node_entry import ListedNodes, NodeEntry
@@ -252,9 +252,9 @@ def step(tracker: Tracker, word: str, move: str) -> PlannedChange:
     return tracker.change(move, getattr(moves, word))
 
 
-def stats_of(view: NodeView) -> Stats:
+def stats_of(view: NodeView) -> JsonObject:
     """The node's statistics as the API shows them."""
-    return stats(view.state.instances.values(), {}, view.state.node.failed_builds)
+    return stats(view.state.instances.values(), view.state.node.failed_builds)
 
 
 def settled(host: Host) -> None:

@@ -2,7 +2,8 @@
 agent needs.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
@@ -13,17 +14,29 @@ from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts
 from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevSource, UnitRecord
-from agent.model.instance import Instance
+from agent.model.instance import Instance, TaskState
 from agent.model.names import printable
 from agent.model.node_records import ComputeNode
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
-from agent.tracker.claim_usage import stats
 from agent.tracker.domains import GuestImport, ObservedGuest
 from agent.tracker.errors import GuestsUnknown
 from agent.tracker.node_state import NodeState
 
 JsonObject = dict[str, Any]
+
+# Tasks that keep disks and networks busy.
+IO_TASKS: frozenset[TaskState] = frozenset(
+    {
+        "resize_migrating",
+        "rebuilding",
+        "resize_prep",
+        "image_snapshot",
+        "image_backup",
+        "rescuing",
+        "unshelving",
+    }
+)
 
 
 def claim_document(
@@ -161,9 +174,24 @@ def node_records(state: NodeState) -> JsonObject:
         "pools": _pools(state),
         "mdevs": [_mdevs(source, state) for source in state.host.mdevs or ()],
         "units": [unit_document(unit) for unit in state.units.values()],
-        "stats": dict(stats(state.instances.values(), {}, node.failed_builds)),
+        "stats": stats(state.instances.values(), node.failed_builds),
         "problems": list(state.problems),
     }
+
+
+def stats(instances: Iterable[Instance], failed_builds: int) -> JsonObject:
+    """Return the counts of the ``instances`` that use resources of the node."""
+    counts: Counter[str] = Counter(num_instances=0, io_workload=0)
+    for instance in instances:
+        if instance.removed:
+            continue
+        counts["num_instances"] += 1
+        counts[f"num_vm_{instance.vm_state}"] += 1
+        counts[f"num_task_{instance.task_state}"] += 1
+        counts[f"num_os_type_{instance.os_type}"] += 1
+        counts[f"num_proj_{instance.project_id}"] += 1
+        counts["io_workload"] += instance.vm_state == "building" or instance.task_state in IO_TASKS
+    return {"uptime": None, **counts, "failed_builds": failed_builds}
 
 
 def _node_document(node: ComputeNode) -> JsonObject:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.instance import Amounts
-from agent.tracker.claim_usage import overcommitted
+from agent.tracker.node_drift import overcommitted
 from tests.unit.tracker.samples import HERE, RESERVED
 
 # Beside what is reserved there are 3 CPUs with a ratio of 4, 3584 MiB with one of 1.5 and 8192 MiB

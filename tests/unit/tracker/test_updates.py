@@ -11,9 +11,10 @@ from agent.model.claim import Claim
 from agent.model.instance import Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance
+from agent.tracker.node_record import count_build
 from agent.tracker.requests import InstanceUpdate
 from agent.tracker.stored_state import StoredState
-from agent.tracker.updates import count_build, update_instance
+from agent.tracker.verdicts import update_instance
 from tests.unit.store.record_samples import SMALL, claim, instance, migration, unit
 from tests.unit.tracker.samples import (
     ELSEWHERE,
@@ -171,12 +172,12 @@ def test_a_guest_that_is_elsewhere_is_refused_unless_it_has_something_here(
 
 
 def test_builds_that_fail_in_a_row_are_counted() -> None:
-    (one,) = count_build(state(), "failed", NOW).nodes
-    (two,) = count_build(state(on=one), "failed", NOW).nodes
+    (one,) = count_build(state().node, "failed", NOW).nodes
+    (two,) = count_build(state(on=one).node, "failed", NOW).nodes
     assert (one.failed_builds, two.failed_builds) == (1, 2)
-    (none,) = count_build(state(on=two), "succeeded", NOW).nodes
+    (none,) = count_build(state(on=two).node, "succeeded", NOW).nodes
     assert none.failed_builds == 0
 
 
 def test_a_success_after_a_success_writes_nothing() -> None:
-    assert count_build(state(), "succeeded", NOW) == RecordChanges()
+    assert count_build(state().node, "succeeded", NOW) == RecordChanges()

@@ -1,8 +1,8 @@
 """The numbers of a node."""
 
+from agent.api.documents.node import stats
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid
-from agent.tracker.claim_usage import stats
 
 
 def guest(number, **more):
@@ -16,7 +16,7 @@ def guest(number, **more):
 
 
 def test_an_empty_node_has_no_guests_and_no_load():
-    assert stats([], {}, 0) == {
+    assert stats([], 0) == {
         "uptime": None,
         "num_instances": 0,
         "io_workload": 0,
@@ -31,7 +31,6 @@ def test_guests_are_counted_by_state_task_system_and_project():
             guest(2, vm_state="active", task_state="resize_prep", os_type="linux", project_id="p2"),
             guest(3, vm_state="building", task_state="spawning", os_type="windows"),
         ],
-        {},
         2,
     )
     assert found == {
@@ -85,7 +84,6 @@ def test_only_some_tasks_are_a_load_for_disks_and_networks():
                 guest(number, vm_state="active", task_state=task)
                 for number, task in enumerate(tasks)
             ],
-            {},
             0,
         )["io_workload"]
         == 7

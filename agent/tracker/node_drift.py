@@ -1,6 +1,7 @@
-"""What changed of a node's hardware under guests on record: cells with other numbers, devices at
-other addresses, CPUs that went offline, pages that are gone. All of it is drift; claims that depend
-on it are refused, and nothing else. And what the host lacks of what the options name. Pure.
+"""The drift of a node: what guests on record have and the host does not, or has otherwise (cells
+with other numbers, devices at other addresses, CPUs that went offline, pages that are gone, more
+promised than there is). Claims that depend on it are refused, and nothing else. And what the host
+lacks of what the options name. Pure.
 """
 
 from collections import defaultdict
@@ -11,8 +12,10 @@ from agent.errors import ConfigError
 from agent.model.devices import DeviceRecord
 from agent.model.facts import Domain, HostFacts
 from agent.model.guest import PlacedCell
+from agent.model.instance import Amounts
+from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, name_first, printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import ComputeNode, RecordChanges
 from agent.model.report import Drift
 from agent.model.topology import format_cpu_list
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
@@ -141,6 +144,61 @@ def _moved_cells(state: NodeState) -> Iterator[str]:
         yield f"CPUs {format_cpu_list(moved)} of cell {before} are on cell {after}"
     for cell in sorted(gone):
         yield f"the host has no cell {cell}"
+
+
+def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterator[Drift]:
+    """Yield a drift for each resource of which more is ``used`` than the node may give. A resource
+    that the driver never reported has no limit.
+    """
+    disk_mb = None if node.local_gb is None else node.local_gb * 1024
+    kinds = (
+        ("CPUs", node.vcpus, node.cpu_allocation_ratio, reserved.vcpus, used.vcpus),
+        (
+            "MiB of memory",
+            node.memory_mb,
+            node.ram_allocation_ratio,
+            reserved.memory_mb,
+            used.memory_mb,
+        ),
+        ("MiB of disk", disk_mb, node.disk_allocation_ratio, reserved.disk_mb, used.disk_mb),
+    )
+    for what, total, ratio, kept, taken in kinds:
+        if total is not None and taken - kept > capacity(
+            {"total": total, "reserved": kept, "allocation_ratio": ratio}
+        ):
+            text = (
+                f"node {printable(node.name)}: {taken} {what} are promised, of {total} with a "
+                f"ratio of {ratio:g}; {total - taken} are free"
+            )
+            yield Drift(
+                "overcommitted",
+                "warning",
+                text,
+                "move guests away, and claim with limits",
+                node.uuid,
+            )
+
+
+def used_twice(state: NodeState) -> Iterator[Drift]:
+    """Yield a drift for each device that a guest has whole while others have mediated devices of
+    it.
+    """
+    mediated = state.mediated
+    for device in state.devices.values() if mediated else ():
+        parts = state.mediated_parts(device, mediated)
+        if device.holder is not None and device.holder in state.claims and parts:
+            guest = state.claims[device.holder].instance
+            yield Drift(
+                "held-device",
+                "warning",
+                (
+                    f"instance {guest} has device {device.address} whole, and mediated devices of "
+                    f"{', '.join(sorted(parts))} exist or are promised"
+                ),
+                f"move or delete that server, or those with the mediated devices of {min(parts)}",
+                state.node.uuid,
+                guest,
+            )
 
 
 Remedy = Callable[[ConsumerUuid], str]

@@ -38,9 +38,9 @@ from agent.tracker.allocations import (
     judge_allocations,
     removal_operations,
 )
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.guest_shares import GuestShares
 from agent.tracker.observed_share import OF_NOVA, ObservedShare
+from agent.tracker.stored_state import TreeConsumers
 
 
 def needed_holdings(seen: Observation, shaped: Shaped) -> Holdings | None:

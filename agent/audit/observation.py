@@ -20,8 +20,8 @@ from agent.placement.merge_inventory import Usages
 from agent.placement.plan import Plan
 from agent.placement.reshaping import AllocationMove
 from agent.provider_config.applying import Key
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.node_state import NodeView
+from agent.tracker.stored_state import TreeConsumers
 from agent.tree.allocation_repair import AllocationRepair, Surplus
 from agent.tree.desired_tree import DriverReport
 from agent.tree.device_providers import DeviceProviders

@@ -15,8 +15,8 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.allocations import AllocationShare, amounts_text
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.nova_commands import guest_name
+from agent.tracker.stored_state import TreeConsumers
 
 # Groups of classes that stand for one amount of a claim.
 CPU, MEMORY, DISK = ("VCPU", "PCPU"), ("MEMORY_MB",), ("DISK_GB",)

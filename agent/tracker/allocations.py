@@ -19,7 +19,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations
 from agent.model.report import Drift
 from agent.tracker import nova_commands
-from agent.tracker.consumer_records import TreeConsumers
+from agent.tracker.stored_state import TreeConsumers
 
 # Moves that ended at their source: the migration's allocation may be all that its guest has.
 CAME_TO_NOTHING: frozenset[MigrationStatus] = frozenset({"reverted", "failed", "cancelled"})

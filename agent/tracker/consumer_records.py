@@ -2,50 +2,17 @@
 them.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from agent.errors import StoreError
-from agent.model.claim import Claim, Migration
-from agent.model.instance import Instance
+from agent.model.claim import Claim
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
+from agent.store.reading import RecordReader
+from agent.store.records import Records
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_state import NodeState, NodeView
-from agent.tracker.stored_state import RecordReads, RecordStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeConsumers:
-    """What the records have on the consumers of one node's tree."""
-
-    host: str
-    """This host's name."""
-    instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
-    """The instances that have a claim on the node, that are among the consumers, or whose migration
-    is among the consumers; deleted ones included.
-    """
-    migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
-    """The migrations from or to the node that have not ended, the migrations among the consumers,
-    and all migrations of instances among the consumers that have no claim; ended ones included.
-    """
-    claims: Collection[Claim] = ()
-    """The open claims of the node."""
-    evacuations: Collection[Migration] = ()
-    """The evacuations from the node that are done and not cleared yet."""
-    strange_nodes: frozenset[ProviderUuid] = frozenset()
-    """The nodes of evacuated instances that belong to another store."""
-    unreadable: frozenset[ConsumerUuid] = frozenset()
-    """The consumers that have a record which cannot be understood."""
-    unknown_specs: frozenset[ConsumerUuid] = frozenset()
-    """The instances whose flavor may have extra specs that are not on record."""
-
-    def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
-        """Return the migrations of each instance that has any."""
-        moves: dict[ConsumerUuid, list[Migration]] = {}
-        for migration in self.migrations.values():
-            moves.setdefault(migration.instance, []).append(migration)
-        return moves
+from agent.tracker.stored_state import TreeConsumers
 
 
 class ConsumerRecords:
@@ -54,7 +21,7 @@ class ConsumerRecords:
     """
 
     def __init__(
-        self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], host: str
+        self, records: Records, entries: Mapping[ProviderUuid, NodeEntry], host: str
     ) -> None:
         self._records, self._entries, self._host = records, entries, host
         # ``_looked``: the answer holds for the present pass. A record that is made meanwhile is in
@@ -176,7 +143,7 @@ class ConsumerRecords:
 
 
 def _newer_claims(
-    reading: RecordReads, state: NodeState, instances: Collection[ConsumerUuid]
+    reading: RecordReader, state: NodeState, instances: Collection[ConsumerUuid]
 ) -> Iterator[Claim]:
     """Yield the claims on the node that ``instances`` without a claim in ``state`` have by now.
 
@@ -192,7 +159,7 @@ def _newer_claims(
 class InstanceHosts:
     """Look-ups of instances by host in the records, for ``host``. Threads may share it."""
 
-    def __init__(self, records: RecordStore, host: str) -> None:
+    def __init__(self, records: Records, host: str) -> None:
         self._records, self._host = records, host
 
     def elsewhere(self, instances: Collection[str]) -> frozenset[str]:

@@ -11,9 +11,10 @@ from typing import cast
 from agent.errors import RecordConflict, StandingBy
 from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import Lease, RecordChanges
+from agent.store.records import Records, Transaction
 from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_record import RENEWED_AT, Agent
-from agent.tracker.stored_state import Clock, RecordStore, RecordTransaction
+from agent.tracker.stored_state import Clock
 
 # Leases are stored by uuid. The uuid of a lease's name is the same on every host.
 NAMES = uuid.UUID("b3f0c9a8-5d7e-4c21-8f46-2f1f6f0f9a55")
@@ -31,7 +32,7 @@ class SharedLease:
     Takes and renews leases for ``host``, each for ``seconds``. Threads may share it.
     """
 
-    def __init__(self, records: RecordStore, host: str, seconds: float, clock: Clock) -> None:
+    def __init__(self, records: Records, host: str, seconds: float, clock: Clock) -> None:
         self._records, self._host, self._seconds, self._clock = records, host, seconds, clock
         self._lock = threading.Lock()
         # Until when each lease is this host's, so that the store need not be read every time.
@@ -112,7 +113,7 @@ class SharedLease:
                 host=self._host,
                 expires_at=now + self._seconds,
             )
-            cast(RecordTransaction, store).write(RecordChanges(leases=(taken,)))
+            cast(Transaction, store).write(RecordChanges(leases=(taken,)))
         self._until[name] = taken.expires_at
 
 
@@ -123,7 +124,7 @@ class NodeLeases:
 
     def __init__(
         self,
-        records: RecordStore,
+        records: Records,
         entries: Mapping[ProviderUuid, NodeEntry],
         agent: Agent,
         clock: Clock,

@@ -13,10 +13,10 @@ from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import Lease
 from agent.model.provider_tree import ProviderTree
+from agent.store.reading import RecordReader
 from agent.tracker.errors import NodeHeldElsewhere, NodeNotReady
 from agent.tracker.node_record import RENEWED_AT, Agent, HostCapacity, is_ours
 from agent.tracker.node_state import NodeState, NodeView
-from agent.tracker.stored_state import RecordReads
 
 
 class FairLock:
@@ -163,7 +163,7 @@ class ListedNodes:
 
 
 def current_state(
-    node: ProviderUuid, entry: NodeEntry, reading: RecordReads, version: int | None
+    node: ProviderUuid, entry: NodeEntry, reading: RecordReader, version: int | None
 ) -> NodeState:
     """Return the node's state, read again if its ``version`` in the store is another than in
     memory.

@@ -20,10 +20,10 @@ from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.allocation_drift import GROUPS, allocation_drift, sized_classes, wrong_groups
 from agent.tracker.allocations import AllocationShare, amounts_text, is_used_elsewhere
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.guest_shares import GuestShares, without_zeros
 from agent.tracker.node_state import NodeView
 from agent.tracker.nova_commands import guest_name
+from agent.tracker.stored_state import TreeConsumers
 
 MAX_NAMED = 3
 DAY = 86_400

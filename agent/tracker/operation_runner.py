@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 from agent.errors import RecordConflict
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
+from agent.store.reading import RecordReader
+from agent.store.records import Records
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import (
     NodeHeldElsewhere,
@@ -39,20 +41,17 @@ from agent.tracker.stored_state import (
     ATTEMPTS,
     OperationTarget,
     PlannedChange,
-    RecordReads,
-    RecordStore,
     StoredState,
     claimed_nodes,
     ends_of_move,
     nodes_of_instance,
-    read_stored_state,
 )
 
 LOG = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=RecordChanges | PlannedChange | GuestImport)
 """The changes of an operation, or what comes with them."""
-Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
+Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReader], Answer]
 """Pure function of the nodes' states, the stored state of the target, and further reads."""
 
 
@@ -83,7 +82,7 @@ class OperationRunner:
 
     def __init__(
         self,
-        records: RecordStore,
+        records: Records,
         entries: Mapping[ProviderUuid, NodeEntry],
         listed: ListedNodes,
         changed: Callable[[ProviderUuid], None],
@@ -149,7 +148,7 @@ class OperationRunner:
         self,
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
-        planned_on: Callable[[RecordReads], Attempted[Answer]],
+        planned_on: Callable[[RecordReader], Attempted[Answer]],
         *,
         searches: bool,
     ) -> Attempted[Answer]:
@@ -175,7 +174,7 @@ class OperationRunner:
         self,
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
-        planned_on: Callable[[RecordReads], Attempted[Answer]],
+        planned_on: Callable[[RecordReader], Attempted[Answer]],
     ) -> Attempted[Answer]:
         """Write in one transaction what is planned on what it reads, and apply it."""
         try:
@@ -273,7 +272,7 @@ class OperationRunner:
         return mine[0]
 
     def _absence_of_all(
-        self, nodes: Collection[ProviderUuid], reading: RecordReads
+        self, nodes: Collection[ProviderUuid], reading: RecordReader
     ) -> TrackerError:
         """Return the error that says why none of ``nodes`` can be used: one that passes, else one
         that names another host. A client may take an unknown node for a claim that has ended, and
@@ -288,7 +287,7 @@ class OperationRunner:
             ),
         )
 
-    def absence(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
+    def absence(self, node: ProviderUuid, reading: RecordReader) -> TrackerError:
         """Return the error that says why a node without a state in memory cannot be used."""
         found = reading.node(node)
         listed = self._listed.nodes
@@ -316,7 +315,7 @@ def _planned(
     plan: Plan[Answer],
     nodes: frozenset[ProviderUuid],
     entries: Mapping[ProviderUuid, NodeEntry],
-    reading: RecordReads,
+    reading: RecordReader,
 ) -> Attempted[Answer]:
     """Plan an operation whose ``nodes`` are locked, those of this host by their ``entries``.
 
@@ -336,6 +335,43 @@ def _planned(
         changes = replace(changes, also_on=places)
         states = {uuid: state.after(changes, stored.instance) for uuid, state in states.items()}
     return PlannedOperation(answer, changes, versions, states)
+
+
+def read_stored_state(
+    reading: RecordReader, target: OperationTarget, *, held: bool = True
+) -> StoredState:
+    """Read the records of an operation's target. ``held``: with the devices and units of the
+    claims.
+    """
+    claim = reading.claim(target.claim) if target.claim is not None else None
+    instance = target.instance or (claim.instance if claim is not None else None)
+    if instance is None:
+        return StoredState(claim=claim)
+    open_ones = reading.claims_of(instance)
+    migration = target.migration or (
+        claim.origin
+        if claim is not None
+        else next((claim.migration for claim in open_ones if claim.migration), None)
+    )
+    devices, units = (
+        reading.held_by([claim.id for claim in open_ones]) if held and open_ones else ((), ())
+    )
+    found = reading.instance(instance)
+    # An instance that has claims in this store has its host in this store too.
+    hosts = {
+        *target.hosts,
+        *([found.host] if found is not None and found.host is not None and not open_ones else []),
+    }
+    strange = frozenset(host for host in hosts if not reading.nodes_of(host))
+    return StoredState(
+        found,
+        reading.migration(migration) if migration else None,
+        claim,
+        open_ones,
+        devices,
+        units,
+        strange,
+    )
 
 
 def state_of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:

@@ -14,6 +14,8 @@ from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.request import overlooked
+from agent.store.reading import RecordReader
+from agent.store.records import Records
 from agent.tracker import claims, domains, move_claims, moves, verdicts
 from agent.tracker.claim_usage import clean_device
 from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts
@@ -36,8 +38,6 @@ from agent.tracker.stored_state import (
     Clock,
     OperationTarget,
     PlannedChange,
-    RecordReads,
-    RecordStore,
     StoredState,
 )
 from agent.tracker.usage_step import UsageSettings, UsageStep
@@ -50,7 +50,7 @@ class Tracker:
 
     def __init__(
         self,
-        records: RecordStore,
+        records: Records,
         entries: Mapping[ProviderUuid, NodeEntry],
         listed: ListedNodes,
         clock: Clock,
@@ -97,7 +97,7 @@ class Tracker:
         """
 
         def plan(
-            states: Mapping[ProviderUuid, NodeState], stored: StoredState, _: RecordReads
+            states: Mapping[ProviderUuid, NodeState], stored: StoredState, _: RecordReader
         ) -> PlannedChange:
             if stored.claim is not None and stored.claim.purpose == "move":
                 return moves.abort(stored, self._clock())
@@ -228,7 +228,7 @@ class Tracker:
         node = self._runner.node_of_instance(instance)
 
         def changes(
-            states: Mapping[ProviderUuid, NodeState], stored: StoredState, reading: RecordReads
+            states: Mapping[ProviderUuid, NodeState], stored: StoredState, reading: RecordReader
         ) -> RecordChanges:
             migrations = reading.consumers([instance]).migrations.values()
             return plan(state_of(states, node), stored, migrations)
@@ -261,7 +261,7 @@ class Tracker:
         """
 
         def plan(
-            states: Mapping[ProviderUuid, NodeState], _: StoredState, reading: RecordReads
+            states: Mapping[ProviderUuid, NodeState], _: StoredState, reading: RecordReader
         ) -> GuestImport:
             claims.check_ready(state_of(states, node))
             return self._find_guests(state_of(states, node), reading)
@@ -276,7 +276,7 @@ class Tracker:
         with self._records.reading() as reading:
             return self._find_guests(state, reading)
 
-    def _find_guests(self, state: NodeState, reading: RecordReads) -> GuestImport:
+    def _find_guests(self, state: NodeState, reading: RecordReader) -> GuestImport:
         if state.host.guests is None:
             why = state.host.guests_incomplete or "its driver does not report guests"
             raise GuestsUnknown(
@@ -354,7 +354,7 @@ class TrackerServices:
 
 
 def build_tracker_services(
-    records: RecordStore,
+    records: Records,
     settings: UsageSettings,
     clock: Clock,
     changed: Callable[[ProviderUuid], None],

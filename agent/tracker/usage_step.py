@@ -18,6 +18,8 @@ from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.pci.alias import Aliases
+from agent.store.reading import RecordReader
+from agent.store.records import Records, Transaction
 from agent.tracker.claim_usage import Seen, note_reserved_amounts, with_counting_providers
 from agent.tracker.domains import unrecorded_guests
 from agent.tracker.node_drift import (
@@ -47,9 +49,6 @@ from agent.tracker.reconcile import (
 from agent.tracker.stored_state import (
     ATTEMPTS,
     Clock,
-    RecordReads,
-    RecordStore,
-    RecordTransaction,
 )
 from agent.tree.children import unit_provider
 from agent.tree.host_tree import choose_layout
@@ -90,7 +89,7 @@ class UsageStep:
 
     def __init__(
         self,
-        records: RecordStore,
+        records: Records,
         entries: dict[ProviderUuid, NodeEntry],
         listed: ListedNodes,
         settings: UsageSettings,
@@ -323,9 +322,7 @@ class UsageStep:
             former = self._former_node(reading, node, facts)
             if former is not None and not dry_run:
                 running = [guest.uuid for guest in shown.domains or ()]
-                for guest in cast(RecordTransaction, reading).change_uuid(
-                    former.uuid, node, running
-                ):
+                for guest in cast(Transaction, reading).change_uuid(former.uuid, node, running):
                     LOG.warning(
                         "node %s: instance %s has a claim under either uuid of the host, or one of "
                         "what another one has: the claim of the two that runs, or is later, stays",
@@ -362,7 +359,7 @@ class UsageStep:
             state = with_counting_providers(state, facts, present, self._settings.policy)
             state = replace(state, host=replace(state.host, moved_devices=moved))
             if changes and not dry_run:
-                cast(RecordTransaction, reading).write(changes)
+                cast(Transaction, reading).write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
         drift = (
@@ -389,7 +386,7 @@ class UsageStep:
 
     def _read_records(
         self,
-        reading: RecordReads,
+        reading: RecordReader,
         node: ProviderUuid,
         facts: HostFacts,
         former: ComputeNode | None,
@@ -418,7 +415,7 @@ class UsageStep:
         return replace(records, node=record), changes, found.node is None
 
     def _former_node(
-        self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
+        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts
     ) -> ComputeNode | None:
         """Return the record that the host's own node has under another uuid, because the identity
         of the host was set, or nova's is read since.

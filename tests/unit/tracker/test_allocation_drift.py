@@ -11,7 +11,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare
-from agent.tracker.consumer_records import TreeConsumers
+from agent.tracker.stored_state import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 
 NODE = ProviderUuid("node-a")

@@ -25,8 +25,8 @@ from agent.tracker.allocations import (
     judge_allocations,
     removal_operations,
 )
-from agent.tracker.consumer_records import TreeConsumers
 from agent.tracker.nova_commands import if_died, if_orphaned
+from agent.tracker.stored_state import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 from tests.unit.tracker.samples import STATUSES, TYPES
 

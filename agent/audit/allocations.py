@@ -48,8 +48,11 @@ def needed_holdings(seen: Observation, shaped: Shaped) -> Holdings | None:
     once the shape is reached: a provider that is to be deleted keeps its allocations until then.
     None if it is known, or nothing is to be judged.
     """
-    # No guest of a node that is new can be on record yet.
-    known = seen.records.created or not seen.asks or seen.unjudged is not None
+    # No guest of a node that is new can be on record yet. What a tree that is taken over has of
+    # others is told at once, but nothing is purged before guests could be imported.
+    tells = seen.options.adopt and seen.policy.purge_after is None
+    new = seen.records.created and not tells
+    known = new or not seen.asks or seen.unjudged is not None
     if known or not seen.lacks(Holdings()):
         return None
     return Holdings(

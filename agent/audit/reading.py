@@ -417,7 +417,9 @@ class Reader:
         purges = context.policy.purge_after is not None
         on_record = self._records.is_needed(purging=purges)
         if not on_record:
-            providers = state.perhaps_held(providers, turns, refresh)
+            # A tree that is taken over is read completely.
+            if not seen.options.adopt:
+                providers = state.perhaps_held(providers, turns, refresh)
             turns = frozenset(providers)
         consumers = state.consumers_in_turn(client, providers, turns, refresh) if providers else {}
         found = {consumer for held in consumers.values() for consumer in held}

@@ -1,6 +1,7 @@
 """What an audit tells of consumers that no record knows, and the command that it names."""
 
 import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,32 @@ def test_a_leftover_on_a_host_without_records_is_told_with_the_command_that_ends
 
     (drift,) = host.told(leftover)
     assert (drift["kind"], f"{name} {amount}" in drift["detail"]) == ("orphaned-allocation", True)
+    host.carry_out(leftover, REFRESH + 60)
+
+
+@pytest.mark.parametrize("lost", ["the store", "the records"])
+def test_a_leftover_is_told_by_the_audit_that_takes_the_tree_over(
+    http_placement: HttpPlacement, host: Audited, lost: str
+) -> None:
+    nested = {"compute": {"cpu_dedicated_set": "2-3", "tree_layout": "nested"}}
+    host.agent.configure(on(http_placement, "fake.numa", nested))
+    node = host.once()
+    root = node["uuid"]
+    (cell,) = [row for row in node["tree"] if "PCPU" in (row["inventories"] or {})]
+    leftover = host.other.claim({root: {"MEMORY_MB": 1024}, cell["uuid"]: {"PCPU": 1}})
+    on_cell = host.other.claim({cell["uuid"]: {"PCPU": 1}})
+    if lost == "the store":
+        shutil.rmtree(host.agent.store)
+        assert host.agent.run("identity", "set", root).code == 0
+    else:
+        assert host.agent.run("db", "set-aside").code == 0
+    (taken,) = host.agent.run("--once", "--adopt", "--format", "json").json["nodes"]
+    for told in (taken, host.once(), host.once()):
+        assert {one["consumer"]: one["kind"] for one in told["drift"]} == dict.fromkeys(
+            (leftover, on_cell), "orphaned-allocation"
+        )
+        (of_both,) = (one for one in told["drift"] if one["consumer"] == leftover)
+        assert all(amount in of_both["detail"] for amount in ("MEMORY_MB 1024", "PCPU 1"))
     host.carry_out(leftover, REFRESH + 60)
 
 

@@ -191,13 +191,7 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
 
 
 def _of_target(target: Target) -> Iterator[AgentError]:
-    for text in target.invalid:
-        yield AgentError(
-            text,
-            "give the host a shorter name: [DEFAULT] host"
-            if "its name has" in text
-            else "it was left as it is in Placement",
-        )
+    yield from target.invalid
     yield from target.conflicts
 
 

@@ -416,10 +416,11 @@ class Reader:
         refresh = 0 if seen.options.on_mirror else context.freshness.consumers
         purges = context.policy.purge_after is not None
         on_record = self._records.is_needed(purging=purges)
-        if not on_record:
-            # A tree that is taken over is read completely.
-            if not seen.options.adopt:
-                providers = state.perhaps_held(providers, turns, refresh)
+        if seen.options.adopt:
+            # All at once, so that no turn is due because of it.
+            state.read_holders(client, providers)
+        elif not on_record:
+            providers = state.perhaps_held(providers, turns, refresh)
             turns = frozenset(providers)
         consumers = state.consumers_in_turn(client, providers, turns, refresh) if providers else {}
         found = {consumer for held in consumers.values() for consumer in held}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from agent.errors import DRIVER_FAULT, InvalidTree, ProviderNameConflict
+from agent.errors import DRIVER_FAULT, AgentError, InvalidTree, ProviderNameConflict
 from agent.model.inventory import Inventories
 from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
 from agent.model.names import (
@@ -25,7 +25,13 @@ from agent.model.names import (
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.model.report import Drift
-from agent.placement.merge_inventory import ADOPT, InventoryMerge, Usages, adoption_needed
+from agent.placement.merge_inventory import (
+    ADOPT,
+    InventoryMerge,
+    Usages,
+    adoption_needed,
+    set_aside,
+)
 from agent.placement.ownership import SHOWN, STATUS_DISABLED, MergeInputs
 
 
@@ -39,7 +45,7 @@ class Target:
     journal: Journal
     """What will be the agent's once Placement holds the tree."""
     drift: tuple[Drift, ...]
-    invalid: tuple[str, ...]
+    invalid: tuple[AgentError, ...]
     """What of the desired tree was set aside, and why."""
     conflicts: tuple[ProviderNameConflict, ...] = ()
     """Children that cannot be created because providers of others have their names."""
@@ -96,7 +102,7 @@ class Merge:
         )
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.drift: list[Drift] = []
-        self.invalid: list[str] = []
+        self.invalid: list[AgentError] = []
         self.conflicts: list[ProviderNameConflict] = []
         self.inventories = InventoryMerge(
             inputs,
@@ -183,12 +189,13 @@ class Merge:
     def _drop_unusable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
         name = tree.name_of(uuid)
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-            wrong = (
+            wrong = AgentError(
                 f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, "
-                f"Placement takes 1 to {MAX_PROVIDER_NAME}"
+                f"Placement takes 1 to {MAX_PROVIDER_NAME}",
+                "give the host a shorter name: [DEFAULT] host",
             )
         elif not is_uuid(uuid):
-            wrong = f"provider {printable(name)!r}: {printable(uuid)!r} is no uuid"
+            wrong = set_aside(f"provider {printable(name)!r}: {printable(uuid)!r} is no uuid")
         else:
             return
         self.invalid.append(wrong)
@@ -337,8 +344,9 @@ class Merge:
     def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
         """Return the aggregates of the agent and of others."""
         wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
+        name = printable(wanted.name)
         self.invalid.extend(
-            f"provider {printable(wanted.name)!r}: aggregate {printable(aggregate)!r} is no uuid"
+            set_aside(f"provider {name!r}: aggregate {printable(aggregate)!r} is no uuid")
             for aggregate in wrong
         )
         return frozenset(wanted.aggregates - set(wrong) | (present.aggregates - own.aggregates))

@@ -5,6 +5,7 @@ until they are free.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.errors import AgentError
 from agent.model.allocation import Resources
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.mirror import Ownership
@@ -57,6 +58,11 @@ def uses_of(holders: Mapping[ConsumerUuid, Resources]) -> dict[str, Use]:
     return {name: Use(sum(held.values()), held) for name, held in shares.items()}
 
 
+def set_aside(what: str) -> AgentError:
+    """Return the error for a part of the desired tree that breaks a rule of Placement."""
+    return AgentError(what, "it was left as it is in Placement")
+
+
 def adoption_needed(provider: Provider, why: str) -> Drift:
     """Return drift for a change that is not made because the tree is not adopted."""
     return Drift(
@@ -76,7 +82,7 @@ class InventoryMerge:
         inputs: MergeInputs,
         usages: Usages,
         drift: list[Drift],
-        invalid: list[str],
+        invalid: list[AgentError],
         *,
         adopted: bool,
         exclusive: bool,
@@ -140,7 +146,9 @@ class InventoryMerge:
         inventory = self._completed(wanted, present, reserved)
         wrong = [text for name, record in inventory.items() for text in problems(name, record)]
         if wrong:
-            self.invalid.extend(f"provider {printable(wanted.name)!r}: {text}" for text in wrong)
+            self.invalid.extend(
+                set_aside(f"provider {printable(wanted.name)!r}: {text}") for text in wrong
+            )
             return present.inventory
         foreign = {
             name: record

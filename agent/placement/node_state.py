@@ -232,7 +232,7 @@ class NodePlacementState:
     def held_usages(self, client: PlacementClient) -> Usages:
         """Return the usage of the classes and providers that are held until they are free."""
         waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
-        self._read_holders(client, waiting)
+        self.read_holders(client, waiting)
         return {uuid: uses_of(self.view.consumers[uuid]) for uuid in waiting}
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
@@ -241,7 +241,7 @@ class NodePlacementState:
         They are read where the provider was read anew since they were last known.
         """
         wanted = list(ours)
-        self._read_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
+        self.read_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
     def perhaps_held(
@@ -296,12 +296,12 @@ class NodePlacementState:
         due = self._turns.next(
             {uuid: at for uuid, at in asked.items() if uuid in in_turn or not at}, now, within
         )
-        self._read_holders(
+        self.read_holders(
             client, [*(uuid for uuid in wanted if uuid not in before), *([due] if due else [])]
         )
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
-    def _read_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
+    def read_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
         """Read the consumers of ``providers`` and mark those of other providers as out of date.
 
         A consumer whose allocation on these providers changed may have released resources on

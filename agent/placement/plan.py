@@ -78,7 +78,7 @@ def make_plan(
     if move is not None:
         if target.invalid:
             raise ReshapeFailed(
-                f"a part of the desired tree is invalid: {target.invalid[0]}",
+                f"a part of the desired tree is invalid: {target.invalid[0].message}",
                 "a reshape is not done in parts",
             )
         operation = build_reshape(present, target.tree, frozenset(target.journal.providers), move)

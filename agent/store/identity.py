@@ -7,6 +7,7 @@ Placement shows the root with it, it is final.
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -129,17 +130,23 @@ def nova_identity(
     return (found[0][0], "nova", found[0][1]) if found else None
 
 
-def save(folder: Path, uuid: ProviderUuid) -> None:
-    """Write the agent's own file in place of what it says and of what is proposed.
+def save(folder: Path, uuid: ProviderUuid) -> ProviderUuid | None:
+    """Write the agent's own file in place of what it says and of what is proposed. Return what one
+    of them said, if it can be read.
 
     :raises StoreError: it cannot be written.
     """
     prepare(folder)
+    former = None
+    # A damaged file is replaced.
+    with suppress(IdentityError):
+        former = _read(folder / FILE_NAME) or _read(folder / PROPOSED)
     _write(folder / FILE_NAME, uuid)
     try:
         (folder / PROPOSED).unlink(missing_ok=True)
     except OSError as error:
         raise folder_unusable(folder, error) from error
+    return former
 
 
 def _write(file: Path, uuid: ProviderUuid) -> None:

@@ -26,6 +26,7 @@ from agent.placement.allocations.change import (
 from agent.placement.allocations.checks import (
     REMEDY,
     BadRequest,
+    ConsumerNotFound,
     NotEnoughRoom,
     consumer_uuid,
     quoted,
@@ -48,12 +49,15 @@ def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     """Remove the providers of one node from a consumer's allocation; no error if it has none of
     them. Return the exit code.
 
-    :raises AllocationError: there is no such node or consumer, or the allocation cannot be changed.
+    :raises AllocationError: there is no such node, or the allocation cannot be changed.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
     with placement_work(conf, options, "allocation-remove-tree", writes=True) as work:
         root = provider_by(work.client, options.arguments["root"])
-        removed = remove_tree(work.client, consumer, root.uuid)
+        try:
+            removed = remove_tree(work.client, consumer, root.uuid)
+        except ConsumerNotFound:
+            removed = 0
         does = "would let" if options.dry_run else "let"
         line = (
             f"consumer {consumer} {does} go of {removed} providers of {printable(root.name)}"

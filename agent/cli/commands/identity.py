@@ -38,7 +38,9 @@ def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
         found = identity.find(folder, nova_folders(conf), host, store)
     if found is None:
         raise IdentityError(
-            f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
+            f"[store] path {folder}: host {host} has no identity yet",
+            "agent --once makes one; if the host had one and lost it: agent identity set UUID "
+            f"(openstack resource provider list --name {printable(host)} shows it)",
         )
     shown = {"host": host, "uuid": found.uuid, "source": found.source, "place": found.place}
     text = f"{found.uuid}\n{ORIGINS[found.source]}: {found.place}\n"
@@ -64,7 +66,7 @@ def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
             f"{novas[2]} says that this node is {novas[0]}, for nova-compute too",
             f"write {wanted} into that file",
         )
-    identity.save(folder, wanted)
+    former = identity.save(folder, wanted)
     status = from_daemon(conf, lambda daemon: daemon.reload())
     run = None if status is not None else holder(folder)
     then = (
@@ -74,8 +76,9 @@ def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
         if run is None
         else f"process {run} has the store, and uses it once it is restarted"
     )
+    was = f", no longer {former}" if former not in (None, wanted) else ""
     document = {"host": host_name(conf), "uuid": wanted, "status": status}
-    return answer(options, SET_SCHEMA, document, f"{host_name(conf)} is {wanted}; {then}\n")
+    return answer(options, SET_SCHEMA, document, f"{host_name(conf)} is {wanted}{was}; {then}\n")
 
 
 def _check_driver(conf: cfg.ConfigOpts) -> None:

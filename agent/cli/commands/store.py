@@ -95,8 +95,8 @@ SET_ASIDE_SCHEMA = "compute-node-agent/db-set-aside/1"
 WHAT_FOLLOWS = {
     "agent --once --adopt": "takes the tree in Placement over again, by the names of its providers",
     "agent guests import": "records the guests that run here, each with its share of the host",
-    "agent drift": "names allocations whose guest does not run here; claims whose guest was not "
-    "built yet have to be made again",
+    "agent --once --dry-run": "names allocations whose guest does not run here; claims whose guest "
+    "was not built yet have to be made again",
 }
 
 

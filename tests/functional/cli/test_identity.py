@@ -65,6 +65,10 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
     lost: AgentHere, http_placement: HttpPlacement, state: str
 ) -> None:
     holder, before = root(http_placement), http_placement.dump()
+    assert (
+        "agent identity set UUID (openstack resource provider list --name node-a"
+        in lost.run("identity", "show").stderr
+    )
     arguments = {"dry run": ["--dry-run"], "observed": ["--observe"]}.get(state, [])
     for _ in range({"never run": 0, "run twice": 2}.get(state, 1)):
         http_placement.clear()
@@ -215,8 +219,9 @@ def test_a_copied_identity_is_given_up_with_the_command_that_the_conflict_names(
     problem = the_only(node_of(copy)["errors"])
     assert problem["code"] == "placement.identity-conflict"
     (made,) = re.findall(r"agent identity set \$\((cat \S+)\)", problem["remedy"])
+    former = copy.run("identity", "show").stdout.split()[0]
     own = subprocess.run(made.split(), capture_output=True, text=True, check=True).stdout.strip()
-    assert copy.run("identity", "set", own).code == 0
+    assert f"{own}, no longer {former}" in copy.run("identity", "set", own).stdout
     assert node_of(copy)["state"] == "changed"
     assert root(http_placement, "node-b") == own
     after = http_placement.dump()["providers"]

@@ -637,7 +637,7 @@ def test_an_inventory_with_a_wrong_record_stays_as_it_is_and_the_rest_goes_on():
         tree.update_inventory("N0", {"VGPU": total(5)})
 
     target = merged(also(wrong))
-    assert target.invalid == (
+    assert tuple(one.message for one in target.invalid) == (
         "provider 'node-a': VCPU: reserved 20 is above total 9",
         "provider 'node-a': MEMORY_MB: min_unit 3 is above max_unit 1",
     )
@@ -654,7 +654,7 @@ def test_a_new_provider_with_a_wrong_record_comes_without_inventory():
 
     target = merged(also(wrong))
     assert target.tree.data("GPU").inventory == {}
-    assert [text.partition(": ")[2] for text in target.invalid] == [
+    assert [one.message.partition(": ")[2] for one in target.invalid] == [
         "VGPU: unknown field totl",
         "VGPU: total is None, not a whole number from 1 to 2147483647",
         "resource class 'vgpu' is not made of A-Z, 0-9 and _",
@@ -683,7 +683,7 @@ def test_a_provider_that_placement_could_not_take_is_left_out_with_all_below_it(
         )
 
     target = merged(also(add))
-    assert target.invalid == (text,)
+    assert tuple(one.message for one in target.invalid) == (text,)
     assert target.tree.get_provider_uuids() == [ROOT, N0, BW]
 
 
@@ -703,7 +703,9 @@ def test_a_provider_of_ours_stays_as_it_is_when_its_new_name_cannot_be():
 
 def test_an_aggregate_that_is_no_uuid_is_left_out():
     target = merged(also(lambda tree: tree.add_aggregates(ROOT, "rack-7", OTHER_UUID.upper())))
-    assert target.invalid == ("provider 'node-a': aggregate 'rack-7' is no uuid",)
+    assert tuple(one.message for one in target.invalid) == (
+        "provider 'node-a': aggregate 'rack-7' is no uuid",
+    )
     assert target.tree.data(ROOT).aggregates == {OURS_AGGREGATE, THEIR_AGGREGATE, OTHER_UUID}
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from agent.errors import ReshapeFailed
+from agent.errors import AgentError, ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.mirror import Journal, Ownership, ServerCapabilities
 from agent.model.operation import (
@@ -303,7 +303,9 @@ def test_a_reshape_that_changes_nothing_is_not_sent():
 
 def test_a_reshape_is_not_done_in_parts():
     with pytest.raises(ReshapeFailed, match=r"VCPU: total is 0 \(a reshape is not done in parts"):
-        planned(move_vcpu, move=AllocationMove(BEFORE, AFTER), invalid=("VCPU: total is 0",))
+        planned(
+            move_vcpu, move=AllocationMove(BEFORE, AFTER), invalid=(AgentError("VCPU: total is 0"),)
+        )
 
 
 def test_a_plan_of_513_providers_without_a_change_is_empty():

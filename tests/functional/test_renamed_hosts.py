@@ -489,12 +489,14 @@ def test_what_the_operators_files_give_stays_at_a_rename_as_the_files_name_it(
     assert offered(http_placement) == {**amounts, "CUSTOM_OF_CELL": 0}
     files.write("cell.yaml", by_cell(NEW))
     node = host.once()
-    assert (node["errors"], node["drift"], offered(http_placement)) == ([], [unknown], amounts)
+    assert (node["errors"], offered(http_placement)) == ([], amounts)
+    assert [one["consumer"] for one in node["drift"]] == [GUEST]
     # And with the file edited before the rename, in one pass.
     files.write("cell.yaml", by_cell(OLD))
     host.call(OLD)
     node = host.once("identity", "rename")
-    assert (node["errors"], node["drift"], offered(http_placement)) == ([], [unknown], amounts)
+    assert (node["errors"], offered(http_placement)) == ([], amounts)
+    assert [one["consumer"] for one in node["drift"]] == [GUEST]
     assert set(names(http_placement).values()) == called(OLD)
 
 

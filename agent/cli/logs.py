@@ -56,7 +56,7 @@ LONGEST_FIELD = 48 * 1024
 """Bytes of a field of the journal, of which a line has few: a datagram has at most some 200 KiB."""
 
 
-class Journal:
+class JournalSender:
     """Sends lines to journald, for oslo.log's handler, in the place of systemd's own binding: that
     holds Python's lock while journald takes nothing, so that every thread stands still.
     """
@@ -168,7 +168,7 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
     # Imported here, because a command that asks the daemon writes no log and needs to be fast.
     from oslo_log import handlers, log
 
-    handlers.journal = Journal()  # type: ignore[attr-defined]
+    handlers.journal = JournalSender()  # type: ignore[attr-defined]
     # Otherwise oslo.log would import a notifier that the agent does not use.
     conf.set_override("publish_errors", False)
     if once:

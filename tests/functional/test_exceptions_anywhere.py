@@ -40,6 +40,7 @@ from agent.driver.worker import DriverWorker
 from agent.errors import DriverError
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import Exchange
+from agent.placement.flush import Flush
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
@@ -106,7 +107,7 @@ STEPS = {
     "the allocations": Step(agent.audit.planning, "judge"),
     "the plan": Step(agent.audit.shape, "make_plan"),
     "writing down what will be ours": Step(NodePlacementState, "intend"),
-    "the flush": Step(agent.audit.flushing, "flush"),
+    "the flush": Step(Flush, "run"),
     "making a provider": Step(PlacementClient, "create_provider"),
     "writing inventories": Step(PlacementClient, "set_inventories"),
     "writing traits": Step(PlacementClient, "set_traits"),

@@ -67,7 +67,8 @@ def test_a_guest_that_nova_does_not_know_is_told_though_its_allocation_is_right(
     }
     assert "nova knows no such server: it was deleted" in found[ghost]["detail"]
     remedy = found[ghost]["remedy"]
-    assert remedy.startswith("if nova-compute is down, start it: it destroys the guest")
+    assert remedy.startswith("if nova-compute is down: openstack server show ")
+    assert "it destroys the guests of all deleted servers" in remedy
     assert remedy.endswith(f"; then: {unknown(ghost)}{ALLOCATION} delete {ghost}")
     assert "nova has the server on host node-b, status ACTIVE" in found[copy]["detail"]
     assert found[copy]["remedy"].endswith(

@@ -270,9 +270,6 @@ def _written_names(journal: Journal) -> Iterator[Name]:
             yield "class", name
         for name in own.traits:
             yield "trait", name
-    for mark in journal.tombstones:
-        if mark.kind in ("class", "trait"):
-            yield mark.kind, mark.name
 
 
 def _is_made_up(name: Name) -> bool:

@@ -69,9 +69,7 @@ class NodeAudit:
 
     def __init__(self, node: AuditedNode, context: AuditContext) -> None:
         self.node, self.context = node, context
-        self.placement_state = NodePlacementState(
-            context.server, node.uuid, node.name, observes=context.observes
-        )
+        self.placement_state = NodePlacementState(context.server, node.uuid, node.name)
         self._reader = Reader(node, context, self.placement_state, Surpluses(time.monotonic))
         self._flushing = Flushing(node, context, self.placement_state, RivalWriters(time.monotonic))
         # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that

@@ -34,7 +34,6 @@ from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
-from agent.placement.tombstones import without_reappeared
 from agent.tree.desired_tree import (
     desired_tree,
     put_operators_files,
@@ -197,7 +196,7 @@ def base_tree(seen: Observation) -> BaseTree:
     """Return the tree from which the driver starts."""
     view, journal, root = seen.named, seen.journal, seen.root
     if seen.report.shape_all and view.tree.exists(root):
-        return BaseTree(without_reappeared(view.tree.scoped(root), journal))
+        return BaseTree(view.tree.scoped(root))
     return foreign_share(view, journal, root, seen.node.name)
 
 

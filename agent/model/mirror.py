@@ -3,13 +3,11 @@ of a server) and the ownership journal (the providers, classes, traits and aggre
 the agent itself wrote).
 
 What is not in the journal belongs to other writers and is kept for ever; what is in the journal can
-be taken back. What was taken back leaves a tombstone, so that the agent recognizes it when a
-restored database brings it back.
+be taken back.
 """
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, get_args
 
 from agent.model.allocation import Resources
 from agent.model.names import ApiVersion, ConsumerUuid, ProviderUuid, is_custom
@@ -143,18 +141,6 @@ class Ownership:
 Held = Mapping[ProviderUuid, frozenset[str]]
 """Classes by provider."""
 
-Kind = Literal["provider", "class", "trait", "aggregate"]
-KINDS: frozenset[Kind] = frozenset(get_args(Kind))
-
-
-class Tombstone(NamedTuple):
-    """Something of a provider that the agent wrote and took back."""
-
-    provider: ProviderUuid
-    kind: Kind
-    name: str = ""
-    """Empty for the provider itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Journal:
@@ -171,8 +157,6 @@ class Journal:
     """
     version: int = field(default=0, compare=False)
     """Of the stored journal, 0 before it is stored; not a part of the content."""
-    tombstones: Mapping[Tombstone, float] = field(default_factory=dict)
-    """What was taken back, and when, in seconds since the epoch."""
 
     def owns(self, uuid: str) -> bool:
         """Return whether the provider is the agent's."""
@@ -189,7 +173,7 @@ class Journal:
 
     def union(self, after: "Journal") -> "Journal":
         """Return the journal of what is the agent's if any part of the change from this journal to
-        ``after`` was done. It has neither version nor tombstones.
+        ``after`` was done. It has no version.
         """
         return Journal(
             {

@@ -3,9 +3,9 @@ tree, and lost traits; recognized and logged.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from agent.model.mirror import Journal, Ownership, PlacementView, Tombstone
+from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree
@@ -133,31 +133,8 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
         LOG.warning(what, printable(root.name), lost)
 
 
-def log_back(marks: Iterable[Tombstone], tree: PresentTree) -> None:
-    """Log what is in Placement again on providers of ``tree`` although the agent took it back.
-    Providers are left out: those that the node has stay, and the others go as planned.
-
-    The agent cannot tell a restored database from somebody who wants it there.
-    """
-    if marks := [mark for mark in marks if mark.kind != "provider"]:
-        LOG.warning(
-            (
-                "what the agent took back is in Placement again, and goes unless the node has it "
-                "by now: %s; what is to stay needs an entry in a provider config file"
-            ),
-            _first(
-                f"{mark.kind} {printable(mark.name)} of {printable(tree.name_of(mark.provider))}"
-                for mark in marks
-            ),
-        )
-
-
-def _first_names(names: Iterable[str]) -> str:
-    return _first(map(printable, names))
-
-
-def _first(texts: Iterable[str]) -> str:
-    """Return the first texts, and how many more there are: a host has thousands of providers."""
-    ordered = sorted(texts)
+def _first_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are: a host has thousands of providers."""
+    ordered = sorted(map(printable, names))
     more = len(ordered) - MOST_NAMED
     return ", ".join(ordered[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

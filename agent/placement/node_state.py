@@ -14,7 +14,6 @@ from agent.model.mirror import (
     Journal,
     PlacementView,
     ServerCapabilities,
-    Tombstone,
     join_held,
 )
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -30,7 +29,7 @@ from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
-from agent.placement.changes_by_others import log_back, log_losses
+from agent.placement.changes_by_others import log_losses
 from agent.placement.client import ALLOCATIONS, PlacementClient
 from agent.placement.consumers import (
     HolderTurns,
@@ -41,11 +40,10 @@ from agent.placement.consumers import (
 from agent.placement.flush import FlushResult
 from agent.placement.merge_inventory import Usages, uses_of
 from agent.placement.mirror import Freshness, allocations_written, refresh_view
-from agent.placement.ownership import doubled, named_by_role, with_roles
+from agent.placement.ownership import doubled, named_by_role, with_derived, with_roles
 from agent.placement.plan import Plan
 from agent.placement.sending import Contents
 from agent.placement.server import Server, with_names
-from agent.placement.tombstones import absent_from, any_expired, new_marks, next_tombstones, reclaim
 
 MOST_CONFIRMED = 1000
 """How many confirmed operations are remembered."""
@@ -55,21 +53,13 @@ class NodePlacementState:
     """The cached placement state of one node. It has a single writer: the audit of the node.
 
     ``name``: of the node, whatever its root is called in Placement. ``journaled`` False: nothing in
-    the tree is the agent's, whatever it writes there, and no journal is kept. ``observes``: nothing
-    is written.
+    the tree is the agent's, whatever it writes there, and no journal is kept.
     """
 
     def __init__(
-        self,
-        server: Server,
-        root: ProviderUuid,
-        name: str,
-        *,
-        journaled: bool = True,
-        observes: bool = False,
+        self, server: Server, root: ProviderUuid, name: str, *, journaled: bool = True
     ) -> None:
         self._server, self._root, self._name, self._journaled = server, root, name, journaled
-        self._observes = observes
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
@@ -79,12 +69,8 @@ class NodePlacementState:
         self._refused: list[Operation] = []
         # The providers that were the agent's before the plan that is being sent.
         self._known: frozenset[ProviderUuid] = frozenset()
-        # Intended by this process to be written and never seen in Placement.
-        self._unwritten: frozenset[Tombstone] = frozenset()
-        # Reappeared after the agent took it back, and already logged.
-        self._logged_back: frozenset[Tombstone] = frozenset()
-        # The tree that was last searched for what is the agent's although the journal lacks it.
-        self._reclaimed: ProviderTree | None = None
+        # The tree that was last searched for children of the agent's that the journal lacks.
+        self._searched: ProviderTree | None = None
         # What ``named_view`` was made of, and the result.
         self._named: tuple[PlacementView, Journal, PlacementView] | None = None
         self._takes_over = False
@@ -155,8 +141,8 @@ class NodePlacementState:
         """Drop what is cached, because another agent may have managed the node meanwhile; the next
         use reads the store again.
         """
-        self._view = self._saved = self._journal = self._kept = self._reclaimed = None
-        self._suspects, self._unwritten = frozenset(), frozenset()
+        self._view = self._saved = self._journal = self._kept = self._searched = None
+        self._suspects = frozenset()
         self._refused, self._before, self._allocated = [], {}, Counter()
 
     def own_tree(self) -> PresentTree:
@@ -205,15 +191,10 @@ class NodePlacementState:
                 {uuid: times for uuid, times in written.items() if uuid not in self._suspects}
             )
             log_losses(before.tree, self._view.tree, self._root, self.journal, self._suspects)
-        if self._journaled and self._view.tree is not self._reclaimed:
-            self._unwritten = absent_from(self._unwritten, self._view.tree)
-            journal, self._reclaimed = self.journal, self._view.tree
-            self._journal = reclaim(journal, self._view.subtree(self._root), self._root)
-            # A child of a role that the journal lacks was never taken back.
-            back = new_marks(journal, self._journal) & journal.tombstones.keys()
-            if not self._observes:
-                log_back(back - self._logged_back, self._view.tree)
-            self._logged_back |= back
+        if self._journaled and self._view.tree is not self._searched:
+            self._searched = self._view.tree
+            tree = self._view.subtree(self._root)
+            self._journal = with_derived(self.journal, tree, self._root)
         self._suspects = frozenset()
         twice = doubled(self._view.tree, self.journal, self._root, self._name)
         first = frozenset(used for used, other in twice if not client.consumers(other))
@@ -466,8 +447,7 @@ class NodePlacementState:
             if plan.operations or plan.withheld
             else plan.target.journal
         )
-        self._keep_journal(before, journal, plan.target.journal)
-        self._unwritten |= absent_from(new_marks(before, journal), self.view.tree)
+        self._keep_journal(journal)
         return plan, [
             Outcome(operation, "skipped", "Placement refused exactly this before")
             for operation in refused
@@ -491,8 +471,6 @@ class NodePlacementState:
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
-        # What was only intended and turned out to be somebody else's is not the agent's.
-        before = self.journal.without(flushed.strangers - self._known)
         journal = plan.target.journal if flushed.complete and not plan.withheld else self.journal
         # Only the list of all providers of the tree proves that one is deleted: until the list
         # lacks them they stay the agent's.
@@ -503,9 +481,9 @@ class NodePlacementState:
             journal,
             providers={**journal.providers, **missing},
             held=join_held(journal.held, flushed.held),
-        ).without(flushed.strangers - self._known)
-        self._unwritten = absent_from(self._unwritten, self._view.tree)
-        self._keep_journal(before, journal, plan.target.journal)
+        )
+        # What was only intended and turned out to be somebody else's is not the agent's.
+        self._keep_journal(journal.without(flushed.strangers - self._known))
 
     def _confirm(self, outcomes: Iterable[Outcome]) -> None:
         """Remember what Placement confirmed, the newest of it."""
@@ -534,24 +512,14 @@ class NodePlacementState:
         """Have the next refresh read the whole tree, because the outcome of a write is unknown."""
         self._suspects = frozenset(self.view.tree.get_provider_uuids())
 
-    def _keep_journal(self, before: Journal, journal: Journal, wanted: Journal) -> None:
-        """Save ``journal``, with tombstones for what was in ``before`` and is not ``wanted``."""
-        if not self._journaled:
-            return
-        tombstones = next_tombstones(before, journal, wanted, clock.now(), self._unwritten)
-        # The version is that of the journal read or written last, whatever the contents come from.
-        self._journal = self._kept = self._server.storage.save_journal(
-            self._root, replace(journal, version=self.journal.version, tombstones=tombstones)
-        )
+    def _keep_journal(self, journal: Journal) -> None:
+        if self._journaled:
+            # The version is that of the journal read or written last, whatever the contents come
+            # from.
+            self._journal = self._kept = self._server.storage.save_journal(
+                self._root, replace(journal, version=self.journal.version)
+            )
 
     def keeps(self, wanted: Journal) -> bool:
-        """Return whether the journal, as it was written last, has the contents of ``wanted``, and
-        no tombstone of it is to be forgotten.
-        """
-        kept = self._kept
-        return not self._journaled or (
-            kept is not None
-            and self.journal == kept
-            and replace(wanted, tombstones=kept.tombstones) == kept
-            and not any_expired(kept.tombstones, clock.now())
-        )
+        """Return whether the journal, as it was written last, has the contents of ``wanted``."""
+        return not self._journaled or (self.journal == self._kept and wanted == self._kept)

@@ -34,6 +34,8 @@ NODES_OWN = frozenset(
     {orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT}
 )
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
+# The mark of a provider of devices, whose inventories are the agent's, or nova's before it.
+MANAGED_DEVICE = "COMPUTE_MANAGED_PCI_DEVICE"
 # How many of others' things on a provider a message names.
 SHOWN = 5
 
@@ -198,6 +200,23 @@ def is_derived(provider: Provider, root: ProviderUuid) -> bool:
         any(child_uuid(root, text) == provider.uuid for text in texts)
         or derived_role(provider, root) is not None
     )
+
+
+def with_derived(journal: Journal, tree: ProviderTree, root: ProviderUuid) -> Journal:
+    """Return the journal with the children of ``tree`` that it lacks and whose uuids only the agent
+    derives, as after a restored database. What is on them is others', except where only the agent
+    or nova writes: on a provider of devices.
+    """
+    found = {
+        child.uuid: Ownership(
+            frozenset(child.inventory)
+            if journal.adopted and MANAGED_DEVICE in child.traits
+            else frozenset()
+        )
+        for child in tree.providers()
+        if child.uuid != root and not journal.owns(child.uuid) and is_derived(child, root)
+    }
+    return replace(journal, providers={**journal.providers, **found}) if found else journal
 
 
 def found_role(provider: Provider, root: ProviderUuid, names: Collection[str]) -> str:

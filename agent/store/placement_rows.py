@@ -13,11 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agent.errors import RecordConflict
 from agent.model.mirror import (
     Journal,
-    Kind,
     Ownership,
     PlacementView,
     ServerCapabilities,
-    Tombstone,
 )
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
@@ -201,7 +199,6 @@ class _JournalContents:
     providers: dict[ProviderUuid, Ownership] = field(default_factory=dict)
     adopted: bool = False
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
-    tombstones: list[tuple[ProviderUuid, Kind, str, float]] = field(default_factory=list)
 
 
 _CONTENTS, _ENCODER = Decoder(_JournalContents), Encoder()
@@ -216,8 +213,7 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     if row is None:
         return Journal()
     found = _CONTENTS.decode(row.contents)
-    tombstones = {Tombstone(uuid, kind, name): at for uuid, kind, name, at in found.tombstones}
-    return Journal(found.providers, found.adopted, found.held, row.version, tombstones)
+    return Journal(found.providers, found.adopted, found.held, row.version)
 
 
 def save_journal(
@@ -227,10 +223,7 @@ def save_journal(
 
     :raises RecordConflict: the database holds another version than ``version``.
     """
-    tombstones = [(*tombstone, at) for tombstone, at in sorted(journal.tombstones.items())]
-    contents = _JournalContents(
-        dict(journal.providers), journal.adopted, dict(journal.held), tombstones
-    )
+    contents = _JournalContents(dict(journal.providers), journal.adopted, dict(journal.held))
     values = {
         "version": version + 1,
         "empty": not (journal.providers or journal.held),

@@ -11,9 +11,8 @@ import pytest
 from agent.audit import planning, shape
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import child_uuid
-from agent.placement import clock, node_state
+from agent.placement import clock
 from agent.placement.mirror import Freshness
-from agent.placement.tombstones import AGE
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
 
 CHILD = child_uuid(ROOT, "child")
@@ -210,19 +209,3 @@ def test_a_trait_that_somebody_else_sets_stays_and_the_pass_after_it_is_idle_aga
     assert agent.cycle().state == "in-sync"
     assert shapes == ["shape", "make_plan"]
     assert "CUSTOM_BY_OPERATOR" in placement.other.traits(ROOT)
-
-
-def test_a_tombstone_is_forgotten_in_its_time_although_every_pass_is_idle(
-    agent, placement, monkeypatch
-):
-    _driver_drops_a_trait(agent)
-    agent.cycle()
-    agent.cycle()
-    now = node_state.clock.now()
-    journal = agent.fleet.context.server.storage.journal
-    assert journal(ROOT).tombstones
-
-    monkeypatch.setattr(node_state.clock, "now", lambda: now + AGE + 60)
-    agent.cycle()
-
-    assert not journal(ROOT).tombstones

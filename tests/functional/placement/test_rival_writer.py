@@ -9,7 +9,6 @@ import pytest
 
 from agent.model.names import child_uuid
 from agent.model.report import PARTLY, NodeReport, exit_code
-from agent.placement import tombstones
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.monotonic import Clock
@@ -172,10 +171,8 @@ def test_a_provider_that_is_made_again_gets_all_that_it_had_whatever_was_changed
 
 
 def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_else_is_taken_back(
-    agent: AgentUnderTest, placement: PlacementServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    agent: AgentUnderTest, placement: PlacementServer, clock: Clock
 ) -> None:
-    """Tombstones are bounded in number, so that nothing that is still there may need one."""
-    monkeypatch.setattr(tombstones, "NUMBER", 2)
     ours = {"CUSTOM_A", "CUSTOM_B"}
     agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
     assert agent.cycle().state == "changed"

@@ -1,9 +1,9 @@
 """A message has a few names and a number, however many things others changed."""
 
-from agent.model.mirror import Journal, Ownership, Tombstone
+from agent.model.mirror import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import PresentTree, ProviderTree
-from agent.placement.changes_by_others import log_back, log_changes, log_losses
+from agent.placement.changes_by_others import log_changes, log_losses
 
 MANY = 8000
 UUIDS = [ProviderUuid(f"{number:08}") for number in range(MANY)]
@@ -18,16 +18,6 @@ def test_few_names_of_many_deleted_providers(caplog):
     assert "(node_0000, node_0001, node_0002, node_0003, node_0004 and 7995 more)" in first
     assert "node_0004 and 7995 more)" in back
     assert "(node_0000, node_0001, node_0002, node_0003, node_0004);" in all_named
-
-
-def test_few_of_many_things_that_are_in_placement_again(caplog):
-    tree = ProviderTree()
-    for uuid in UUIDS[:20]:
-        tree.new_root(f"p{uuid}", uuid)
-    log_back([Tombstone(uuid, "trait", "CUSTOM_A") for uuid in UUIDS[:20]], PresentTree(tree))
-    log_back([Tombstone(UUIDS[0], "provider")], PresentTree(tree))
-    (line,) = (record.getMessage() for record in caplog.records)
-    assert "trait CUSTOM_A of p00000004 and 15 more; what is to stay" in line
 
 
 def test_few_of_many_providers_that_lost_traits(caplog):

@@ -29,7 +29,6 @@ from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.model.provider_tree import PresentTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.placement.answers import Row
-from agent.placement.consumers import usages as read_usages
 from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.rival_writers import RivalWriters
@@ -301,8 +300,9 @@ class NodeAudit:
             LOG.info("node %s: %s", printable(self.node.name), run.hint)
         if run.options.with_usages:
             tree = self._present()
-            asked = {provider.uuid: 0 for provider in tree.providers() if provider.inventory}
-            run.used = {str(uuid): used for uuid, used in read_usages(run.client, asked).items()}
+            asked = [provider.uuid for provider in tree.providers() if provider.inventory]
+            used = run.client.exchange.each(run.client.usages, asked)
+            run.used = dict(zip(map(str, asked), used, strict=True))
 
     # --- outside of an audit ----------------------------------------------------------------------
 

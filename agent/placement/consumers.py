@@ -1,5 +1,5 @@
-"""Consumers of providers: reading their allocations, tracking them through operations, and when
-they are read again.
+"""Consumers of providers: tracking their allocations through operations, and when they are read
+again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,7 +16,6 @@ from agent.model.operation import (
     Reshape,
     SetInventory,
 )
-from agent.placement.client import PlacementClient
 
 Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
@@ -190,33 +189,3 @@ class RereadSchedule:
             # A consumer that holds nothing need not be read again soon, because a new allocation
             # moves a generation.
             last_reads[consumer] = _LastRead(held, now, pause if held else LONGEST_PAUSE)
-
-
-def holders(
-    client: PlacementClient, providers: Iterable[ProviderUuid]
-) -> Mapping[ConsumerUuid, Allocation]:
-    """Return every consumer with an allocation on any of ``providers``, with all its allocations.
-
-    A consumer that released everything between the two reads is left out: its record would have no
-    owner.
-    """
-    found = sorted(
-        {
-            consumer
-            for held in client.exchange.each(client.consumers, providers)
-            for consumer in held
-        }
-    )
-    return {
-        allocation.consumer: allocation
-        for allocation in client.exchange.each(client.allocation, found)
-        if allocation is not None
-    }
-
-
-def usages(
-    client: PlacementClient, providers: Mapping[ProviderUuid, object]
-) -> Mapping[ProviderUuid, Mapping[str, int]]:
-    """Return the usage of each of ``providers``, by class."""
-    wanted = list(providers)
-    return dict(zip(wanted, client.exchange.each(client.usages, wanted), strict=True))

@@ -40,7 +40,7 @@ from agent.placement.consumers import (
 from agent.placement.flush import FlushResult
 from agent.placement.merge_inventory import Usages, uses_of
 from agent.placement.mirror import Freshness, allocations_written, refresh_view
-from agent.placement.ownership import doubled, named_by_role, with_derived, with_roles
+from agent.placement.ownership import doubled, named_by_role, with_derived
 from agent.placement.plan import Plan
 from agent.placement.sending import Contents
 from agent.placement.server import Server, with_names
@@ -103,11 +103,8 @@ class NodePlacementState:
     def journal(self) -> Journal:
         """The ownership journal of the node."""
         if self._journal is None:
-            stored = self._server.storage
             self._journal = (
-                with_roles(stored.journal(self._root), self.view.tree, self._root, self._name)
-                if self._journaled
-                else Journal()
+                self._server.storage.journal(self._root) if self._journaled else Journal()
             )
         return self._journal
 

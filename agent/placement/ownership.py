@@ -231,21 +231,6 @@ def found_role(provider: Provider, root: ProviderUuid, names: Collection[str]) -
     return min((child_role(provider.name, node) for node in names), key=len)
 
 
-def with_roles(journal: Journal, last: ProviderTree, root: ProviderUuid, node: str) -> Journal:
-    """Return the journal with the roles of children that the first releases wrote, who kept no
-    roles. ``last``: the node's tree as it was last seen.
-    """
-    if not last.exists(root):
-        return journal
-    names = (node, last.name_of(root))
-    found: dict[ProviderUuid, Ownership] = {
-        uuid: replace(own, role=found_role(last.provider(uuid), root, names))
-        for uuid, own in journal.providers.items()
-        if uuid != root and last.exists(uuid) and not own.role
-    }
-    return replace(journal, providers={**journal.providers, **found}) if found else journal
-
-
 def doubled(
     tree: ProviderTree, journal: Journal, root: ProviderUuid, node: str
 ) -> Iterator[tuple[ProviderUuid, ProviderUuid]]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from agent.errors import PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
-from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import (
     ConsumerNotFound,
     ProviderNotFound,
@@ -22,7 +21,6 @@ from agent.placement.allocations.checks import (
 )
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
-from agent.placement.consumers import holders
 from agent.placement.mirror import below
 
 
@@ -63,7 +61,29 @@ def of_tree(client: PlacementClient, root: str) -> ConsumersOfTree:
     """
     top = provider_uuid(root)
     rows = below(client.tree(top), top)
-    return ConsumersOfTree(rows, holders(client, [row.uuid for row in rows]))
+    return ConsumersOfTree(rows, _holders(client, [row.uuid for row in rows]))
+
+
+def _holders(
+    client: PlacementClient, providers: Iterable[ProviderUuid]
+) -> Mapping[ConsumerUuid, Allocation]:
+    """Return every consumer with an allocation on any of ``providers``, with all its allocations.
+
+    A consumer that released everything between the two reads is left out: its record would have no
+    owner.
+    """
+    found = sorted(
+        {
+            consumer
+            for held in client.exchange.each(client.consumers, providers)
+            for consumer in held
+        }
+    )
+    return {
+        allocation.consumer: allocation
+        for allocation in client.exchange.each(client.allocation, found)
+        if allocation is not None
+    }
 
 
 def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:
@@ -102,15 +122,13 @@ def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:
     return row
 
 
-def provider_name_of(client: PlacementClient, uuid: str, tree: ProviderTree | None = None) -> str:
-    """Return a provider's name, from ``tree`` if the provider is in it.
+def provider_name_of(client: PlacementClient, uuid: str) -> str:
+    """Return a provider's name.
 
     :raises ProviderNotFound: there is no such provider.
     :raises BadRequest: ``uuid`` is not a uuid.
     """
     wanted = provider_uuid(uuid)
-    if tree is not None and tree.exists(wanted):
-        return tree.name_of(wanted)
     row = client.provider(wanted)
     if row is None:
         raise _unknown(wanted)
@@ -119,15 +137,6 @@ def provider_name_of(client: PlacementClient, uuid: str, tree: ProviderTree | No
 
 def _unknown(uuid: ProviderUuid) -> ProviderNotFound:
     return ProviderNotFound(f"there is no provider {uuid}", "check its uuid", provider=uuid)
-
-
-def sharing_providers(client: PlacementClient, aggregates: Iterable[str]) -> Sequence[Row]:
-    """Return the sharing providers in any of ``aggregates``, each once. Without aggregates no
-    request is sent.
-
-    :raises BadRequest: one of them is not a uuid.
-    """
-    return client.sharing({provider_uuid(aggregate, "aggregate") for aggregate in aggregates})
 
 
 @dataclass(frozen=True, slots=True)

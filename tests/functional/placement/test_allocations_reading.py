@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import (
     of_tree,
@@ -13,11 +12,10 @@ from agent.placement.allocations.providers import (
     provider_by_name,
     provider_name_of,
     read_consumer,
-    sharing_providers,
 )
 from agent.placement.client import PlacementClient
 from tests.support import faults
-from tests.support.allocation_scene import PF0, SS, A, C, D, H, M, R, Scene
+from tests.support.allocation_scene import PF0, C, D, H, M, R, Scene
 from tests.support.other_client import PROJECT, USER
 
 UNKNOWN = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
@@ -98,21 +96,10 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
             ask(scene.client)
 
 
-def test_a_name_is_looked_up_in_the_view_first(scene: Scene) -> None:
-    view = ProviderTree()
-    view.new_root("known", UNKNOWN)
-    assert provider_name_of(scene.client, UNKNOWN, view) == "known"
-    assert scene.seen() == []
-    assert provider_name_of(scene.client, R, view) == provider_name_of(scene.client, R) == "R"
+def test_a_name_is_read_and_an_unknown_provider_has_none(scene: Scene) -> None:
+    assert provider_name_of(scene.client, R) == "R"
     with pytest.raises(ProviderNotFound):
         provider_name_of(scene.client, UNKNOWN)
-
-
-def test_sharing_providers_are_found_by_their_aggregates(scene: Scene) -> None:
-    assert [row.uuid for row in sharing_providers(scene.client, [A.upper(), A])] == [SS]
-    scene.placement.clear()
-    assert sharing_providers(scene.client, []) == []
-    assert scene.seen() == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +109,6 @@ def test_sharing_providers_are_found_by_their_aggregates(scene: Scene) -> None:
         lambda client: of_tree(client, "R"),
         lambda client: provider_by_name(client, ""),
         lambda client: provider_name_of(client, "R"),
-        lambda client: sharing_providers(client, ["A"]),
     ],
 )
 def test_bad_input_is_refused_before_any_request(

@@ -21,7 +21,6 @@ from agent.placement.allocations.host import add_host, decommission, remove_host
 from agent.placement.allocations.providers import (
     provider_by,
     read_consumer,
-    sharing_providers,
     usages_for_limits,
 )
 from tests.functional.placement.conftest import Host
@@ -157,7 +156,6 @@ def test_every_request_of_an_operation_on_allocations_has_its_version(scene: Sce
     delete_forced(client, D)
     add_host(client, M, host="H")
     remove_host(client, A, provider=R)
-    assert sharing_providers(client, [A])
     assert provider_by(client, H)
     assert decommission(client, R, known=[]).deleted
     check(

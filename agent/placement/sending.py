@@ -37,7 +37,7 @@ from agent.model.operation import (
 )
 from agent.model.provider import Provider
 from agent.model.report import Outcome
-from agent.placement.allocations.writing import holds, write
+from agent.placement.allocations.records import holds, write
 from agent.placement.answers import Row
 from agent.placement.client import WITH_CODES, PlacementClient
 from agent.placement.mirror import read_provider

@@ -33,7 +33,7 @@ from agent.placement.allocations.checks import (
     refuse,
 )
 from agent.placement.allocations.claim import Owner, claim, move, put
-from agent.placement.allocations.providers import (
+from agent.placement.allocations.records import (
     of_tree,
     provider_by,
     provider_name_of,

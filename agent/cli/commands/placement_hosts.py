@@ -36,7 +36,7 @@ from agent.placement.allocations.host import (
     remove_host,
     retire,
 )
-from agent.placement.allocations.providers import provider_by, quota_usage, usages_for_limits
+from agent.placement.allocations.records import provider_by, quota_usage, usages_for_limits
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.store.lock import RunLock

@@ -21,8 +21,12 @@ from agent.placement.allocations.checks import (
     provider_uuid,
     refuse,
 )
-from agent.placement.allocations.providers import existing_allocation, members
-from agent.placement.allocations.writing import repeat_on_conflict, write
+from agent.placement.allocations.records import (
+    existing_allocation,
+    members,
+    repeat_on_conflict,
+    write,
+)
 from agent.placement.client import PlacementClient
 
 

@@ -24,7 +24,7 @@ from agent.placement.allocations.checks import (
     record_problems,
     refuse,
 )
-from agent.placement.allocations.writing import (
+from agent.placement.allocations.records import (
     Guard,
     generation_of,
     holds,

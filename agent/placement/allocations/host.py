@@ -20,8 +20,7 @@ from agent.placement.allocations.checks import (
     consumer_uuid,
     provider_uuid,
 )
-from agent.placement.allocations.providers import provider_by_name
-from agent.placement.allocations.writing import repeat_on_conflict
+from agent.placement.allocations.records import provider_by_name, repeat_on_conflict
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.mirror import below

@@ -17,7 +17,7 @@ from agent.placement.allocations.host import (
     Released,
     decommission,
 )
-from agent.placement.allocations.providers import of_tree
+from agent.placement.allocations.records import of_tree
 from tests.support import faults
 from tests.support.allocation_scene import N0, PF0, SS, C, D, H, M, R, Scene, record
 

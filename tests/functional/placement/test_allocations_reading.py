@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.placement.allocations.checks import BadRequest, ProviderNotFound
-from agent.placement.allocations.providers import (
+from agent.placement.allocations.records import (
     of_tree,
     provider_by,
     provider_by_name,

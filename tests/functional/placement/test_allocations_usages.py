@@ -4,7 +4,7 @@ import pytest
 
 from agent.errors import PlacementUnreachable
 from agent.placement.allocations.checks import BadRequest, UsagesFailed
-from agent.placement.allocations.providers import (
+from agent.placement.allocations.records import (
     QuotaUsage,
     quota_usage,
     usages_for_limits,

@@ -18,7 +18,7 @@ from agent.placement.allocations.change import (
 )
 from agent.placement.allocations.claim import Owner, claim, move
 from agent.placement.allocations.host import add_host, decommission, remove_host
-from agent.placement.allocations.providers import (
+from agent.placement.allocations.records import (
     provider_by,
     read_consumer,
     usages_for_limits,

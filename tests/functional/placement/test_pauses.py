@@ -18,7 +18,7 @@ from agent.placement.allocations.change import (
 )
 from agent.placement.allocations.claim import claim, move, put
 from agent.placement.allocations.host import add_host, decommission, remove_host
-from agent.placement.allocations.providers import usages_for_limits
+from agent.placement.allocations.records import usages_for_limits
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import shaped, total

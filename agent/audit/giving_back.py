@@ -5,17 +5,16 @@ Every step can be repeated. The journal of a node is emptied last, so that an in
 taken up again by the next one.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.mirror import Journal, Ownership
-from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, is_custom, printable
+from agent.model.mirror import Journal, Name, Ownership
+from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, WELL, NodeReport, Report
 from agent.placement.allocations.change import remove_from
@@ -29,8 +28,6 @@ from agent.tree.reported_cards import MARKER, card_of
 # Audits until nothing is left to do: the first one moves and deletes, the next one deletes what was
 # in use until then, the last one finds nothing to do.
 _PASSES = 4
-
-Name = tuple[Literal["class", "trait"], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +258,7 @@ def _names_without_provider(journal: Journal, tree: ProviderTree) -> Sequence[Na
     for provider in tree.providers():
         present.update(("class", name) for name in provider.inventory)
         present.update(("trait", name) for name in provider.traits)
-    return sorted({name for name in _written_names(journal) if is_custom(name[1])} - present)
-
-
-def _written_names(journal: Journal) -> Iterator[Name]:
-    for own in journal.providers.values():
-        for name in own.classes:
-            yield "class", name
-        for name in own.traits:
-            yield "trait", name
+    return sorted(journal.all_names() - present)
 
 
 def _is_made_up(name: Name) -> bool:

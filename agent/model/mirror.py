@@ -8,6 +8,7 @@ be taken back.
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from agent.model.allocation import Resources
 from agent.model.names import ApiVersion, ConsumerUuid, ProviderUuid, is_custom
@@ -142,6 +143,9 @@ Held = Mapping[ProviderUuid, frozenset[str]]
 """Classes by provider."""
 
 
+Name = tuple[Literal["class", "trait"], str]
+
+
 @dataclass(frozen=True, slots=True)
 class Journal:
     """What the agent owns in the tree of one node."""
@@ -157,6 +161,10 @@ class Journal:
     """
     version: int = field(default=0, compare=False)
     """Of the stored journal, 0 before it is stored; not a part of the content."""
+    names: frozenset[Name] = field(default=frozenset(), compare=False)
+    """The custom names that the agent wrote in the tree at any time, of which Placement's lists are
+    cleared when the node is given back; kept with the stored journal, as its version is.
+    """
 
     def owns(self, uuid: str) -> bool:
         """Return whether the provider is the agent's."""
@@ -166,6 +174,14 @@ class Journal:
         """Return what the agent wrote on the provider; an empty value for a foreign one."""
         return self.providers.get(ProviderUuid(uuid), Ownership())
 
+    def all_names(self) -> frozenset[Name]:
+        """Return ``names`` with those of the present providers."""
+        names = set(self.names)
+        for own in self.providers.values():
+            names.update(("class", name) for name in own.classes if is_custom(name))
+            names.update(("trait", name) for name in own.traits if is_custom(name))
+        return frozenset(names)
+
     def without(self, providers: Container[ProviderUuid]) -> "Journal":
         """Return the journal without ``providers``."""
         kept = {uuid: own for uuid, own in self.providers.items() if uuid not in providers}
@@ -173,7 +189,7 @@ class Journal:
 
     def union(self, after: "Journal") -> "Journal":
         """Return the journal of what is the agent's if any part of the change from this journal to
-        ``after`` was done. It has no version.
+        ``after`` was done. It has neither version nor names.
         """
         return Journal(
             {

@@ -511,10 +511,12 @@ class NodePlacementState:
 
     def _keep_journal(self, journal: Journal) -> None:
         if self._journaled:
-            # The version is that of the journal read or written last, whatever the contents come
-            # from.
+            # Version and names are those of the journal read or written last, whatever the contents
+            # come from.
+            last = self.journal
+            names = last.names | journal.all_names()
             self._journal = self._kept = self._server.storage.save_journal(
-                self._root, replace(journal, version=self.journal.version)
+                self._root, replace(journal, version=last.version, names=names)
             )
 
     def keeps(self, wanted: Journal) -> bool:

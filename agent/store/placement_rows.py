@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from agent.errors import RecordConflict
 from agent.model.mirror import (
     Journal,
+    Name,
     Ownership,
     PlacementView,
     ServerCapabilities,
@@ -199,6 +200,7 @@ class _JournalContents:
     providers: dict[ProviderUuid, Ownership] = field(default_factory=dict)
     adopted: bool = False
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
+    names: list[Name] = field(default_factory=list)
 
 
 _CONTENTS, _ENCODER = Decoder(_JournalContents), Encoder()
@@ -213,7 +215,8 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     if row is None:
         return Journal()
     found = _CONTENTS.decode(row.contents)
-    return Journal(found.providers, found.adopted, found.held, row.version)
+    names = frozenset(found.names)
+    return Journal(found.providers, found.adopted, found.held, row.version, names)
 
 
 def save_journal(
@@ -223,7 +226,9 @@ def save_journal(
 
     :raises RecordConflict: the database holds another version than ``version``.
     """
-    contents = _JournalContents(dict(journal.providers), journal.adopted, dict(journal.held))
+    contents = _JournalContents(
+        dict(journal.providers), journal.adopted, dict(journal.held), sorted(journal.names)
+    )
     values = {
         "version": version + 1,
         "empty": not (journal.providers or journal.held),

@@ -9,13 +9,14 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.audit.giving_back import GivenBack, Name, give_back
+from agent.audit.giving_back import GivenBack, give_back
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_fleet
 from agent.cli.command import Commands, Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.mirror import Name
 from agent.model.names import ProviderUuid, choose_nodes, number_of, printable
 from agent.model.report import CHANGED, DONE, PARTLY, exit_code
 from agent.render.json_report import report_document

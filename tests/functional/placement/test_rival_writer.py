@@ -168,26 +168,3 @@ def test_a_provider_that_is_made_again_gets_all_that_it_had_whatever_was_changed
     report = agent.cycle()
     assert (report.state, told(report)) == ("changed", [])
     assert placement.other.inventory(N0)["VGPU"]["total"] == 2
-
-
-def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_else_is_taken_back(
-    agent: AgentUnderTest, placement: PlacementServer, clock: Clock
-) -> None:
-    ours = {"CUSTOM_A", "CUSTOM_B"}
-    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
-    assert agent.cycle().state == "changed"
-    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C"]})
-    agent.cycle()
-    for minute in (1, 2):
-        clock.now = 60.0 * minute
-        placement.other.set_traits(ROOT, placement.other.traits(ROOT) | ours)
-        report = agent.cycle()
-    assert ours < placement.other.traits(ROOT)
-    assert len(told(report)) == 1
-    agent.driver.script = shaped(VCPU, CHILD)
-    clock.now = 180.0
-    agent.cycle()
-    assert "CUSTOM_C" not in placement.other.traits(ROOT)
-    clock.now = 900.0
-    agent.cycle()
-    assert not ours & placement.other.traits(ROOT)

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from agent.errors import PlacementUnreachable
-from agent.placement import exchange
 from agent.placement.answers import PlacementAnswer
 from agent.placement.exchange import Exchange
 from tests.support import faults
@@ -108,32 +107,6 @@ def test_requests_are_counted_by_method_and_cycle(transport):
         one.send("GET", PATH, "1.23")
     one.send("PUT", "/traits/CUSTOM_A", "1.23")
     assert (one.counts, other.counts) == ({"GET": 2, "PUT": 1}, {})
-
-
-@pytest.fixture
-def at_once(monkeypatch):
-    for wait in ("LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(exchange, wait, 0.0)
-
-
-def test_a_read_that_met_an_outage_is_sent_once_more(at_once, placement, transport):
-    placement.faults.add(faults.html(503), times=1)
-    exchange = Exchange(transport, REQUEST)
-    assert exchange.send("GET", PATH, "1.23").status == 200
-    assert exchange.counts == {"GET": 2}
-
-
-def test_a_read_that_meets_it_twice_gives_the_last_answer(at_once, placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    met = Exchange(transport, REQUEST).send("GET", PATH, "1.23")
-    assert (met.status, met.code) == (503, "")
-    assert placement.count() == 2
-
-
-def test_a_write_is_never_repeated(placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    assert Exchange(transport, REQUEST).send("PUT", "/traits/CUSTOM_A", "1.23").status == 503
-    assert placement.count() == 1
 
 
 # --- stopping -------------------------------------------------------------------------------------

@@ -1,11 +1,8 @@
 """One retry policy: how long it waits, what it repeats, and that a shutdown ends it."""
 
 import dataclasses
-import threading
-import time
 
 import pytest
-from retrying import RetryError
 
 from agent.errors import GenerationConflict, PlacementRefused, PlacementUnreachable
 from agent.placement import exchange
@@ -45,16 +42,6 @@ def test_waits_between_attempts_grow_up_to_two_seconds():
         assert len(set(waits.seconds)) > 100
 
 
-def test_a_shutdown_ends_a_wait_at_once(monkeypatch):
-    monkeypatch.setattr(exchange, "LEAST_WAIT", 300.0)
-    monkeypatch.setattr(exchange, "LONGEST_WAIT", 300.0)
-    cancelled = threading.Event()
-    threading.Timer(0.05, cancelled.set).start()
-    begun = time.monotonic()
-    assert conflict_wait(1, cancelled)
-    assert time.monotonic() - begun < 30.0
-
-
 @pytest.mark.parametrize(
     "first",
     [lost("connect"), lost("broken"), lost("timeout"), *map(Said, (408, 429, 502, 503, 504))],
@@ -89,16 +76,6 @@ def test_an_answer_that_is_one_is_not_repeated(status):
     assert read_policy(Waits()).call(calls(Said(status))) == Said(status)
 
 
-def test_the_second_failure_is_the_last():
-    call = calls(lost("connect"), lost("timeout"), Said(200))
-    with pytest.raises(PlacementUnreachable) as failure:
-        read_policy(Waits()).call(call)
-    assert failure.value.kind == "timeout"
-    with pytest.raises(RetryError) as exhausted:
-        read_policy(Waits()).call(calls(Said(503), Said(502), Said(200)))
-    assert exhausted.value.last_attempt.value == Said(502)
-
-
 @pytest.mark.parametrize("first", [lost("connect"), Said(503)])
 def test_nothing_is_repeated_once_the_agent_is_stopping(first):
     waits, call = Waits(), calls(first, Said(200))
@@ -120,28 +97,6 @@ def test_an_operation_is_repeated_three_times_after_waits_of_any_length_up_to_a_
         mine = [one[place] for one in seen]
         assert 0 <= min(mine) < longest * 0.2
         assert longest * 0.8 < max(mine) <= longest
-
-
-def test_an_operation_is_not_repeated_a_fourth_time_nor_for_anything_but_a_conflict():
-    call = calls(*[GenerationConflict("changed")] * 4, Said(200))
-    with pytest.raises(GenerationConflict):
-        conflict_policy(Waits()).call(call)
-    assert len(call.left) == 1
-    refused = calls(PlacementRefused("no", status=409), Said(200))
-    with pytest.raises(PlacementRefused):
-        conflict_policy(Waits()).call(refused)
-    assert len(refused.left) == 1
-
-
-def test_a_shutdown_ends_the_wait_before_a_repetition(monkeypatch):
-    monkeypatch.setattr(exchange, "REPETITION_WAITS", (60.0, 60.0, 60.0))
-    cancelled = threading.Event()
-    cancelled.set()
-    begun = time.monotonic()
-    assert conflict_policy(cancelled).call(calls(GenerationConflict("changed"), Said(200))) == Said(
-        200
-    )
-    assert time.monotonic() - begun < 30.0
 
 
 def test_a_patient_read_is_repeated_three_times_with_the_longer_waits():

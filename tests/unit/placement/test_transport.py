@@ -44,17 +44,6 @@ def test_the_first_failure_is_told_at_once(outages, told):
     assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
 
 
-def test_then_one_line_in_five_minutes(outages, clock, told):
-    for minute in range(31):
-        clock.now = 1000.0 + 60 * minute
-        outages.record_failure("connect", REFUSED, f"req-{minute}")
-    assert (
-        told()
-        == [("WARNING", f"placement unreachable: {REFUSED}")]
-        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 4)")] * 6
-    )
-
-
 def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
     for second in range(21):
         clock.now = 1000.0 + second

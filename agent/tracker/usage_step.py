@@ -4,10 +4,9 @@ functions, writes all changes in one transaction, and applies them to the state 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
 from agent.model.devices import DeviceRecord
@@ -21,7 +20,7 @@ from agent.pci.alias import Aliases
 from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from agent.tracker.claim_usage import Seen, note_reserved_amounts, with_counting_providers
-from agent.tracker.domains import unrecorded_guests
+from agent.tracker.domains import Owners, unrecorded_guests
 from agent.tracker.node_drift import (
     hardware_drift,
     lost_resources,
@@ -313,41 +312,16 @@ class UsageStep:
         dry_run: bool,
     ) -> NodeView:
         """Make one attempt at the audit: either all changes are written, or none."""
+        agent, observes = self._settings.agent, self._settings.observes
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._observe(node, facts, present)
-            lease = None if self._settings.observes else reading.lease(node)
-            taken = not self._settings.observes and not is_ours(
-                lease, self._settings.agent.host, now
-            )
-            former = self._former_node(reading, node, facts)
-            if former is not None and not dry_run:
-                running = [guest.uuid for guest in shown.domains or ()]
-                for guest in cast(Transaction, reading).change_uuid(former.uuid, node, running):
-                    LOG.warning(
-                        "node %s: instance %s has a claim under either uuid of the host, or one of "
-                        "what another one has: the claim of the two that runs, or is later, stays",
-                        printable(facts.name),
-                        guest,
-                    )
-            if not dry_run or reading.node(node) is not None:
-                former = None
+            lease = None if observes else reading.lease(node)
+            former = self._former_records(reading, node, facts, shown)
             stored, changes, created = self._read_records(reading, node, facts, former)
             records = on_present_cells(stored, facts.numa)
-            strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
-            moving = [migration.instance for migration in records.migrations]
-            owners = (
-                reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
-            )
-            found = reconcile(records, replace(shown, owners=owners), self._settings.rules, now)
-            changes += found.changes
-            written = {claim.id for claim in changes.claims}
-            changes += RecordChanges(
-                claims=tuple(
-                    claim
-                    for claim, before in zip(records.claims, stored.claims, strict=True)
-                    if claim != before and claim.id not in written
-                )
-            )
+            shown = replace(shown, owners=_owners(reading, records, shown))
+            found = reconcile(records, shown, self._settings.rules, now)
+            changes += found.changes + _on_other_cells(records, stored, found.changes)
             counted = NodeState.of(records, host.with_orphans(found.orphans))
             moved = moved_devices(
                 counted.after(changes),
@@ -355,34 +329,58 @@ class UsageStep:
                 {row.address for row in records.devices if row.present},
             )
             changes = _without_moved(changes, moved, stored)
-            state = counted.after(changes)
-            state = with_counting_providers(state, facts, present, self._settings.policy)
+            state = with_counting_providers(
+                counted.after(changes), facts, present, self._settings.policy
+            )
             state = replace(state, host=replace(state.host, moved_devices=moved))
-            if changes and not dry_run:
-                cast(Transaction, reading).write(changes)
+            if changes and isinstance(reading, Transaction):
+                reading.write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        drift = (
-            *found.drift,
-            *lost_resources(state, self._settings.policy.host),
-            *hardware_drift(state),
-            *overcommitted(state.node, state.host.reserved, state.used),
-            *used_twice(state),
-        )
+        taken = not observes and not is_ours(lease, agent.host, now)
+        drift = (*found.drift, *self._drift(state))
         view = replace(_view(state, drift, created), taken=taken)
         if not dry_run:
             entry.agent, entry.host, entry.state, entry.created = (
-                self._settings.agent.host,
+                agent.host,
                 state.host,
                 state,
                 created,
             )
-            entry.idle = (
-                None
-                if changes
-                else IdleCount.of(view, facts, present, lease, self._settings.agent, now)
-            )
+            entry.idle = None if changes else IdleCount.of(view, facts, present, lease, agent, now)
         return view
+
+    def _drift(self, state: NodeState) -> Iterator[Drift]:
+        """Yield the drift of the node's records that does not depend on how they were before."""
+        yield from lost_resources(state, self._settings.policy.host)
+        yield from hardware_drift(state)
+        yield from overcommitted(state.node, state.host.reserved, state.used)
+        yield from used_twice(state)
+
+    def _former_records(
+        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts, shown: ObservedHost
+    ) -> ComputeNode | None:
+        """Give the records that the host's own node has under another uuid, because the identity of
+        the host was set, or nova's is read since, the present one. A dry run returns the record
+        that would get it.
+        """
+        agent = self._settings.agent
+        if self._settings.observes or node != agent.identity:
+            return None
+        former = reading.node_named(agent.host, facts.name)
+        if former is None or former.deleted or former.uuid == node:
+            return None
+        if not isinstance(reading, Transaction):
+            return former if reading.node(node) is None else None
+        running = [guest.uuid for guest in shown.domains or ()]
+        for guest in reading.change_uuid(former.uuid, node, running):
+            LOG.warning(
+                "node %s: instance %s has a claim under either uuid of the host, or one of what "
+                "another one has: the claim of the two that runs, or is later, stays",
+                printable(facts.name),
+                guest,
+            )
+        return None
 
     def _read_records(
         self,
@@ -414,18 +412,6 @@ class UsageStep:
             records = records.with_uuid(node)
         return replace(records, node=record), changes, found.node is None
 
-    def _former_node(
-        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts
-    ) -> ComputeNode | None:
-        """Return the record that the host's own node has under another uuid, because the identity
-        of the host was set, or nova's is read since.
-        """
-        agent = self._settings.agent
-        if self._settings.observes or node != agent.identity:
-            return None
-        former = reading.node_named(agent.host, facts.name)
-        return None if former is None or former.deleted or former.uuid == node else former
-
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
         """Return what the facts show, as the reconciliation needs it."""
         units = None
@@ -446,6 +432,31 @@ class UsageStep:
             units,
             facts.domains if facts.complete("domains") else None,
         )
+
+
+def _owners(reading: RecordReader, records: NodeRecords, shown: ObservedHost) -> Owners:
+    """Return the records of the guests that the host shows and the node's records do not mention,
+    and of the guests of the node's migrations.
+    """
+    strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
+    moving = [migration.instance for migration in records.migrations]
+    return reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
+
+
+def _on_other_cells(
+    records: NodeRecords, stored: NodeRecords, changes: RecordChanges
+) -> RecordChanges:
+    """Return the claims of ``records`` that are on other cells than in ``stored``, and that
+    ``changes`` do not write.
+    """
+    written = {claim.id for claim in changes.claims}
+    return RecordChanges(
+        claims=tuple(
+            claim
+            for claim, before in zip(records.claims, stored.claims, strict=True)
+            if claim != before and claim.id not in written
+        )
+    )
 
 
 def _without_moved(

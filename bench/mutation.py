@@ -49,6 +49,7 @@ TRACKER = tuple(
         "move_claims",
         "verdicts",
         "releasing",
+        "updates",
         "reconcile",
         "allocations",
     )

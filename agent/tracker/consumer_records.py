@@ -2,28 +2,24 @@
 them.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from agent.errors import StoreError
-from agent.model.claim import Claim
-from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
+from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from agent.store.reading import RecordReader
 from agent.store.records import Records
-from agent.tracker.node_entry import NodeEntry
 from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.stored_state import TreeConsumers
 
 
 class ConsumerRecords:
-    """The records of consumers, as the allocations step of an audit uses them, for the nodes in
-    ``entries``. ``host``: this host's name.
+    """The records of consumers, as the allocations step of an audit uses them. ``host``: this
+    host's name.
     """
 
-    def __init__(
-        self, records: Records, entries: Mapping[ProviderUuid, NodeEntry], host: str
-    ) -> None:
-        self._records, self._entries, self._host = records, entries, host
+    def __init__(self, records: Records, host: str) -> None:
+        self._records, self._host = records, host
         # ``_looked``: the answer holds for the present pass. A record that is made meanwhile is in
         # the next pass's answer.
         self._has_records = self._looked = False
@@ -72,14 +68,14 @@ class ConsumerRecords:
             self._records.intend_clearing(clearing)
 
     def read(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
-        """Return the records of ``consumers`` and of the instances that have claims on the node.
-        ``view``: what the usage step of the same audit counted.
+        """Return the records of ``consumers`` and of the instances that have claims on the node,
+        all at one moment. ``view``: what the usage step of the same audit counted.
 
         :raises StoreError: the records cannot be read.
         """
-        state = self._newest(view)
-        claimed = {claim.instance for claim in state.claims.values()}
         with self._records.reading() as reading:
+            state = _present_state(view, reading)
+            claimed = {claim.instance for claim in state.claims.values()}
             found = reading.consumers(
                 [consumer for consumer in consumers if consumer not in claimed]
             )
@@ -95,16 +91,7 @@ class ConsumerRecords:
                 - claimed
             )
             guests = reading.consumers(sorted(moved)).instances if moved else {}
-            claims = (*state.claims.values(), *_newer_claims(reading, state, found.instances))
             evacuations = reading.evacuations_from(self._host, view.node)
-            # Read again because the counted state may be older than the end of an evacuation: a
-            # guest that has left since would look as if it had come back.
-            counted = [
-                evacuation.instance
-                for evacuation in evacuations
-                if evacuation.instance in state.instances
-            ]
-            now = reading.consumers(counted).instances if counted else {}
             evacuated = [found.instances.get(evacuation.instance) for evacuation in evacuations]
             nodes = {
                 instance.node
@@ -112,14 +99,9 @@ class ConsumerRecords:
                 if instance is not None and instance.node is not None
             }
             strange = frozenset(uuid for uuid in nodes if reading.node(uuid) is None)
-        left = {
-            uuid
-            for uuid in counted
-            if uuid not in now or now[uuid].node != state.instances[uuid].node
-        }
         return TreeConsumers(
             host=self._host,
-            claims=claims,
+            claims=tuple(state.claims.values()),
             instances={
                 **{uuid: instance for uuid, instance in state.instances.items() if uuid in claimed},
                 **guests,
@@ -127,33 +109,19 @@ class ConsumerRecords:
             },
             migrations={**state.migrations, **found.migrations},
             unreadable=found.unreadable,
-            evacuations=[
-                evacuation for evacuation in evacuations if evacuation.instance not in left
-            ],
+            evacuations=evacuations,
             strange_nodes=strange,
         )
 
-    def _newest(self, view: NodeView) -> NodeState:
-        """Return the state that the audit counted, or the one in memory if claims have changed it
-        since.
-        """
-        entry = self._entries.get(view.node)
-        now = entry.state if entry is not None else None
-        return now if now is not None and now.node.version > view.version else view.state
 
-
-def _newer_claims(
-    reading: RecordReader, state: NodeState, instances: Collection[ConsumerUuid]
-) -> Iterator[Claim]:
-    """Yield the claims on the node that ``instances`` without a claim in ``state`` have by now.
-
-    The state in memory follows after the records: a claim that is being made would look like a
-    guest on the node that has none. After a dry run the state is ahead of the records instead.
+def _present_state(view: NodeView, reading: RecordReader) -> NodeState:
+    """Return the state of the node that ``view`` counted; read again if the records have changed
+    since. A dry run's is ahead of the records.
     """
-    node = state.node
-    if instances and reading.node_versions([node.uuid]).get(node.uuid, 0) > node.version:
-        for instance in instances:
-            yield from (claim for claim in reading.claims_of(instance) if claim.node == node.uuid)
+    version = reading.node_versions([view.node]).get(view.node, 0)
+    if version <= view.state.node.version or (records := reading.load(view.node)) is None:
+        return view.state
+    return NodeState.of(records, view.state.host)
 
 
 class InstanceHosts:

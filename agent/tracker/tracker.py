@@ -367,7 +367,7 @@ def build_tracker_services(
     return TrackerServices(
         Tracker(records, entries, listed, clock, changed, host),
         UsageStep(records, entries, listed, settings, clock),
-        ConsumerRecords(records, entries, host),
+        ConsumerRecords(records, host),
         NodeLeases(records, entries, settings.agent, clock),
         SharedLease(records, host, settings.agent.lease_seconds, clock),
         InstanceHosts(records, host),

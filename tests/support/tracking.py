@@ -128,7 +128,7 @@ class Host:
         self.tracker = Tracker(
             self.records, slots, listed, self.time, self.changed.append, self.name
         )
-        self.consumer_records = ConsumerRecords(self.records, slots, self.name)
+        self.consumer_records = ConsumerRecords(self.records, self.name)
 
     def beside(self, name: str) -> "Host":
         """Another node of this host's agent, audited; what only one process has in memory both

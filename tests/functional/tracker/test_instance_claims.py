@@ -107,13 +107,6 @@ def test_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) -> No
     assert ha.usage == "512/1/2048"
 
 
-def test_a_node_that_was_removed_meanwhile_is_unknown(world: World, ha: Host) -> None:
-    ha.usage_step.mark_deleted(ha.node)
-    with refused(world, "node.unknown"):
-        ha.claim("i1", F1)
-    assert ha.claims("i1") == ()
-
-
 def test_a_guest_that_another_host_has_is_refused(world: World, ha: Host, hb: Host) -> None:
     hb.claim("i1", F1)
     with refused(world, "instance.elsewhere"):
@@ -131,16 +124,6 @@ def test_a_guest_that_its_caller_says_is_elsewhere_is_refused(world: World, ha: 
     assert ha.usage == "512/1/2048"
 
 
-def test_the_same_claim_again_is_the_same_row(world: World, ha: Host) -> None:
-    first = ha.claim("i1", F1)
-    before = rows(world)
-    again = ha.claim("i1", F1)
-    assert again.repeated
-    assert (again.claim.id, again.claim.state) == (first.claim.id, "held")
-    assert rows(world) == before
-    assert ha.usage == "2560/2/22528"
-
-
 def test_the_same_claim_again_is_the_same_row_after_a_restart(ha: Host) -> None:
     first = ha.claim("i1", F1)
     ha.restart()
@@ -149,31 +132,9 @@ def test_the_same_claim_again_is_the_same_row_after_a_restart(ha: Host) -> None:
     assert ha.usage == "2560/2/22528"
 
 
-def test_another_claim_of_the_same_id_is_refused(world: World, ha: Host) -> None:
-    ha.claim("i1", F1)
-    with refused(world, "claim.id-taken"):
-        ha.claim("i1", F2)
-
-
-def test_another_claim_of_the_same_guest_is_refused(world: World, ha: Host) -> None:
-    ha.claim("i1", F1)
-    with refused(world, "instance.claimed"):
-        ha.claim("i1", F1, id="another")
-    assert ha.usage == "2560/2/22528"
-
-
 def test_of_two_claims_of_one_guest_at_the_same_moment_one_wins(ha: Host) -> None:
     results = race(lambda: ha.claim("i1", F1, id="one"), lambda: ha.claim("i1", F1, id="two"))
     assert sum(isinstance(result, Exception) for result in results) == 1
-    assert ha.usage == "2560/2/22528"
-
-
-def test_a_node_that_the_driver_does_not_offer_takes_no_claim(world: World, ha: Host) -> None:
-    ha.usage_step.set_listed_nodes(present=[])
-    with refused(world, "node.unavailable"):
-        ha.claim("i1", F1)
-    ha.audit()
-    ha.claim("i1", F1)
     assert ha.usage == "2560/2/22528"
 
 
@@ -246,11 +207,6 @@ def test_builds_of_an_unknown_node_are_not_counted(world: World, ha: Host) -> No
     ha.usage_step.mark_deleted(ha.node)
     with refused(world, "node.unknown"):
         ha.tracker.count_build(ha.node, "failed")
-
-
-def test_an_abort_of_a_claim_that_never_was_is_refused(world: World, ha: Host) -> None:
-    with refused(world, "claim.unknown"):
-        ha.abort("i1")
 
 
 def test_an_active_guests_claim_is_consumed(ha: Host) -> None:

@@ -75,14 +75,6 @@ def test_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_a_drop_that_is_repeated_changes_nothing(journey: Journey) -> None:
-    journey.drop(journey.dest, "new")
-    before = rows(journey.world)
-    journey.drop(journey.dest, "new")
-    assert rows(journey.world) == before
-    assert journey.dest.usage == EMPTY
-
-
 def test_an_abort_that_is_repeated_changes_nothing(journey: Journey) -> None:
     journey.abort()
     before = rows(journey.world)
@@ -129,11 +121,6 @@ def test_a_live_migration_keeps_the_flavor_and_leaves_the_host(journey: Journey)
         journey.dest.move("i1", "live-migration", F3, id="again")
     with refused(journey.world, "request.invalid"):
         journey.source.move("i1", "live-migration", id="again")
-
-
-def test_a_move_that_has_begun_excludes_another(journey: Journey) -> None:
-    with refused(journey.world, "instance.claimed"):
-        journey.dest.move("i1", "migration", id="another")
 
 
 def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: Host) -> None:

@@ -61,25 +61,6 @@ def test_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
     )
 
 
-def test_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> None:
-    ha.claim("i1", F1)
-    ha.update("i1", vm_state="active", task_state="resize_prep")
-    asked = record(ha)
-    first = ha.move("i1", "resize", F3, known=asked)
-    before = rows(world)
-    again = ha.move("i1", "resize", F3, known=asked)
-    assert again.repeated
-    assert (again.claim.id, again.claim.half) == (first.claim.id, "new")
-    assert rows(world) == before
-    assert ha.usage == "10752/6/105472"
-
-
-def test_a_second_resize_of_a_guest_that_moves_is_refused(world: World, claimed: Host) -> None:
-    with refused(world, "instance.claimed"):
-        claimed.move("i1", "resize", F3, id="another")
-    assert claimed.usage == "10752/6/105472"
-
-
 def test_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
     view = claimed.audit()
     assert claimed.usage == "10752/6/105472"
@@ -156,16 +137,6 @@ def test_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None
     assert finished.usage == "8704/5/84992"
 
 
-def test_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finished: Host) -> None:
-    finished.tracker.change(finished.move_id("i1"), confirm)
-    finished.update("i1", task_state="resize_reverting")
-    with refused(world, "state.wrong"):
-        finished.tracker.change(finished.move_id("i1"), revert)
-    with refused(world, "state.wrong"):
-        finished.tracker.abort(finished.move_id("i1"))
-    assert finished.usage == "8704/5/84992"
-
-
 def test_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
     finished.update("i1", task_state="resize_reverting")
     finished.tracker.change(finished.move_id("i1"), revert)
@@ -219,12 +190,6 @@ def test_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host) -> 
     before = rows(world)
     assert claimed.tracker.abort(claimed.move_id("i1")).repeated
     assert rows(world) == before
-
-
-def test_a_resize_that_has_arrived_is_not_aborted(world: World, finished: Host) -> None:
-    with refused(world, "state.wrong"):
-        finished.tracker.abort(finished.move_id("i1"))
-    assert finished.usage == "10752/6/105472"
 
 
 def test_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(

@@ -19,7 +19,7 @@ from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests, is_displaced
-from agent.numa.host_policy import HostPolicy, not_offered
+from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
@@ -298,17 +298,13 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             {
                 claim.instance
                 for claim in state.claims.values()
-                if _pinned(claim.cells) & _pinned(guest.cells)
+                if pinned_cpus(claim.cells) & pinned_cpus(guest.cells)
             }
         )
         yield Refusal(
             error.message + (f", by {', '.join(owners)}" if owners else ""),
             "pin one of them to other CPUs, or stop one" if owners else error.remedy,
         )
-
-
-def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
-    return frozenset[int]().union(*(cell.pinned_cpus for cell in cells))
 
 
 def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:

@@ -243,16 +243,12 @@ class UsageStep:
         # A driver that lists no node, or an agent that stands by, does not mean that no nodes
         # exist.
         self._listed.nodes = frozenset(present) or None
-        for node, entry in list(self._entries.items()):
+        for node in list(self._entries):
             if node not in present:
-                with lock_nodes(self._entries, [node]):
-                    entry.host = replace(entry.host, available=False)
-                    entry.state = entry.state.on(entry.host) if entry.state is not None else None
+                self.stop_claims(node)
 
     def stop_claims(self, node: ProviderUuid) -> None:
-        """Stop new claims on the node until its next audit, because another agent, with a store of
-        its own, manages the node.
-        """
+        """Stop new claims on the node until its next audit."""
         with lock_nodes(self._entries, [node]) as entries:
             if (entry := entries.get(node)) is not None:
                 entry.host = replace(entry.host, available=False)

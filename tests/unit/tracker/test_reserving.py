@@ -1,6 +1,6 @@
 """The test of a claim: what a guest gets of a node, and every reason why it gets nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from agent.model.names import ProviderUuid
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits
-from agent.tracker.reserving import GuestRequest, Reservation, choose_devices, reserve
+from agent.tracker.requests import ClaimLimits, InstanceClaim
+from agent.tracker.reserving import GuestRequest, Reservation, choose_devices, needs_search, reserve
+from tests.support.tracking import instance
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
 
@@ -44,6 +45,34 @@ def reasons(on: NodeState, what: GuestRequest) -> Sequence[str]:
 def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
     assert reserve(state(), wanted()) == Reservation(Amounts(4096, 2, 51712), (), (), ())
     assert reserve(state(), wanted(volume_backed=True)).amounts == Amounts(4096, 2, 10752)
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "image_properties", "devices", "needed"),
+    [
+        ({"aggregate:ssd": "true"}, {}, (), False),
+        ({"hw:numa_nodes": "none"}, {}, (), False),
+        (PINNED.extra_specs, {}, (), True),
+        ({}, {"hw_cpu_policy": "dedicated"}, (), True),
+        ({"pci_passthrough:alias": "gpu:1"}, {}, (), True),
+        ({}, {}, GPU, True),
+    ],
+    ids=["plain", "nonsense", "flavor", "image", "alias", "devices"],
+)
+def test_only_cells_and_devices_have_to_be_searched(
+    extra_specs: Mapping[str, str],
+    image_properties: Mapping[str, str],
+    devices: tuple[DeviceRequest, ...],
+    needed: bool,
+) -> None:
+    guest = instance("i1", replace(PLAIN, extra_specs=extra_specs))
+    asked = InstanceClaim(
+        id=guest.uuid,
+        node=HERE.uuid,
+        instance=replace(guest, image_properties=image_properties),
+        devices=devices,
+    )
+    assert needs_search(asked) is needed
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "vcpus", "disk_mb"])

@@ -628,7 +628,7 @@ def test_an_evacuated_instance_that_was_seen_to_hold_nothing_here_keeps_what_it_
     assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
 
 
-def test_an_evacuation_that_ends_while_a_pass_judges_by_older_records_proves_its_leftover_in_the_next_one(
+def test_an_evacuation_that_ends_after_a_pass_has_counted_proves_its_leftover_in_the_same_pass(
     node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, hb: str
 ) -> None:
     i1 = claims(ROOT, hb)
@@ -641,13 +641,12 @@ def test_an_evacuation_that_ends_while_a_pass_judges_by_older_records_proves_its
         )
         book.instance(i1, host="host-b", node=hb)
 
-    # What is counted here was read before this, the evacuations are after it.
+    # What is counted here was read before this, the records of the consumers are after it.
     rule = placement.faults.add(
         faults.before(ends), method="GET", path=f"/resource_providers/{ROOT}/allocations"
     )
-    node.cycle()
-    assert rule.hits == 1
     assert node.cycle().state == "changed"
+    assert rule.hits == 1
     assert held_by(placement, i1) == {hb: F1}
 
 

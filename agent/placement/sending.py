@@ -282,7 +282,9 @@ def write_allocations(
 def move(
     client: PlacementClient, operation: RenameProvider | ReparentProvider, present: Provider
 ) -> Provider:
-    """Rename the provider or give it another parent.
+    """Rename the provider or give it another parent. Neither is guarded by a generation nor moves
+    one, so that the provider keeps the generation that its contents were read at: what others
+    wrote meanwhile is read by the next pass.
 
     :raises GenerationConflict: the provider or its new parent was deleted.
     :raises ProviderNameConflict: another provider has the name.
@@ -301,7 +303,7 @@ def move(
     name = present.name if isinstance(operation, ReparentProvider) else operation.provider.name
     if (row.name, row.parent_uuid) != (name, wanted):
         raise not_done(client, f"the change of {printable(name)}")
-    return replace(present, name=row.name, parent_uuid=row.parent_uuid, generation=row.generation)
+    return replace(present, name=row.name, parent_uuid=row.parent_uuid)
 
 
 def set_contents(

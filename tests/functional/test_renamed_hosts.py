@@ -430,6 +430,27 @@ def test_a_root_that_the_operator_renamed_gets_its_children_along_in_the_next_pa
     assert host.once()["state"] == "in-sync"
 
 
+def test_what_others_write_on_a_child_while_it_is_renamed_is_seen_by_the_next_pass(
+    host: RenamedHost, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
+    host.once()
+    gpu = child(http_placement, GPU)
+    traits = http_placement.dump()["providers"][gpu]["traits"]
+    http_placement.other.rename(ROOT, NEW)
+    host.call(NEW)
+    # A rename is not guarded by a generation.
+    taken = proxy.faults.add(
+        faults.before(lambda _: http_placement.other.set_traits(gpu, {"CUSTOM_RACK7"})),
+        method="PUT",
+        path=f"^/resource_providers/{gpu}$",
+    )
+    host.once()
+    assert taken.hits == 1
+    host.once()
+    assert http_placement.dump()["providers"][gpu]["traits"] == sorted({*traits, "CUSTOM_RACK7"})
+    assert host.once()["state"] == "in-sync"
+
+
 @pytest.mark.long
 def test_a_host_gets_another_layout_and_another_name_in_one_pass(
     host: RenamedHost, http_placement: HttpPlacement

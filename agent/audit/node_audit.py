@@ -35,6 +35,7 @@ from agent.placement.rival_writers import RivalWriters
 from agent.provider_config.applying import Key
 from agent.tracker.node_state import NodeView
 from agent.tree.desired_tree import DriverReport
+from agent.tree.reshape.moving import MOVED_BY
 
 LOG = logging.getLogger(__name__)
 
@@ -220,8 +221,10 @@ class NodeAudit:
             self._look_back(run)
             state, moved = run.state(), run.has_moved
             self._started = self._started or moved
-            # What Placement has decides whether something is left to move.
-            self._moved = self._moved or (moved and not options.on_mirror)
+            # What Placement has decides whether something is left to move, and what is not known
+            # yet moves later.
+            known = run.facts is None or MOVED_BY.isdisjoint(run.facts.incomplete)
+            self._moved = self._moved or (moved and known and not options.on_mirror)
         except MirrorInsufficient:
             raise
         except AdoptionNeeded as error:

@@ -37,6 +37,11 @@ class Cpus:
     dedicated: frozenset[int]
 
 
+def of_cells(policy: Policy) -> frozenset[str]:
+    """Return the classes that the cells count besides pages."""
+    return OF_CELLS if policy.strict else frozenset({orc.PCPU})
+
+
 def cell_name(root: str, cell: int) -> str:
     """Return the name of a NUMA cell's provider."""
     return f"{root}_NUMA{cell}"
@@ -102,9 +107,10 @@ def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: P
         for uuid in (present.children(trees.root) if present_root else ())
     }
     if not facts.complete("numa"):
+        on_root = OF_CELLS - of_cells(policy)
         for child, inventory in last.items():
             if is_cell_name(child, name):
-                _put_cell(trees, child, inventory)
+                put_cell(trees, child, {one: inventory[one] for one in inventory.keys() - on_root})
     cells = facts.numa.cells if facts.numa else ()
     memory_mib = sum(cell.memory_mib for cell in cells)
     if policy.strict and cells and policy.reserved_memory_mib > memory_mib:
@@ -126,7 +132,7 @@ def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: P
             **page_records([cell], policy),
             **_records(cell, cpus, reserved, known, root_inventory, policy),
         }
-        _put_cell(trees, cell_provider, records)
+        put_cell(trees, cell_provider, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +220,8 @@ def _parts(amount: int, weights: Sequence[int], whole: int) -> Iterator[int]:
         yield part
 
 
-def _put_cell(trees: NodeTrees, name: str, inventory: Mapping[str, Record]) -> None:
+def put_cell(trees: NodeTrees, name: str, inventory: Mapping[str, Record]) -> None:
+    """Add the records to those of the cell's provider in the desired tree, which may be new."""
     if not trees.desired.exists(name):
         trees.desired.new_child(name, trees.root)
     trees.add_inventory(name, inventory)

@@ -3,7 +3,7 @@ NUMA cells.
 
 Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and the
 resources that the cell mode puts there; ``flat`` puts everything on the root. For a section of the
-facts that is not complete, the last good part of the tree stays.
+facts that is not complete, the last good part of the tree stays, where an older layout has it.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,10 @@ from agent.tree.cell_tree import (
     OF_CELLS,
     Cpus,
     is_cell_name,
+    of_cells,
     page_records,
     page_size,
+    put_cell,
     shape_cells,
 )
 from agent.tree.node_trees import NodeTrees, inventory_record
@@ -118,6 +120,53 @@ def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
         trees.add_inventory(trees.root, inventory)
     if nested:
         shape_cells(trees, facts, cpus, policy)
+    if trees.present_root is not None and facts.incomplete:
+        _keep_unmoved(trees, facts, of_cells(policy) if nested else frozenset())
+
+
+def _keep_unmoved(trees: NodeTrees, facts: HostFacts, on_cells: frozenset[str]) -> None:
+    """Put the classes that would come to the root or to the cells, or leave them, back to where
+    Placement has them, if it is unknown now how much there is of them. ``on_cells``: the classes of
+    the cells besides pages.
+    """
+    before, after = _counting(trees.present, trees), _counting(trees.desired, trees)
+    for name, places in before.items():
+        moves = {place == trees.name for place in places} != {
+            place == trees.name for place in after.get(name, ())
+        }
+        if not moves or facts.incomplete.keys().isdisjoint(_sections(name, on_cells)):
+            continue
+        for place in after.get(name, frozenset()) - places:
+            left = dict(trees.desired.provider(place).inventory)
+            del left[name]
+            trees.desired.update_inventory(place, left)
+        for place in places:
+            record = trees.present.provider(place).inventory[name]
+            if place == trees.name:
+                trees.add_inventory(place, {name: record})
+            else:
+                put_cell(trees, place, {name: record})
+
+
+def _counting(tree: ProviderTree, trees: NodeTrees) -> dict[str, frozenset[str]]:
+    """Return the names of the root and the cells that count them, by the classes of cells."""
+    found: dict[str, frozenset[str]] = {}
+    for uuid in (trees.root, *tree.children(trees.root)):
+        provider = tree.provider(uuid)
+        if uuid == trees.root or is_cell_name(provider.name, trees.name):
+            for name in provider.inventory:
+                if name in OF_CELLS or page_size(name) is not None:
+                    found[name] = found.get(name, frozenset()) | {provider.name}
+    return found
+
+
+def _sections(name: str, on_cells: frozenset[str]) -> frozenset[Section]:
+    """Return the sections that tell how much of a class there is where it is to be counted."""
+    if page_size(name) is not None or (name == orc.MEMORY_MB and name in on_cells):
+        return frozenset({"numa"})
+    if name == orc.MEMORY_MB:
+        return frozenset({"memory"})
+    return frozenset({"cpu", "numa"}) if name in on_cells else frozenset({"cpu"})
 
 
 def _check_first_facts(facts: HostFacts, layout: Layout, policy: Policy) -> None:

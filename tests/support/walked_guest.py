@@ -15,7 +15,7 @@ from agent.api.client import ApiClient, ApiProblem, MoveStep
 from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
 from tests.support.cloud_account import CloudAccount, Share
-from tests.support.orchestrator import Guest, Kind
+from tests.support.orchestrator import Guest, Kind, Resources
 from tests.support.other_client import PROJECT, USER
 from tests.support.walked_host import WalkedHost
 
@@ -240,7 +240,7 @@ class WalkedGuest(Guest):
         yield from self._becomes(dest, task_state="rebuilding")
         if end == "abort":
             yield from self._takes("abort", dest)
-            self._loses(dest)
+            yield from self._loses(dest)
             yield from self._departs()
             yield from self._takes("abort", source)
             yield from self._becomes(source, task_state=None)
@@ -277,12 +277,12 @@ class WalkedGuest(Guest):
         source, walk, new = self.host, self.walk, flavor or self.flavor
         self._kind_of_move, self._move, self._migration = type, self._new_uuid(), self._new_uuid()
         if type != "evacuation":
-            self._placement.move(self.uuid, self._migration)
-            self.allocations[self._migration] = self.allocations.pop(self.uuid)
-            walk.wrote(self.uuid, self._migration)
+            if not self._hands_over(self.uuid, self._migration):
+                yield "cannot be moved"
+                return False
             yield "its migration holds the source"
         if not self._scheduled_on(dest, new):
-            self._goes_back()
+            yield from self._goes_back()
             return False
         self.source, self.dest = source, dest
         yield "scheduled"
@@ -331,8 +331,8 @@ class WalkedGuest(Guest):
             )
         ):
             if type == "evacuation":
-                self._loses(dest)
-            self._goes_back()
+                yield from self._loses(dest)
+            yield from self._goes_back()
             self.source = self.dest = None
             return False
         if type != "evacuation":
@@ -419,21 +419,47 @@ class WalkedGuest(Guest):
         """It is where it was, and gets back what its migration holds."""
         self.owner = source
         yield "stays where it was"
-        self._goes_back()
+        yield from self._goes_back()
         yield from self._becomes(source, **states)
         self.source = self.dest = None
 
-    def _goes_back(self) -> None:
-        if self._migration in self.allocations:
-            self._placement.move(self._migration, self.uuid)
-            self.allocations[self.uuid] = self.allocations.pop(self._migration)
-            self.walk.wrote(self.uuid, self._migration)
+    def _hands_over(self, source: str, target: str) -> bool:
+        """Let ``target`` hold all that ``source`` does. Returns whether Placement takes that, as it
+        has to unless their host has become too small for the guest.
+        """
+        if self._placement.move(source, target, (204, 409)) != 204:
+            assert self._is_too_large(
+                {
+                    provider: one["resources"]
+                    for provider, one in self._placement.allocations(source)["allocations"].items()
+                }
+            )
+            return False
+        self.allocations[target] = self.allocations.pop(source)
+        self.walk.wrote(source, target)
+        return True
 
-    def _loses(self, host: WalkedHost) -> None:
+    def _is_too_large(self, held: Resources) -> bool:
+        """Whether some of it is more than a provider gives one consumer by now."""
+        return any(
+            amount > self._placement.inventory(provider)[name]["max_unit"]
+            for provider, amounts in held.items()
+            for name, amount in amounts.items()
+        )
+
+    def _goes_back(self) -> Script:
+        while self._migration in self.allocations and not self._hands_over(
+            self._migration, self.uuid
+        ):
+            yield "its migration still holds the source"
+
+    def _loses(self, host: WalkedHost) -> Script:
         """What it holds on a host goes."""
         self.allocations[self.uuid] = self.held()
         self.loses_share(host)  # type: ignore[arg-type]
-        self._placement.claim(self.allocations[self.uuid], self.uuid)
+        while not self._placement.can_claim(self.allocations[self.uuid], self.uuid):
+            assert self._is_too_large(self.allocations[self.uuid])
+            yield "still holds both hosts"
         self.walk.wrote(self.uuid)
 
     # --- parts ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import os_traits
 
 from agent.driver.interface import Allocations
 from agent.errors import ReshapeFailed, ReshapeNeeded
+from agent.model.facts import Section
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.tree.node_trees import NodeTrees
@@ -39,6 +40,9 @@ from agent.tree.reshape.between import (
     move_between_root_and_children,
     swap_cpu_classes,
 )
+
+MOVED_BY: frozenset[Section] = frozenset({"cpu", "memory", "disk", "numa", "mdev", "encryption"})
+"""The sections of the facts that tell where classes are counted."""
 
 
 def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:

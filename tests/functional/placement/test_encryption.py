@@ -19,8 +19,10 @@ OPEN = {"sev": 15, "sev_es": 100}
 
 @pytest.fixture
 def made(host: Host) -> Any:
-    def agent(contexts: Any, guests: int | None = None, **sections: Any) -> AgentUnderTest:
-        agent = host(policy=Policy(encryption=EncryptionPolicy(guests)))
+    def agent(
+        contexts: Any, guests: int | None = None, on_root: Any = (), **sections: Any
+    ) -> AgentUnderTest:
+        agent = host(policy=Policy(encryption=EncryptionPolicy(guests), on_root=frozenset(on_root)))
         agent.driver.facts_of = host_of(contexts=contexts, **sections)
         return agent
 
@@ -69,3 +71,13 @@ def test_what_could_not_be_read_stays_as_it_was(made: Any, placement: PlacementS
     before = placement.dump()
     made(None, incomplete=["encryption"]).once()
     assert placement.dump() == before
+
+
+def test_what_could_not_be_read_at_the_start_moves_to_the_children_once_it_can_be(
+    made: Any, placement: PlacementServer
+) -> None:
+    made(OPEN, on_root=[CLASS]).once()
+    before, agent = counted(placement, CLASS), made(None, incomplete=["encryption"])
+    assert (agent.cycle(start=True).state, counted(placement, CLASS)) == ("degraded", before)
+    agent.driver.facts_of = host_of(contexts=OPEN)
+    assert (agent.cycle(start=True).errors, set(counted(placement, CLASS))) == ((), {SEV, SEV_ES})

@@ -1,6 +1,7 @@
 """Another layout of an existing tree: dedicated CPUs move in one step, or not at all."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,107 @@ def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: Place
     report = laid_out("nested").cycle(start=False)
     assert (report.state, [error.code for error in report.errors]) == ("failed", ["reshape.needed"])
     assert dedicated(placement) == PCPU["flat"]
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "flat": {"layout": "flat"},
+    "nested": {"layout": "nested"},
+    "strict": {"layout": "nested", "strict": True},
+}
+
+
+@pytest.fixture
+def in_mode(host: Host) -> Any:
+    """Makes the agent of one and the same host, in one mode or another, whose driver cannot tell
+    ``unknown``.
+    """
+
+    def agent(mode: str, **unknown: Any) -> AgentUnderTest:
+        policy = Policy(HostPolicy(frozenset({0, 1}), frozenset({2, 3, 4, 5})), **MODES[mode])
+        made = host(policy=policy)
+        tells(made, **unknown)
+        return made
+
+    return agent
+
+
+def tells(agent: AgentUnderTest, **unknown: Any) -> None:
+    """From now on the driver tells all but ``unknown``: the sections, with what it says instead."""
+    fields = {"cpu": "cpu", "memory": "memory_mib", "numa": "numa"}
+    facts: dict[str, Any] = {
+        "cpu": CpuFacts(frozenset(range(8))),
+        "memory_mib": 8192,
+        "numa": CELLS,
+    }
+    facts |= {fields[section]: value for section, value in unknown.items()}
+    facts["incomplete"] = dict.fromkeys(unknown, "no answer")
+    agent.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", disk_gib=100, **facts)
+
+
+def free(placement: PlacementServer) -> Counter[str]:
+    """What guests can have of the whole tree, by class."""
+    found = Counter[str]()
+    for one in placement.dump()["providers"].values():
+        for name, record in one["inventories"].items():
+            found[name] += record["total"] - record["reserved"]
+    return found
+
+
+def totals(placement: PlacementServer) -> dict[str, dict[str, int]]:
+    """The totals, by provider and class."""
+    return {
+        one["name"]: {name: record["total"] for name, record in one["inventories"].items()}
+        for one in placement.dump()["providers"].values()
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "unknown"),
+    [
+        ("flat", "nested", {"numa": None}),
+        ("flat", "nested", {"numa": Topology(())}),
+        ("flat", "nested", {"numa": Topology(CELLS.cells[1:])}),
+        ("flat", "nested", {"cpu": None}),
+        ("flat", "strict", {"numa": None}),
+        ("flat", "strict", {"cpu": None}),
+        ("nested", "flat", {"cpu": None}),
+        ("nested", "strict", {"numa": None}),
+        ("nested", "strict", {"numa": Topology(CELLS.cells[1:])}),
+        ("nested", "strict", {"cpu": None}),
+        ("strict", "flat", {"cpu": None}),
+        ("strict", "flat", {"memory": None}),
+        ("strict", "flat", {"numa": None, "memory": None}),
+        ("strict", "nested", {"memory": None}),
+        ("strict", "nested", {"numa": None}),
+        ("strict", "nested", {"cpu": None}),
+    ],
+)
+def test_another_layout_takes_nothing_away_and_counts_nothing_twice_before_the_facts_are_complete(
+    one: str, other: str, unknown: dict[str, Any], in_mode: Any, placement: PlacementServer
+) -> None:
+    in_mode(other).once()
+    wanted = totals(placement)
+    in_mode(one).once()
+    before = free(placement)
+    agent = in_mode(other, **unknown)
+    for _ in range(2):
+        report = agent.cycle(start=True)
+        assert (report.state, free(placement)) == ("degraded", before)
+    assert [one.kind for one in report.drift] == []
+    tells(agent)
+    assert (agent.cycle(start=True).errors, totals(placement)) == ((), wanted)
+    assert agent.cycle(start=True).state == "in-sync"
+
+
+@pytest.mark.parametrize("numa", [None, Topology(()), Topology(CELLS.cells[1:])])
+def test_dedicated_cpus_in_use_go_on_being_offered_while_the_cells_of_a_new_layout_are_unknown(
+    numa: Topology | None, in_mode: Any, placement: PlacementServer
+) -> None:
+    in_mode("flat").once()
+    placement.other.claim({ROOT: {"PCPU": 2}})
+    agent = in_mode("nested", numa=numa)
+    assert agent.cycle(start=True).state == "degraded"
+    assert placement.other.can_claim({ROOT: {"PCPU": 2}}, "9d1c7a30-5a1e-4c38-8a52-000000000001")
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def _findings(report: Report) -> Iterator[str]:
 def _line(what: str, detail: str, remedy: str) -> str:
     # What follows a vertical bar is performance data; a command without its bars does harm.
     if "|" in remedy:
-        remedy = "agent drift and the report of agent --once show the command"
+        remedy = "the report without --format nagios has the command"
     text = f"{what}: {printable(detail)}" + (f" ({printable(remedy)})" if remedy else "")
     return text.replace("|", "/")
 

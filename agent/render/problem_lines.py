@@ -1,5 +1,6 @@
 """Drift and errors as lines, each with its remedy."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -12,6 +13,11 @@ from agent.render.look import Look, escape_text, to_string, wrap_line
 
 Names = Mapping[str, str]
 NONE: Names = {}
+# The ways of a remedy are apart by "; ", which may stand in quotes and brackets too.
+_WAY = re.compile(r"((?:(?<![^\s=])'[^']*'|\([^()]*\)|[^;]|;(?! ))+)(?:; |\Z)")
+_COMMAND = re.compile(
+    r"(?:^|(?<=: ))(?=(?:agent|chcpu|nova-manage|openstack|printf|systemctl|virsh) )"
+)
 
 
 def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
@@ -24,7 +30,7 @@ def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
     if subject:
         line.append(f" {printable(replace_uuids(subject, hidden))}", "bold")
     line.append(f": {printable(replace_uuids(drift.detail, hidden))}")
-    return [*wrap_line(line, look), *_remedy(replace_uuids(drift.remedy, hidden), look)]
+    return [*wrap_line(line, look), *remedy_lines(replace_uuids(drift.remedy, hidden), look)]
 
 
 def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
@@ -36,7 +42,7 @@ def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> 
             escape_text(replace_uuids(error.message, hidden), "red"),
             (f" [{printable(error.code)}]", "dim"),
         )
-        lines += [*wrap_line(line, look), *_remedy(replace_uuids(error.remedy, hidden), look)]
+        lines += [*wrap_line(line, look), *remedy_lines(replace_uuids(error.remedy, hidden), look)]
     return lines
 
 
@@ -51,9 +57,22 @@ def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[st
     return to_string(lines, look)
 
 
-def _remedy(remedy: str, look: Look) -> list[Text]:
-    return (
-        wrap_line(Text.assemble((f"  {look.signs.change} ", "dim"), escape_text(remedy)), look)
-        if remedy
-        else []
-    )
+def remedy_lines(remedy: str, look: Look, indent: str = "  ") -> list[Text]:
+    """Return the lines of a remedy. One with commands has a line for each of its ways, and one for
+    each command. Commands are not wrapped, because they are pasted into a shell, which reads on
+    behind "&&".
+    """
+    lines: list[Text] = []
+    lead = f"{indent}{look.signs.change} "
+    below = " " * len(lead)
+    ways = _WAY.findall(remedy := printable(remedy))
+    for way in ways if any(map(_COMMAND.search, ways)) else filter(None, [remedy]):
+        words, *command = _COMMAND.split(way, maxsplit=1)
+        if words:
+            lines += wrap_line(Text.assemble((lead, "dim"), words.rstrip()), look)
+            lead = f"{below}  "
+        for part in command[0].replace(" && ", " &&\n").splitlines() if command else ():
+            lines.append(Text.assemble((lead, "dim"), part))
+            lead = " " * len(lead)
+        lead = below
+    return lines

@@ -12,7 +12,7 @@ from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, to_string, wrap_line
-from agent.render.problem_lines import error_lines
+from agent.render.problem_lines import error_lines, remedy_lines
 
 Document = Mapping[str, Any]
 
@@ -165,12 +165,7 @@ def _guests_of_node(node: Document, look: Look) -> Iterator[Text]:
                 ),
                 look,
             )
-            yield from wrap_line(
-                Text.assemble(
-                    (f"      {look.signs.change} ", "dim"), escape_text(refusal["remedy"])
-                ),
-                look,
-            )
+            yield from remedy_lines(refusal["remedy"], look, "      ")
     if not node["guests"] and not node["errors"]:
         yield Text("  no guests", "dim")
     yield from error_lines(problems_in(node["errors"]), look)

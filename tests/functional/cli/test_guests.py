@@ -2,7 +2,10 @@
 kept for them from then on.
 """
 
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.functional.cli.setups import host_file, on
+from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
 from tests.support.site import flavor_body, instance_body
@@ -237,6 +241,38 @@ def test_with_what_the_scheduler_allocated_to_them_all_is_in_sync(
         "in-sync",
         [("unknown-domain", ODD)],
     )
+
+
+def test_the_command_that_monitoring_leaves_out_is_in_the_report_to_be_pasted_into_a_shell(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
+    configured(agent, http_placement, {**HOST, "guests": HOST["guests"][:1]})
+    assert agent.run("--once").code == 0
+    assert agent.run("guests", "import").code == 0
+    audit = ("--once", "--reread")
+    told = agent.run(*audit, "--format", "nagios")
+    assert told.code == 1
+    assert told.stdout.endswith("(the report without --format nagios has the command)\n")
+    # What is indented further than the words before it is a command.
+    lines = agent.run(*audit).stdout.splitlines()
+    (begins,) = [at for at, line in enumerate(lines) if "missing-allocation" in line]
+    assert lines[begins + 1 : begins + 4 : 2] == [
+        "  → give it its allocation again:",
+        "    or if it is gone for good:",
+    ]
+    words = (lines[begins + 2], lines[begins + 4])
+    assert all(line.startswith("      ") for line in words)
+    program = agent.folder / "agent"
+    program.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m agent --config-file {agent.config_file} "$@"\n'
+    )
+    program.chmod(0o755)
+    subprocess.run(
+        ["bash", "-ec", words[0]],
+        env={"PATH": f"{agent.folder}:{os.environ['PATH']}", "PYTHONPATH": str(CHECKOUT)},
+        check=True,
+    )
+    assert agent.run(*audit, "--format", "nagios").code == 0
 
 
 def test_once_placement_knows_the_devices_their_guests_hold_them_there(

@@ -299,3 +299,18 @@ def test_errors_alone():
         render_problems([Problem("config.invalid", "bad\tvalue", "fix it")], PLAIN)
         == "✗ bad\\tvalue [config.invalid]\n  → fix it\n"
     )
+
+
+def test_the_ways_of_a_remedy_are_lines_and_its_commands_are_never_broken_within():
+    remedy = (
+        "if nova's record (a row; any) is there: virsh destroy a && agent allocation delete "
+        'aaaaaaaa-1111-2222-3333-444444444444; printf %s \'{"a": "; "}\' | agent x; else\x1b: wait'
+    )
+    for look in (PLAIN, Look(width=40)):
+        text = render_problems([Problem("x", "y", remedy)], look)
+        assert (
+            "      virsh destroy a &&\n"
+            "      agent allocation delete aaaaaaaa-1111-2222-3333-444444444444\n"
+            '    printf %s \'{"a": "; "}\' | agent x\n'
+            "    else\\x1b: wait\n"
+        ) in text

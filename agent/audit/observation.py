@@ -322,7 +322,7 @@ class Observation(TreeObservation):
     """Which consumer has which device."""
     places: GuestPlaces
     policy: Policy
-    """The operator's, with the mediated devices that claims have and that are not made yet."""
+    """The operator's, with the mediated devices that guests have and that are not made yet."""
     asks: bool
     """Who holds what of the node is to be asked about."""
     has_surpluses: bool

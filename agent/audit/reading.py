@@ -56,8 +56,10 @@ from agent.tracker.domains import guest_places, with_observed_guests
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_drift import nothing_left, unreservable_pages
 from agent.tracker.node_state import NodeView
+from agent.tree.children import lessened_mdevs, with_allocated
 from agent.tree.desired_tree import DriverReport, other_marks
 from agent.tree.device_providers import reserved_of_cards
+from agent.tree.policy import MdevPolicy
 from agent.tree.reshape.allocation_editor import Sharing
 from agent.tree.reshape.moving import sharing_providers
 
@@ -283,7 +285,7 @@ class Reader:
         policy, asks = self.context.policy, self._asks(report.facts)
         if policy.mdev.types:
             mdev = with_promised(policy.mdev, records.state, report.facts)
-            policy = replace(policy, mdev=mdev)
+            policy = replace(policy, mdev=self._with_allocated(run.client, mdev, report.facts))
         return Observation(
             **self._of_tree(run.client, asks=asks),
             context=self.context,
@@ -303,6 +305,16 @@ class Reader:
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
+
+    def _with_allocated(
+        self, client: PlacementClient, mdev: MdevPolicy, facts: HostFacts
+    ) -> MdevPolicy:
+        """Return the policy of mediated devices with those that are allocated, if a parent is to
+        lose some to others.
+        """
+        state = self.placement_state
+        shared = lessened_mdevs(mdev, facts, state.named_view.tree, self.node.name)
+        return with_allocated(mdev, shared, state.consumers(client, shared)) if shared else mdev
 
     def _asks(self, facts: HostFacts) -> bool:
         """Return whether who holds what of the node is to be asked about."""

@@ -47,9 +47,13 @@ class MdevParent:
     numa_node: int | None = None
     """The cell; None if unknown."""
 
+    def made(self, mdev_type: str) -> int:
+        """Return how many devices of a type exist."""
+        return sum(mdev.type == mdev_type for mdev in self.mdevs)
+
     def total(self, mdev_type: str) -> int:
         """Return how many devices of a type exist or could be created."""
-        return sum(mdev.type == mdev_type for mdev in self.mdevs) + self.available.get(mdev_type, 0)
+        return self.made(mdev_type) + self.available.get(mdev_type, 0)
 
     def provider_name(self, root: str) -> str:
         """Return the name of its provider on the node called ``root``, with the parent's name in
@@ -69,6 +73,8 @@ class MdevSource:
     parent: str
     type: str
     total: int
+    most: int
+    """How many devices of ``type`` the parent can have, whatever is dealt out to it."""
     numa_node: int | None = None
     guests: Mapping[ConsumerUuid, int] = field(default_factory=dict)
     """The guests that have devices of it, with their number."""

@@ -216,6 +216,7 @@ def _mdev_sources(
             parent.name,
             kind.name,
             total,
+            parent.total(kind.name),
             parent.numa_node,
             Counter(
                 mdev.owner
@@ -223,9 +224,9 @@ def _mdev_sources(
                 if mdev.owner is not None and mdev.type == kind.name
             ),
         )
-        for parent, kind, total in with_promised(policy.mdev, state, facts).offered(
-            facts.mdev or ()
-        )
+        for parent, kind, total in with_promised(policy.mdev, state, facts).dealt(facts.mdev or ())
+        # What is allocated of the root does not say that it is of a parent that offers nothing.
+        if total or kind.resource_class not in policy.on_root
     )
 
 

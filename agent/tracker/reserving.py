@@ -81,6 +81,9 @@ def choose_mdevs(
 ) -> tuple[list[MdevShare], list[str]]:
     """Return the shares of the mediated devices' parents that the scheduler allocated, and the
     reasons why one has less than that. ``promised``: the shares of other claims.
+
+    What is allocated counts before what could be dealt out to other parents, so a parent can give
+    as many as it can have: how many there are of a type is decided by what Placement offers.
     """
     offered = [source for source in sources if source.provider in wanted]
     if not offered:
@@ -103,7 +106,7 @@ def choose_mdevs(
                 if share.resource_class == name
                 and (share.provider == provider or share.parent in parents)
             )
-            free = max(sum(source.total for source in of_it) - taken, 0)
+            free = max(sum(source.most for source in of_it) - taken, 0)
             if amount > free:
                 reasons.append(
                     f"{number_of(amount, 'mediated device')} of {name} wanted on "

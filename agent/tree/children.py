@@ -4,20 +4,21 @@ encrypted memory), and the inventories of assignable units, on the providers tha
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
 import os_traits
 
 from agent.model.facts import HostFacts
-from agent.model.host_units import AssignableUnit, EncryptionFacts, Technique
+from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent, Technique
 from agent.model.inventory import Record
+from agent.model.mirror import Consumers
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.tree.cell_tree import cell_or_root, is_cell_name
 from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record, uuid_of_child
-from agent.tree.policy import EncryptionPolicy, MdevPolicy
+from agent.tree.policy import EncryptionPolicy, MdevPolicy, MdevType
 
 
 def put_mdevs(trees: NodeTrees, facts: HostFacts, policy: MdevPolicy) -> None:
@@ -35,6 +36,42 @@ def put_mdevs(trees: NodeTrees, facts: HostFacts, policy: MdevPolicy) -> None:
         ensure_child(trees.desired, provider, above)
         record = inventory_record(total, most=min(total, kind.max_per_guest or total))
         trees.desired.update_inventory(provider, {kind.resource_class: record})
+
+
+def lessened_mdevs(
+    policy: MdevPolicy, facts: HostFacts, present: ProviderTree, node: str
+) -> Mapping[ProviderUuid, tuple[MdevParent, MdevType]]:
+    """Return the providers of the parents that share a ``max_instances``, if one of them is to
+    offer less than it does in ``present`` although it can have more; else nothing. Then what is
+    allocated of them decides.
+
+    ``node``: the name of the root.
+    """
+    shared, lessened = dict[ProviderUuid, tuple[MdevParent, MdevType]](), False
+    for parent, kind, total in policy.dealt(facts.mdev or ()) if facts.complete("mdev") else ():
+        name = parent.provider_name(node)
+        if kind.max_instances is not None and present.exists(name):
+            provider = present.provider(name)
+            offers = provider.inventory.get(kind.resource_class, {}).get("total", 0)
+            shared[provider.uuid] = parent, kind
+            lessened |= total < min(int(offers), parent.total(kind.name))
+    return shared if lessened else {}
+
+
+def with_allocated(
+    policy: MdevPolicy,
+    shared: Mapping[ProviderUuid, tuple[MdevParent, MdevType]],
+    consumers: Consumers,
+) -> MdevPolicy:
+    """Return the policy with the devices that are allocated of the ``shared`` providers and not
+    made, whether a claim has them or not.
+    """
+    promised = dict(policy.promised)
+    for uuid, (parent, kind) in shared.items():
+        allocated = sum(held.get(kind.resource_class, 0) for held in consumers[uuid].values())
+        key = parent.name, kind.name
+        promised[key] = max(promised.get(key, 0), allocated - parent.made(kind.name))
+    return replace(policy, promised=promised)
 
 
 def _keep_last_mdevs(trees: NodeTrees, policy: MdevPolicy) -> None:

@@ -49,7 +49,9 @@ class MdevPolicy:
     types: tuple[MdevType, ...] = ()
     """At most one of them is without parents."""
     promised: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By parent and type: how many devices claims have there that are not made yet."""
+    """By parent and type: how many devices claims, or allocations without a record, have there that
+    are not made yet.
+    """
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -86,19 +88,21 @@ class MdevPolicy:
         return named or next((kind for kind in self.types if not kind.parents), None)
 
     def offered(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
-        """Yield the parents that have a type, ordered by name, each with its type and the number of
-        devices that guests can have there.
+        """Yield what :meth:`dealt` does, without the parents for which nothing remains."""
+        return (each for each in self.dealt(parents) if each[2])
+
+    def dealt(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
+        """Yield the parents that can have devices of their type, ordered by name, each with its
+        type and the number of devices that are offered there.
 
         A type with ``max_instances`` offers that many in all: those that exist or are promised
-        first, wherever they are; the last parents get the remainder, and a parent for which nothing
-        remains is left out.
+        first, wherever they are; the last parents get the remainder.
         """
         typed = [
             (
                 parent,
                 kind,
-                sum(mdev.type == kind.name for mdev in parent.mdevs)
-                + self.promised.get((parent.name, kind.name), 0),
+                parent.made(kind.name) + self.promised.get((parent.name, kind.name), 0),
             )
             for parent in sorted(parents, key=lambda parent: parent.name)
             if (kind := self.type_of(parent.name)) is not None
@@ -109,11 +113,12 @@ class MdevPolicy:
                 left[kind.name] = max(limit - taken, 0)
         for parent, kind, taken in typed:
             total, limit = parent.total(kind.name), left[kind.name]
+            if not total:
+                continue
             if limit is not None:
                 total = min(total, taken + limit)
                 left[kind.name] = limit - max(total - taken, 0)
-            if total:
-                yield parent, kind, total
+            yield parent, kind, total
 
     def mediated(self, parents: Iterable[MdevParent]) -> Mapping[PciAddress, str]:
         """Return the PCI functions that are offered in parts, with their types."""

@@ -172,7 +172,11 @@ def node_records(state: NodeState) -> JsonObject:
         "cells": [_cell(cell, providers.get(cell.id)) for cell in state.cells],
         "devices": _count_devices(state),
         "pools": _pools(state),
-        "mdevs": [_mdevs(source, state) for source in state.host.mdevs or ()],
+        "mdevs": [
+            document
+            for source in state.host.mdevs or ()
+            if (document := _mdevs(source, state))["total"] or document["claimed"]
+        ],
         "units": [unit_document(unit) for unit in state.units.values()],
         "stats": stats(state.instances.values(), node.failed_builds),
         "problems": list(state.problems),
@@ -317,8 +321,8 @@ def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
     """Return the document of a parent of mediated devices, with the number that claims have."""
     shares = (mdev for claim in state.claims.values() for mdev in claim.mdevs)
     document = asdict(source)
-    # The guests show it themselves.
-    del document["guests"]
+    # The guests show it themselves; what is not offered is nobody's concern.
+    del document["guests"], document["most"]
     return {
         **document,
         "claimed": sum(

@@ -15,7 +15,17 @@ from agent.model.host_units import MdevParent
 from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.local_api import ApiHere, api_here
-from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, T2, host_of, parent
+from tests.support.mdev_host import (
+    CHILD_06,
+    CHILD_07,
+    P06,
+    P07,
+    T1,
+    T2,
+    counted,
+    host_of,
+    parent,
+)
 from tests.support.placement import PlacementServer
 from tests.support.site import instance_body
 from tests.support.tracking import F1, guest, uuid_of
@@ -197,3 +207,27 @@ def test_devices_that_are_claimed_count_before_those_that_another_parent_could_h
         if "VGPU" in one["inventories"]
     }
     assert totals == {f"{NAME}_pci_0000_05_00_0": 4, CHILD_07: 1}
+
+
+def test_what_was_allocated_before_another_parent_came_is_claimed_in_full(
+    site: MdevSite,
+) -> None:
+    site.types = (MdevType(T1, max_instances=5),)
+    site.parents = (parent(P07, {T1: 4}),)
+    site.start()
+    held = {ROOT: {"VCPU": 1, "MEMORY_MB": 2048}, site.provider(CHILD_07): {"VGPU": 3}}
+    site.placement.other.claim(held, guest("g1"))
+
+    site.parents = (parent(P06, {T1: 4}), *site.parents)
+    site.audit()
+    assert counted(site.placement, "VGPU") == {
+        CHILD_06: {"VGPU": (2, 0, 2)},
+        CHILD_07: {"VGPU": (3, 0, 3)},
+    }
+    made = site.claim("g1", held)
+    assert (made.status, [(one["parent"], one["count"]) for one in made.json["mdevs"]]) == (
+        201,
+        [(P07, 3)],
+    )
+    site.audit()
+    assert site.mdevs() == [(P06, T1, 2, 0), (P07, T1, 3, 3)]

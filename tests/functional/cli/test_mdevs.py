@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.functional.cli.setups import host_file, on
+from tests.functional.cli.setups import host_file, on, uuids_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
@@ -76,12 +76,36 @@ def test_devices_that_exist_count_before_those_that_could_be_created_elsewhere(
     }
     agent = agent_of(http_placement, tmp_path, sections, {**HOST, "mdev": parents})
     assert agent.run("--once").code == 0
-    found = {
+    assert offered(http_placement) == {"0000_06_00_0": 1, "0000_07_00_0": 2}
+
+
+def test_what_a_consumer_that_no_record_knows_has_allocated_is_not_dealt_out_to_another_card(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    sections = {
+        "devices": {"enabled_mdev_types": "nvidia-35"},
+        "mdev_nvidia-35": {"max_instances": "5"},
+    }
+    cards = [{"parent": f"0000:0{bus}:00.0", "types": {"nvidia-35": 4}} for bus in (6, 7)]
+    agent = agent_of(http_placement, tmp_path, sections, {**HOST, "mdev": cards[1:]})
+    assert agent.run("--once").code == 0
+    child = uuids_of(http_placement)["pci_0000_07_00_0"]
+    http_placement.other.claim({child: {"VGPU": 3}})
+
+    host_file(agent, {**HOST, "mdev": cards})
+    for _ in range(2):
+        assert agent.run("--once").code == 0
+        assert offered(http_placement) == {"0000_06_00_0": 2, "0000_07_00_0": 3}
+    assert http_placement.other.inventory(child)["VGPU"]["reserved"] == 0
+
+
+def offered(placement: HttpPlacement) -> dict[str, int]:
+    """How many devices each parent offers, by its name at the end of that of its provider."""
+    return {
         one["name"][-12:]: one["inventories"]["VGPU"]["total"]
-        for one in http_placement.dump()["providers"].values()
+        for one in placement.dump()["providers"].values()
         if "VGPU" in one["inventories"]
     }
-    assert found == {"0000_06_00_0": 1, "0000_07_00_0": 2}
 
 
 def test_a_type_that_no_card_has_is_told(http_placement: HttpPlacement, tmp_path: Path) -> None:

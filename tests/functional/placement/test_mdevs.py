@@ -86,6 +86,41 @@ def test_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(
     assert names(placement) == {CHILD_06}
 
 
+@pytest.mark.parametrize("layout", ["flat", "nested"])
+def test_fewer_instances_are_taken_from_the_parents_of_which_nothing_is_allocated(
+    layout: str, made: Any, placement: PlacementServer
+) -> None:
+    virtual, child = "0000:41:00.4", f"{NAME}_pci_0000_41_00_4"
+    facts = host_of(
+        parent(P06, {T1: 4}), parent(P07, {T1: 3}, [None]), parent(virtual, {T1: 4}, numa_node=1)
+    )
+    tree = made(facts, MdevType(T1, max_instances=12), layout=layout).once().tree
+    consumers = [
+        placement.other.claim({tree.data(name).uuid: {"VGPU": amount}})
+        for name, amount in ((CHILD_07, 2), (child, 3))
+    ]
+    agent = made(facts, MdevType(T1, max_instances=6), layout=layout)
+    agent.cycle(start=True)
+    fewer = {
+        CHILD_06: {"VGPU": (1, 0, 1)},
+        CHILD_07: {"VGPU": (2, 0, 2)},
+        child: {"VGPU": (3, 0, 3)},
+    }
+    assert counted(placement, "VGPU") == fewer
+    # Who holds what is asked only where it may have changed.
+    agent.cycle()
+    placement.clear()
+    assert (agent.cycle().state, counted(placement, "VGPU")) == ("in-sync", fewer)
+    assert [one.path for one in placement.requests] == ["/resource_providers"]
+    for consumer in consumers:
+        placement.other.release(consumer)
+    agent.cycle(reread=True)
+    assert counted(placement, "VGPU") == {
+        CHILD_06: {"VGPU": (4, 0, 4)},
+        CHILD_07: {"VGPU": (2, 0, 2)},
+    }
+
+
 def test_a_parent_that_is_gone_goes_and_one_in_use_is_held(
     made: Any, placement: PlacementServer
 ) -> None:

@@ -362,13 +362,13 @@ def conflict_policy(cancelled: threading.Event) -> Retrying:
 
 def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retrying:
     """Return the policy for GETs: one more attempt after a short wait if the service could not
-    answer; three more if ``patient``.
+    answer; three more if ``patient``. None after a timeout: who waits has waited long enough.
     """
 
     def worth_repeating(error: BaseException) -> bool:
         return (
             isinstance(error, PlacementUnreachable)
-            and error.kind in (CLOSED, "connect", "broken", "timeout")
+            and error.kind in (CLOSED, "connect", "broken")
             and not cancelled.is_set()
         )
 

@@ -180,9 +180,12 @@ class Transport:
         finally:
             self._waits.pop(threading.get_ident(), None)
 
-    def awaited(self) -> str:
-        """Return who is waited for, and since when; empty if nobody is."""
-        if not (waits := [*self._waits.values()]):
+    def awaited(self, seconds: float = 0.0) -> str:
+        """Return who is waited for since ``seconds`` or longer, and since when; empty if nobody
+        is.
+        """
+        until = clock.now() - seconds
+        if not (waits := [since for since in self._waits.copy().values() if since <= until]):
             return ""
         place = f"Placement at {self._endpoint}" if self._endpoint else "the identity service"
         since = time.strftime("%H:%M:%S", time.localtime(min(waits)))

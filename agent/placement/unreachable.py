@@ -29,7 +29,9 @@ NOT_PLACEMENTS_REMEDY = (
     "check that [placement] endpoint_override or the catalog names Placement itself, and what "
     "stands in front of it: a proxy, a login page"
 )
-_NOT_IDENTITYS_REMEDY = "check [placement] auth_url, and what stands in front of it"
+_NOT_IDENTITYS_REMEDY = (
+    "check [placement] auth_url, and what stands in front of it: a proxy, a login page"
+)
 _WITH_CERTIFICATE = (
     "if the server wants a client's certificate, set [placement] certfile and keyfile"
 )
@@ -124,10 +126,17 @@ _FAILURES = (
         sent=False,
     ),
     _Failure(
+        ksa.InvalidResponse,
+        "identity",
+        "{call} with something that is not {whose}: {reason}",
+        "{malformed}",
+        sent=False,
+    ),
+    _Failure(
         (ksa.Unauthorized, ksa.NotFound),
         "credentials",
         "credentials for placement refused by identity at {url}: {reason}",
-        "{account}; and see that [placement] auth_url is that of the identity service",
+        "{account}",
         sent=False,
         fatal=True,
     ),
@@ -233,6 +242,16 @@ def _fault(chain: Sequence[BaseException]) -> str:
     return printable(" ".join(f"{type(found[-1]).__name__}: {text}"[:_LONGEST_FAULT].split()))
 
 
+def _refused(error: Exception, auth: object) -> str:
+    """Return the remedy for an account that was refused. The identity service answers in JSON: what
+    answers otherwise does not know the account.
+    """
+    answer, account = getattr(error, "response", None), _account(auth)
+    if answer is not None and "json" not in answer.headers.get("Content-Type", ""):
+        return f"{_NOT_IDENTITYS_REMEDY}; if they are right: {account}"
+    return f"{account}; and see that [placement] auth_url is that of the identity service"
+
+
 def _account(auth: object) -> str:
     """Return what to check of the account of keystoneauth's plugin ``auth``."""
     # A plugin for any version keeps that of the version that it found.
@@ -293,7 +312,7 @@ def unreachable(
     remedy = failure.remedy.format(
         tls=tls_remedy(reversed(chain), "placement"),
         malformed=NOT_PLACEMENTS_REMEDY if of_placement else _NOT_IDENTITYS_REMEDY,
-        account=_account(auth),
+        account=_refused(error, auth),
     )
     if (asked or url).startswith("https:") and any(isinstance(one, _ENDED) for one in chain):
         remedy = f"{remedy}; {_WITH_CERTIFICATE}"
@@ -337,7 +356,11 @@ def _request_of(chain: Sequence[BaseException]) -> tuple[str, str]:
     error = chain[0]
     if isinstance(error, ksa.HttpError) and error.url:
         return str(error.method), masked(str(error.url)).partition("?")[0]
-    requested = (getattr(cause, "request", None) for cause in chain)
+    requested = (
+        getattr(cause, "request", None)
+        or getattr(getattr(cause, "response", None), "request", None)
+        for cause in chain
+    )
     return next(
         (
             (str(request.method), masked(str(request.url)).partition("?")[0])

@@ -1,8 +1,11 @@
 """``agent --once`` and ``agent identity rename``: one audit of every node, or of the named ones."""
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from threading import Event
+from threading import Event, Thread
 
 from oslo_config import cfg
 
@@ -15,8 +18,14 @@ from agent.cli.output import report_exit_code, write_report
 from agent.conf.default import only_observes
 from agent.errors import ConfigError
 from agent.model.report import Report, exit_code
+from agent.placement.transport import Transport
 from agent.render.json_report import problems_of
 from agent.render.progress import node_progress
+
+LOG = logging.getLogger(__name__)
+
+# Seconds of a wait after which a run says who it waits for.
+QUIET = 5.0
 
 
 def run_audit(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -59,6 +68,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
         with (
             running_fleet(conf, Event(), dry_run=dry_run) as fleet,
             node_progress(sys.stderr) as progress,
+            _telling_of_a_wait(fleet.context.server.transport),
         ):
             complete = True
             report = fleet.run(audit_options, options.nodes, progress)
@@ -75,6 +85,25 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
     return replace(
         report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)
     )
+
+
+@contextmanager
+def _telling_of_a_wait(transport: Transport) -> Iterator[None]:
+    """Log who does not answer, once, while the block waits for it."""
+
+    done = Event()
+
+    def tell() -> None:
+        while not done.wait(QUIET / 4):
+            if awaited := transport.awaited(QUIET):
+                LOG.warning("waiting for %s", awaited)
+                return
+
+    Thread(target=tell, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 RUN: Commands = {

@@ -17,6 +17,7 @@ from keystoneauth1.access import AccessInfo
 from keystoneauth1.identity import v3
 from keystoneauth1.session import Session
 
+from agent.cli.commands import audit
 from agent.placement import transport
 from agent.placement.transport import OutageLog
 from tests.functional.placement.conftest import Host
@@ -28,7 +29,7 @@ from tests.support.keystone import AGENT, NO_ROLE, PASSWORD, PROJECT, Keystone
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import Service, until
 from tests.support.settled import clean, node, settled
-from tests.support.system import AgentCommand
+from tests.support.system import AgentCommand, AgentHere
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 NO_ENDPOINT = "no placement endpoint for region any, interface any in the service catalog"
@@ -386,19 +387,25 @@ def test_an_application_credential_that_expired_is_told_and_a_new_one_ends_it(
     time.sleep(max(0.0, expires - time.time()))
     result = agent_command.run("--once")
     assert result.code == 1
-    assert "that it has not expired: openstack application credential list" in result.stdout
+    assert "that it has not expired:\n      openstack application credential list" in result.stdout
     configure("new")
     assert agent_command.run("--once").code == 0
 
 
-class WantsLogin(BaseHTTPRequestHandler):
+class LoginPage(BaseHTTPRequestHandler):
     """A proxy that asks everybody for a login."""
 
+    status = 401
+
     def do_GET(self) -> None:
-        self.send_response(401)
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        page = b"<html>login</html>"
+        self.send_response(self.status)
         self.send_header("WWW-Authenticate", 'Basic realm="a proxy"')
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
         self.end_headers()
+        self.wfile.write(page)
 
     do_POST = do_GET
 
@@ -406,9 +413,15 @@ class WantsLogin(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def proxy_with_login() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), WantsLogin)
+class FriendlyLoginPage(LoginPage):
+    """The same, with the status of a good answer."""
+
+    status = 200
+
+
+@pytest.fixture(params=[LoginPage, FriendlyLoginPage])
+def login_page(request: pytest.FixtureRequest) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), request.param)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -416,49 +429,65 @@ def proxy_with_login() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", ["/v3", "/identity"])
-def test_a_login_before_the_versions_of_identity_is_told_and_hangs_nothing(
+def test_a_login_page_in_place_of_identity_is_told_before_the_account_and_hangs_nothing(
     path: str,
-    proxy_with_login: str,
+    login_page: str,
     keystone: Keystone,
     keystone_placement: HttpPlacement,
     agent_command: AgentCommand,
 ) -> None:
     config: dict[str, dict[str, Any]] = {
         "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
-        "placement": {**keystone.credentials(), "auth_url": proxy_with_login + path},
+        "placement": {**keystone.credentials(), "auth_url": login_page + path},
     }
     agent_command.configure(config)
-    result = agent_command.run("--once", timeout=60)
+    result = agent_command.run("--once", "--format", "json", timeout=60)
     assert result.code == 1
-    assert "that [placement] auth_url is that of the identity service" in result.stdout
+    (error,) = result.json["errors"]
+    assert login_page in error["message"] or "at the identity service" in error["message"]
+    assert error["remedy"].startswith("check ")
+    assert "[placement] auth_url" in error["remedy"].partition(";")[0]
+    assert "a proxy, a login page" in error["remedy"]
     config["placement"]["auth_url"] = keystone.url
     agent_command.configure(config)
     assert agent_command.run("--once").code == 0
     assert keystone_placement.dump()["providers"]
 
 
-def test_an_identity_service_that_hangs_is_waited_for_once(agent_command: AgentCommand) -> None:
+@pytest.mark.parametrize("hangs", ["identity", "Placement"])
+def test_a_service_that_hangs_is_waited_for_once_and_named_meanwhile(
+    hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "QUIET", 0.2)
+    agent = AgentHere(tmp_path / "agent")
     with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v3"
-        agent_command.configure(
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        account = {
+            "auth_type": "v3password",
+            "auth_url": f"{url}/v3",
+            "username": "agent",
+            "password": "secret",
+            "user_domain_id": "default",
+            "project_name": "service",
+            "project_domain_id": "default",
+        }
+        noauth = {"auth_type": "none", "endpoint_override": url}
+        agent.configure(
             {
                 "DEFAULT": {"compute_driver": "fake.small", "host": "node-a"},
                 "placement": {
-                    "auth_type": "v3password",
-                    "auth_url": url,
-                    "username": "agent",
-                    "password": "secret",
-                    "user_domain_id": "default",
-                    "project_name": "service",
-                    "project_domain_id": "default",
+                    **(account if hangs == "identity" else noauth),
                     "read_timeout": 2,
                     "connect_timeout": 20,
                 },
             }
         )
-        result = agent_command.run("--once", timeout=60)
+        result = agent.run("--once")
         assert result.code == 1
-        assert f"no answer from {url}/auth/tokens in time" in " ".join(result.stdout.split())
+        assert f"no answer from {url}" in " ".join(result.stdout.split())
+        who = "the identity service" if hangs == "identity" else f"Placement at {url}"
+        (line,) = [one for one in result.stderr.splitlines() if "waiting for" in one]
+        assert f"waiting for {who}, since " in line
         silent.setblocking(False)
         waited = 0
         with suppress(BlockingIOError):

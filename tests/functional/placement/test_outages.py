@@ -192,7 +192,9 @@ def test_an_answer_that_breaks_off_leaves_the_outcome_open(
 
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
-    "loss", [one[0] for one in LOST[:-1]], ids=[one[0].name for one in LOST[:-1]]
+    "loss",
+    [loss for loss, kind, *_ in LOST if kind == "connect"],
+    ids=[loss.name for loss, kind, *_ in LOST if kind == "connect"],
 )
 def test_a_lost_read_is_repeated_once(
     loss: Action, node_a: AgentUnderTest, placement: PlacementServer
@@ -203,10 +205,15 @@ def test_a_lost_read_is_repeated_once(
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_a_certificate_that_is_not_accepted_is_not_tried_again(
-    node_a: AgentUnderTest, placement: PlacementServer
+@pytest.mark.parametrize(
+    "loss",
+    [loss for loss, kind, *_ in LOST if kind != "connect"],
+    ids=[loss.name for loss, kind, *_ in LOST if kind != "connect"],
+)
+def test_what_was_waited_for_or_would_fail_again_is_not_tried_again(
+    loss: Action, node_a: AgentUnderTest, placement: PlacementServer
 ) -> None:
-    placement.faults.add(faults.bad_certificate())
+    placement.faults.add(loss)
     with pytest.raises(PlacementUnreachable):
         client_of(node_a).tree(ROOT)
     assert placement.count() == 1

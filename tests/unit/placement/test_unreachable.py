@@ -248,7 +248,7 @@ def test_an_answer_of_the_identity_service_that_is_no_http_names_that():
     )
     assert (failure.kind, failure.remedy) == (
         "not-placement",
-        "check [placement] auth_url, and what stands in front of it",
+        "check [placement] auth_url, and what stands in front of it: a proxy, a login page",
     )
 
 

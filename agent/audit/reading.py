@@ -54,7 +54,7 @@ from agent.tracker.allocations import is_used_elsewhere
 from agent.tracker.claim_usage import device_uses, with_promised
 from agent.tracker.domains import guest_places, with_observed_guests
 from agent.tracker.errors import NodeHeldElsewhere
-from agent.tracker.node_drift import nothing_left, unreservable_pages
+from agent.tracker.node_drift import lost_devices, nothing_left, unreservable_pages
 from agent.tracker.node_state import NodeView
 from agent.tree.children import lessened_mdevs, with_allocated
 from agent.tree.desired_tree import DriverReport, other_marks
@@ -168,6 +168,7 @@ class Reader:
         view = with_observed_guests(view, clock.now()) if self.context.observes else view
         policy = self.context.policy
         of_options = (
+            *lost_devices(view.state, facts, reported=self.context.pci.report),
             *unreservable_pages(facts, policy.host),
             *nothing_left(facts, policy.reserved_memory_mib),
         )

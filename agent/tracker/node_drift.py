@@ -361,6 +361,40 @@ def nothing_left(facts: HostFacts, reserved_mib: int) -> Iterator[Drift]:
         )
 
 
+def lost_devices(state: NodeState, facts: HostFacts, *, reported: bool) -> Iterator[Drift]:
+    """Yield a drift for each device that is gone from the host, that a guest has, and that no
+    provider counts. What moved is told as that.
+
+    ``reported``: providers count the devices, except those of networks.
+    """
+    moved = frozenset(state.host.moved_devices.values())
+    lost = [
+        row
+        for address, row in sorted(state.devices.items())
+        if not row.present
+        and row.holder in state.claims
+        and address not in moved
+        and not (reported and not row.tags.get("physical_network"))
+    ]
+    if not lost or not facts.complete("pci"):
+        return
+    here = {str(device.address): device for device in facts.pci or ()}
+    for row in lost:
+        if (device := here.get(row.address)) is not None and row.is_like(device):
+            continue
+        guest = state.claims[row.holder or ""].instance
+        yield Drift(
+            "held-device",
+            "warning",
+            f"node {printable(state.node.name)}: device {row.address} is gone, but instance "
+            f"{guest} has it; it stays counted",
+            "bring it back, or move the server away; if the guest runs without it: agent guests "
+            "import records that",
+            state.node.uuid,
+            guest,
+        )
+
+
 def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
     """Yield a drift for each unit that is gone and that a claim has, and for guests whose CPUs the
     operator does not offer any more. All of it stays counted.

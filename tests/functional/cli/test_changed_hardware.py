@@ -322,3 +322,29 @@ def test_a_card_that_was_pulled_is_given_back_and_its_guest_keeps_the_rest(
     assert drift(agent) == {}
     assert held(http_placement, "g2") == {"": rest}
     assert "0000:3B:00.0" not in uuids_of(http_placement)
+
+
+@pytest.mark.parametrize("network", [False, True], ids=["not reported", "of a network"])
+def test_a_device_that_was_pulled_is_told_where_no_provider_counts_it(
+    agent: AgentHere, http_placement: HttpPlacement, network: bool
+) -> None:
+    gone, kind = "0000:3b:00.0", '"vendor_id": "10de", "product_id": "1db4"'
+    spec = {"device_spec": f"{{{kind}}}"}
+    if network:
+        spec = {
+            "device_spec": f'{{{kind}, "physical_network": "one"}}',
+            "report_in_placement": True,
+        }
+    host = {**HOST, "pci": gpus(gone, "0000:d8:00.0"), "guests": [with_gpu(gone)]}
+    configured(agent, http_placement, host, compute=NESTED, pci=spec)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    http_placement.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, guest("g2"))
+    host_file(agent, {**host, "pci": gpus("0000:d8:00.0"), "guests": [with_gpu()]})
+    told = drift(agent)
+    assert [*told] == ["held-device"]
+    assert f"device {gone} is gone, but instance {guest('g2')} has it" in (told["held-device"][0])
+    (command,) = re.findall(
+        "if the guest runs without it: agent (guests import) ", told["held-device"][1]
+    )
+    assert agent.run(*command.split()).code == 0
+    assert drift(agent) == {}

@@ -224,12 +224,14 @@ class Reader:
             name = tree.name_of(node.uuid)
             if name != node.name and (above := self.placement_state.view.above) is not None:
                 # A child that became the host would be offered beside the host that it is part of.
+                rows = client.tree(node.uuid)
+                host = next((row.uuid for row in rows if row.parent_uuid is None), above)
                 raise ProviderIdentityConflict(
                     (
                         f"provider {node.uuid}, {printable(name)!r} in Placement, is no host: it "
                         f"hangs under provider {above}"
                     ),
-                    f"if this host is the one above it: agent identity set {above}; if somebody "
+                    f"if this host is the one above it: agent identity set {host}; if somebody "
                     f"put it there: make it a root again: PUT /resource_providers/{node.uuid} "
                     f"with its name and parent_provider_uuid null, at microversion {REPARENT}",
                 )

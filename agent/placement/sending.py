@@ -195,8 +195,8 @@ def name_conflict(wanted: ProviderRef, holder: Row) -> ProviderNameConflict:
     called = "" if holder.name == wanted.name else f", called {printable(holder.name)!r},"
     return ProviderNameConflict(
         (
-            f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider "
-            f"{holder.uuid}{called} in Placement"
+            f"the name {printable(wanted.name)!r} is held by provider {holder.uuid}{called} in "
+            "Placement"
         ),
         "rename it, if it is no part of this host under another uuid: agent allocation list "
         f"{holder.uuid} shows who uses it",

@@ -376,7 +376,8 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") 
         "held-device",
         "warning",
         detail,
-        "offer it again in device_spec, or move the server away; if the guest runs without it: "
+        "if it is there: offer it again in device_spec; or move the server away; if the guest runs "
+        "without it: "
         "agent guests import records that, and the next audit names what is to be given back",
         reported.by_name[name].uuid,
         use.owner,

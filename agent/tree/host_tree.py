@@ -67,7 +67,9 @@ def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: s
     is configured; None if there is nothing to hint at.
     """
     count = len(facts.numa.cells) if facts.numa else 0
-    if policy.layout or not count or choose_layout(policy, present, root) == "nested":
+    if policy.layout or not count or not present.exists(root):
+        return None
+    if choose_layout(policy, present, root) == "nested":
         return None
     cells = "1 NUMA cell" if count == 1 else f"{count} NUMA cells"
     return (

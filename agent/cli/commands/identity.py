@@ -1,7 +1,9 @@
 """``agent identity show`` and ``set``: the uuid by which Placement knows this host's own node."""
 
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Event
 
 from oslo_config import cfg
 
@@ -9,10 +11,14 @@ from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import from_daemon
 from agent.cli.output import answer
 from agent.conf.default import host_name, nova_folders
+from agent.deadline import within
 from agent.driver import interface as drivers
 from agent.driver.interface import NeedsLease
-from agent.errors import IdentityError
-from agent.model.names import is_uuid, normal_uuid, printable
+from agent.errors import AgentError, IdentityError
+from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
+from agent.placement.client import PlacementClient
+from agent.placement.exchange import Exchange
+from agent.placement.transport import connect_http, uses_embedded
 from agent.store import identity
 from agent.store.lock import holder
 from agent.store.store import open_read_only
@@ -24,6 +30,8 @@ ORIGINS: Mapping[identity.Source, str] = {
 }
 SHOW_SCHEMA = "compute-node-agent/identity/1"
 SET_SCHEMA = "compute-node-agent/identity-set/1"
+# Seconds in which Placement has to answer, because a uuid can be set while it is away.
+ASKED = 10.0
 
 
 def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -49,9 +57,10 @@ def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     """Have this host be the node with the given uuid, also while the daemon runs, which then
-    reloads. Return the exit code.
+    reloads; and while Placement is away. Return the exit code.
 
-    :raises IdentityError: it is no uuid, or nova's ``compute_id`` says otherwise.
+    :raises IdentityError: it is no uuid, it is that of a provider below another one, or nova's
+        ``compute_id`` says otherwise.
     :raises StoreError: the file cannot be written.
     :raises ApiProblem, ApiUnreachable: the daemon runs, and does not reload.
     """
@@ -66,6 +75,7 @@ def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
             f"{novas[2]} says that this node is {novas[0]}, for nova-compute too",
             f"write {wanted} into that file",
         )
+    seen = _in_placement(conf, wanted)
     former = identity.save(folder, wanted)
     status = from_daemon(conf, lambda daemon: daemon.reload())
     run = None if status is not None else holder(folder)
@@ -78,7 +88,35 @@ def set_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     )
     was = f", no longer {former}" if former not in (None, wanted) else ""
     document = {"host": host_name(conf), "uuid": wanted, "status": status}
-    return answer(options, SET_SCHEMA, document, f"{host_name(conf)} is {wanted}{was}; {then}\n")
+    text = f"{host_name(conf)} is {wanted}{was}; {then}\n{seen}\n"
+    return answer(options, SET_SCHEMA, document, text)
+
+
+def _in_placement(conf: cfg.ConfigOpts, wanted: ProviderUuid) -> str:
+    """Return what Placement has with the uuid, as a sentence.
+
+    :raises IdentityError: a provider below another one.
+    """
+    try:
+        if uses_embedded(conf, daemon=False):
+            return "the embedded Placement was not asked about it"
+        client = PlacementClient(Exchange(connect_http(conf, Event()), f"req-{uuid.uuid4()}"))
+        with within(ASKED):
+            rows = client.tree(wanted)
+    except AgentError as error:
+        return f"Placement was not asked about it: {error.message}"
+    root = next((row for row in rows if row.parent_uuid is None), None)
+    if root is None:
+        return "Placement has no provider with it yet"
+    name = printable(root.name)
+    if root.uuid != wanted:
+        raise IdentityError(
+            f"{wanted} is no host in Placement, but below provider {root.uuid}, {name!r}",
+            f"if this host is that provider: agent identity set {root.uuid}",
+        )
+    if name == host_name(conf):
+        return f"Placement has it as {name!r}"
+    return f"Placement has it as {name!r}; if the host was renamed: agent identity rename"
 
 
 def _check_driver(conf: cfg.ConfigOpts) -> None:

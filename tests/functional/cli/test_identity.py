@@ -85,7 +85,7 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
     if state in ("never run", "dry run"):
         assert not lost.store.exists()
         problem = {"remedy": f"agent identity set {holder}"}
-    take_over(lost, problem)
+    assert take_over(lost, problem).endswith("\nPlacement has it as 'node-a'\n")
     assert lost.run("identity", "show").stdout.splitlines() == [
         holder,
         f"the agent's store: {lost.store / 'compute_id'}",
@@ -136,7 +136,10 @@ def test_where_nova_says_who_the_host_is_its_file_is_to_be_written(
     file = nova / "compute_id"
     file.write_text(str(uuid.uuid4()))
     state_path = ("--state_path", str(nova))
-    assert f"write {holder} into {file}" in conflict(node_of(lost, *state_path))["remedy"]
+    node = node_of(lost, *state_path)
+    assert f"write {holder} into {file}" in conflict(node)["remedy"]
+    assert conflict(node)["message"].startswith(f"the name 'node-a' is held by provider {holder}")
+    assert "found flat" not in lost.run("--once", *state_path).stdout
     refused = lost.run("identity", "set", holder, *state_path)
     assert (refused.code, f"write {holder} into that file" in refused.stderr) == (1, True)
     file.write_text(holder)
@@ -221,7 +224,9 @@ def test_a_copied_identity_is_given_up_with_the_command_that_the_conflict_names(
     (made,) = re.findall(r"agent identity set \$\((cat \S+)\)", problem["remedy"])
     former = copy.run("identity", "show").stdout.split()[0]
     own = subprocess.run(made.split(), capture_output=True, text=True, check=True).stdout.strip()
-    assert f"{own}, no longer {former}" in copy.run("identity", "set", own).stdout
+    said = copy.run("identity", "set", own).stdout
+    assert f"{own}, no longer {former}" in said
+    assert "Placement has no provider with it yet" in said
     assert node_of(copy)["state"] == "changed"
     assert root(http_placement, "node-b") == own
     after = http_placement.dump()["providers"]

@@ -351,6 +351,21 @@ def test_without_the_placement_of_a_cloud_there_is_nothing_to_observe(watched: W
     assert error["remedy"].endswith("--config-file /etc/nova/nova.conf")
 
 
+def test_a_host_whose_compute_id_is_not_found_is_observed_by_the_first_way_that_is_told(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    described = {key: value for key, value in host().items() if key != "uuid"}
+    watched.is_host(described, DEFAULT={"state_path": "/nonexistent"})
+    (error,) = watched.observe()["errors"]
+    assert error["code"] == "placement.name-conflict"
+    first, second = (error["remedy"].index(way) for way in ("state_path", "agent identity set"))
+    assert first < second
+    watched.is_host(described)
+    node = watched.observe()
+    assert (node["uuid"], node["errors"], node["state"]) == (ROOT, [], "in-sync")
+
+
 def test_a_driver_that_shows_no_guests_says_nothing_of_their_allocations(
     watched: Watched,
 ) -> None:

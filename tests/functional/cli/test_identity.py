@@ -74,11 +74,9 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
         http_placement.clear()
         node = node_of(lost, *arguments)
         problem = conflict(node)
-        assert (
-            f"held by provider {holder} in Placement; consumers with allocations on it: 1, "
-            in (problem["message"])
-        )
-        assert "providers below it: 4" in problem["message"]
+        assert f"held by provider {holder} in Placement" in problem["message"]
+        counted = "; consumers with allocations on it: 1, providers below it: 4"
+        assert problem["message"].endswith(counted)
         assert node["attempts"] == 1
         assert len(http_placement.requests) <= 10
     assert http_placement.dump() == before

@@ -194,11 +194,11 @@ def name_conflict(wanted: ProviderRef, holder: Row) -> ProviderNameConflict:
     """Return the error for a provider whose name is in use by ``holder``."""
     called = "" if holder.name == wanted.name else f", called {printable(holder.name)!r},"
     # A host without an identity yet has its name in place of a uuid.
-    own = f", and this host's own is {wanted.uuid}" if wanted.uuid != wanted.name else ""
+    own = f", needed by {wanted.uuid}," if wanted.uuid != wanted.name else ""
     return ProviderNameConflict(
         (
-            f"the name {printable(wanted.name)!r} is held by provider {holder.uuid}{called} in "
-            f"Placement{own}"
+            f"the name {printable(wanted.name)!r}{own} is held by provider {holder.uuid}{called} "
+            "in Placement"
         ),
         "rename it, if it is no part of this host under another uuid: agent allocation list "
         f"{holder.uuid} shows who uses it",

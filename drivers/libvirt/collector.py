@@ -89,10 +89,8 @@ class Collector:
         :raises DriverError: not even the essential answers can be had.
         """
         faults: Faults = {}
+        capabilities = ask_capabilities(session)
         basics = session.ask("asking for versions, memory and CPUs", ask_basics, CHEAP)
-        capabilities = session.ask(
-            "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
-        )
         abilities = self._abilities(session, basics, capabilities, faults)
         devices = _list_or_fault(
             faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING)
@@ -166,6 +164,15 @@ class Collector:
         return found
 
 
+def ask_capabilities(session: Session) -> str:
+    """Return the capabilities. They are asked before the version of QEMU, because only they make
+    libvirtd look anew for a QEMU that it did not find as it started.
+    """
+    return session.ask(
+        "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
+    )
+
+
 def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     """Return the operator's CPU models as libvirt writes them; the option may have them in upper or
     lower case.
@@ -174,10 +181,7 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     """
     if not settings.cpu_models:
         return ()
-    capabilities = session.ask(
-        "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
-    )
-    architecture = host_architecture(capabilities)
+    architecture = host_architecture(ask_capabilities(session))
     known = _answer_if_supported(
         "getCPUModelNames",
         session,

@@ -18,7 +18,7 @@ from agent.model.names import is_unnamed, printable
 from agent.model.topology import Topology
 from drivers.libvirt.binding import Events, binding
 from drivers.libvirt.capabilities import has_same_cores, read_topology, write_topology
-from drivers.libvirt.collector import Collector, ask_models
+from drivers.libvirt.collector import Collector, ask_capabilities, ask_models
 from drivers.libvirt.connection import CAPABILITIES, CHEAP, LibvirtConnection, Session
 from drivers.libvirt.facts import QEMU, facts_of
 from drivers.libvirt.host import Namespace, configured_namespaces, read_units
@@ -202,6 +202,7 @@ class LibvirtDriver:
 
         :raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU models.
         """
+        ask_capabilities(session)
         _verify_versions(session)
         ask_models(session, self._settings)
 

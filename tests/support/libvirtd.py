@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -216,6 +217,14 @@ class Libvirtd:
         """Give the machine another name, as far as it knows."""
         subprocess.run([*self._enter("--uts"), "hostname", name], check=True, timeout=30)
 
+    @contextlib.contextmanager
+    def without_qemu(self) -> Iterator[None]:
+        """For it alone there is no QEMU, until the end of the block."""
+        inside = self._enter("--mount")
+        subprocess.run([*inside, "mount", "--bind", "/dev/null", QEMU], check=True, timeout=30)
+        yield
+        subprocess.run([*inside, "umount", QEMU], check=True, timeout=30)
+
     def freeze(self) -> None:
         """Let it hang."""
         stopped.stop(self.pid)
@@ -293,8 +302,9 @@ class Libvirtd:
         while True:
             try:
                 connection = libvirt.open(self.uri)
-                # Which takes as long as libvirtd needs to know QEMU.
+                # Which takes as long as libvirtd needs to know QEMU; it answers too if it found none.
                 connection.getCapabilities()
+                connection.getVersion()
             except libvirt.libvirtError as error:
                 output = (self.folder / "output").read_text(errors="replace")
                 if self._process.poll() is not None:

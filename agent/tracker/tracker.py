@@ -5,7 +5,7 @@ Each operation checks its request and names the pure function that plans it, see
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agent.model.claim import Migration
@@ -249,6 +249,24 @@ class Tracker:
             lambda state, _: count_build(state.node, result, self._clock()),
         )
         return self.view(node).node.failed_builds
+
+    def note_nothing_left(
+        self, instance: ConsumerUuid, nodes: Collection[ProviderUuid] | None = None
+    ) -> None:
+        """Record that Placement has nothing of an instance on nodes of this host, all of them by
+        default: what it has there later is no leftover of an evacuation that is over.
+
+        :raises StoreError: the store cannot be read or written.
+        """
+        with self._records.reading() as reading:
+            over = {
+                evacuation.uuid
+                for node in (reading.nodes_of(self._host) if nodes is None else nodes)
+                for evacuation in reading.evacuations_from(self._host, node)
+                if evacuation.instance == instance
+            }
+        if over:
+            self._records.clear(over)
 
     # --- guests that are there already ------------------------------------------------------------
 

@@ -315,6 +315,31 @@ def test_a_node_that_is_refused_at_the_first_audit_does_not_end_the_daemon_and_i
     assert "Traceback" not in host.service.log
 
 
+def test_a_guest_that_let_go_of_its_old_host_may_be_evacuated_back_before_the_next_audit(
+    host, http_placement
+):
+    other, guest_1 = http_placement.other, guest("i1")
+    elsewhere = other.create_provider("node-b")
+    other.set_inventory(elsewhere, {"VCPU": 8})
+    with host.service.running():
+        host.answers(host.client.readiness)
+        host.claim("i1")
+        until(lambda: not host.records["dirty"], lambda: host.service)
+        other.claim({ROOT: {"VCPU": 1}, elsewhere: {"VCPU": 1}}, guest_1)
+        move = {"id": uuid_of("away"), "type": "evacuation", "node": elsewhere, "host": "host-b"}
+        source = {**instance_body("i1"), "host": "node-a", "node": ROOT, "flavor": flavor_body(F1)}
+        # No audit sees what happens now.
+        http_placement.stop()
+        host.client.create_move({**move, "instance": source})
+        host.client.take_move(uuid_of("away"), "finish")
+        http_placement.start()
+        host.client.remove_allocation(guest_1, "node")
+        # The scheduler sends it back; the agent is not told yet.
+        other.claim({ROOT: {"VCPU": 1}, elsewhere: {"VCPU": 1}}, guest_1)
+        host.answers(lambda: host.client.audit_report(host.client.request_audit(), 30))
+        assert other.allocations(guest_1)["allocations"].keys() == {ROOT, elsewhere}
+
+
 def test_the_commands_ask_the_daemon(host, tmp_path):
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"instance": instance_body("i1"), "flavor": flavor_body(F1)}))

@@ -3,6 +3,7 @@ moves (resizes, migrations, evacuations) from the claim at the destination to th
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 
 import falcon
@@ -16,7 +17,7 @@ from agent.api.service import Service
 from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.change import delete_forced, remove_from_one
-from agent.placement.allocations.checks import ConsumerNotFound
+from agent.placement.allocations.checks import ConsumerNotFound, consumer_uuid
 from agent.tracker import moves
 from agent.tracker.stored_state import PlannedChange, StoredState
 from agent.tracker.tracker import Tracker
@@ -114,17 +115,17 @@ class AllocationResource:
         query = request.context.query
 
         def work(tracker: Tracker) -> None:
-            client = self._service.placement()
+            client, consumer = self._service.placement(), consumer_uuid(uuid)
             if query["scope"] == "all":
                 delete_forced(client, uuid)
+                tracker.note_nothing_left(consumer)
                 return
             nodes = tracker.nodes()
             if "node" in query:
                 nodes = [tracker.own(ProviderUuid(query["node"]))]
-            try:
+            with suppress(ConsumerNotFound):
                 remove_from_one(client, uuid, nodes)
-            except ConsumerNotFound:
-                return
+            tracker.note_nothing_left(consumer, nodes)
 
         with self._room.place():
             self._timed_tracker.run("remove-allocation", work)

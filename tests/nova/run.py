@@ -21,6 +21,7 @@ FAST = {
     f"{FUNCTIONAL}.libvirt.test_shared_resource_provider": 3,
     # Ours, on the services of nova's functional tests.
     "tests.nova.classes_of_others": 2,
+    "tests.nova.renamed_host": 2,
 }
 """How many tests each module has in nova 34.0.0."""
 SERVERS, USAGES = f"{FUNCTIONAL}.test_servers", "ProviderUsageBaseTestCase"

@@ -173,7 +173,7 @@ def ask_capabilities(session: Session) -> str:
     )
 
 
-def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
+def ask_models(session: Session, capabilities: str, settings: LibvirtSettings) -> tuple[str, ...]:
     """Return the operator's CPU models as libvirt writes them; the option may have them in upper or
     lower case.
 
@@ -181,7 +181,7 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     """
     if not settings.cpu_models:
         return ()
-    architecture = host_architecture(ask_capabilities(session))
+    architecture = host_architecture(capabilities)
     known = _answer_if_supported(
         "getCPUModelNames",
         session,
@@ -204,7 +204,7 @@ def _ask_abilities(
 ) -> HypervisorAbilities:
     """Query the expanded CPUs and the domain capabilities."""
     queries = capability_queries(
-        capabilities, replace(settings, cpu_models=ask_models(session, settings))
+        capabilities, replace(settings, cpu_models=ask_models(session, capabilities, settings))
     )
 
     def expand(handle: Handle) -> tuple[str, ...]:

@@ -202,9 +202,9 @@ class LibvirtDriver:
 
         :raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU models.
         """
-        ask_capabilities(session)
+        capabilities = ask_capabilities(session)
         _verify_versions(session)
-        ask_models(session, self._settings)
+        ask_models(session, capabilities, self._settings)
 
     def _notify(self) -> None:
         if self._started is not None:

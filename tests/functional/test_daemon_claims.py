@@ -336,7 +336,13 @@ def test_a_guest_that_let_go_of_its_old_host_may_be_evacuated_back_before_the_ne
         host.client.remove_allocation(guest_1, "node")
         # The scheduler sends it back; the agent is not told yet.
         other.claim({ROOT: {"VCPU": 1}, elsewhere: {"VCPU": 1}}, guest_1)
-        host.answers(lambda: host.client.audit_report(host.client.request_audit(), 30))
+        until(
+            lambda: (
+                host.client.audit_report(host.client.request_audit(), 30)["nodes"][0]["state"]
+                in ("in-sync", "changed")
+            ),
+            lambda: host.service,
+        )
         assert other.allocations(guest_1)["allocations"].keys() == {ROOT, elsewhere}
 
 

@@ -18,7 +18,7 @@ class RenamedHost(integrated_helpers.ProviderUsageBaseTestCase):  # type: ignore
     compute_driver = "fake.FakeDriverWithoutFakeNodes"
 
     def setUp(self) -> None:
-        """Bring the host there."""
+        """Build the server, stop the host, and see that it does not start as another one."""
         super().setUp()
         self.compute_id = str(uuid4())
         for read in ("read_local_node_uuid", "get_local_node_uuid"):

@@ -222,8 +222,10 @@ class Libvirtd:
         """For it alone there is no QEMU, until the end of the block."""
         inside = self._enter("--mount")
         subprocess.run([*inside, "mount", "--bind", "/dev/null", QEMU], check=True, timeout=30)
-        yield
-        subprocess.run([*inside, "umount", QEMU], check=True, timeout=30)
+        try:
+            yield
+        finally:
+            subprocess.run([*inside, "umount", QEMU], check=True, timeout=30)
 
     def freeze(self) -> None:
         """Let it hang."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from oslo_config import cfg
 
 from agent.api.problem import Forbidden
-from agent.conf.api import GROUP
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
@@ -124,7 +123,7 @@ class Access:
         option = "read_group or write_group" if reads else "write_group"
         raise Forbidden(
             f"user {peer.uid} may not {'read' if reads else 'write'}",
-            f"be root, or a member of [{GROUP}] {option}",
+            f"be root, or a member of [api] {option}",
         )
 
 
@@ -133,7 +132,7 @@ def group_id(conf: cfg.ConfigOpts, option: str) -> int | None:
 
     :raises ConfigError: there is no such group.
     """
-    name = conf[GROUP][option]
+    name = conf.api[option]
     if not name:
         return None
     try:
@@ -142,6 +141,6 @@ def group_id(conf: cfg.ConfigOpts, option: str) -> int | None:
         if name.isascii() and name.isdecimal() and int(name) < 2**32 - 1:
             return int(name)
         raise ConfigError(
-            f"[{GROUP}] {option} = {printable(name)}: there is no such group",
+            f"[api] {option} = {printable(name)}: there is no such group",
             "make the group (groupadd), or name another",
         ) from error

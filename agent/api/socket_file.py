@@ -18,7 +18,6 @@ from pathlib import Path
 from oslo_config import cfg
 
 from agent.api.problem import SocketUnusable
-from agent.conf.api import GROUP
 from agent.errors import ConfigError
 from agent.model.names import printable
 
@@ -204,7 +203,7 @@ def _place_socket(path: Path, group: int | None) -> socket.socket:
         listening.close()
         what = "the agent's user may not make it there, or may not give it to its group"
         raise _unusable(
-            path, what, f"name another path, or a [{GROUP}] group that the agent's user is in"
+            path, what, "name another path, or a [api] group that the agent's user is in"
         ) from error
     except BaseException:
         listening.close()
@@ -224,7 +223,7 @@ def _in_use(path: Path) -> SocketUnusable:
 
 
 def _unusable(path: Path, reason: str, remedy: str) -> SocketUnusable:
-    return SocketUnusable(f"[{GROUP}] socket = {printable(str(path))}: {reason}", remedy)
+    return SocketUnusable(f"[api] socket = {printable(str(path))}: {reason}", remedy)
 
 
 _TIMEVAL = struct.Struct("@ll")

@@ -19,7 +19,7 @@ from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
-WITH_KEYSTONEAUTH = tuple(service.GROUP for service in agent_options.SERVICES)
+WITH_KEYSTONEAUTH = tuple(agent_options.SERVICES)
 
 OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 

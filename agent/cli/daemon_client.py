@@ -15,7 +15,7 @@ from oslo_config import cfg
 from agent.api.body import read_json
 from agent.api.client import ApiClient, ApiUnreachable
 from agent.api.problem import InvalidApiRequest, NotJson
-from agent.conf.api import SYSTEM_SOCKET, default_socket
+from agent.conf.service import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import choose_nodes, number_of, printable
 

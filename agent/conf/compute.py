@@ -1,10 +1,10 @@
-"""[compute]: the layout and the audits of a node's tree."""
+"""[compute] and [workarounds]: the layout and the audits of a node's tree, and nova's switches for
+special cases of some clouds.
+"""
 
 from oslo_config import cfg, types
 
-GROUP = "compute"
-
-OPTIONS = [
+COMPUTE = [
     cfg.StrOpt(
         "tree_layout",
         choices=["nested", "flat"],
@@ -135,4 +135,25 @@ OPTIONS = [
         help="Seconds a monitor may take before it is left out.",
     ),
     cfg.IntOpt("workers", default=4, min=1, max=64, help="Nodes audited at the same time."),
+]
+
+WORKAROUNDS = [
+    cfg.BoolOpt(
+        "skip_reserve_in_use_ironic_nodes",
+        default=False,
+        help=(
+            "Do not reserve a bare-metal node for the sole reason that it has an instance. "
+            "Without automatic cleaning it is free for "
+            "others sooner; with it, others may be sent to a node that is about to be cleaned."
+        ),
+    ),
+    cfg.BoolOpt(
+        "reserve_disk_resource_for_image_cache",
+        default=False,
+        help=(
+            "Reserve of DISK_GB what the cached images take, rounded up to GiB, where they are on "
+            "the file system of the guests' disks. Only with the driver libvirt, and not with "
+            "images_type lvm or rbd, whose disks are elsewhere."
+        ),
+    ),
 ]

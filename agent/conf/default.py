@@ -5,8 +5,6 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-GROUP = None
-
 RATIO_HELP = (
     "What is set here wins over the value in Placement; unset or 0, the value in Placement is "
     "kept and a new inventory gets the initial ratio."

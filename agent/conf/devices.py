@@ -1,16 +1,49 @@
-"""[devices]: mediated devices, and a section [mdev_<type>] for each type. All names but
-max_per_guest are nova's.
+"""[pci] and [devices]: the devices that guests may have, the aliases by which flavors ask for them,
+and mediated devices with a section [mdev_<type>] for each type. All names but max_per_guest are
+nova's.
 """
 
 from oslo_config import cfg
 
-GROUP = "devices"
+PCI = [
+    cfg.MultiStrOpt(
+        "device_spec",
+        default=[],
+        deprecated_opts=[
+            cfg.DeprecatedOpt("passthrough_whitelist", "pci"),
+            cfg.DeprecatedOpt("pci_passthrough_whitelist", "DEFAULT"),
+        ],
+        help=(
+            "Devices for guests: a JSON object, or a list of objects. vendor_id, product_id, "
+            "address or devname select devices, all other keys describe these devices. May be "
+            "given several times; the first object that matches a device counts."
+        ),
+    ),
+    cfg.MultiStrOpt(
+        "alias",
+        default=[],
+        deprecated_opts=[cfg.DeprecatedOpt("pci_alias", "DEFAULT")],
+        help=(
+            "A name by which flavors ask for a device, as a JSON object of name, vendor_id, "
+            "product_id, device_type, numa_policy, "
+            "resource_class, traits, live_migratable. May be given several times."
+        ),
+    ),
+    cfg.BoolOpt(
+        "report_in_placement",
+        default=False,
+        help=(
+            "Whether the devices of device_spec become providers in Placement. Once true, it has "
+            "to stay true."
+        ),
+    ),
+]
 
-OPTIONS = [
+DEVICES = [
     cfg.ListOpt(
         "enabled_mdev_types",
         default=[],
-        deprecated_opts=[cfg.DeprecatedOpt("enabled_vgpu_types", GROUP)],
+        deprecated_opts=[cfg.DeprecatedOpt("enabled_vgpu_types", "devices")],
         help=(
             "Types of mediated devices that guests may have, such as nvidia-35. Each may have a "
             "section [mdev_<type>] with device_addresses (PCI addresses of its parents, or names "
@@ -49,7 +82,7 @@ def type_options(mdev_type: str) -> list[cfg.Opt]:
 
 def register_types(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
     """Register the section of every type that ``conf`` lists. Return the options by group."""
-    sections = [(type_group(name), type_options(name)) for name in conf[GROUP].enabled_mdev_types]
+    sections = [(type_group(name), type_options(name)) for name in conf.devices.enabled_mdev_types]
     for group, options in sections:
         conf.register_opts(options, group)
     return sections

@@ -1,12 +1,12 @@
-"""[neutron]: physical networks, and a section [neutron_physnet_<name>] for each."""
+"""[neutron] and [neutron_tunnel]: physical networks, with a section [neutron_physnet_<name>] for
+each, and tunneled ones.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg, types
 
-GROUP = "neutron"
-
-OPTIONS = [
+NEUTRON = [
     cfg.ListOpt(
         "physnets",
         default=[],
@@ -14,6 +14,18 @@ OPTIONS = [
             "Physical networks that are local to some NUMA nodes of this host. Each has a section "
             "[neutron_physnet_<name>], whose numa_nodes lists these. Any other network is as near "
             "to one node as to another."
+        ),
+    ),
+]
+
+TUNNEL = [
+    cfg.ListOpt(
+        "numa_nodes",
+        default=[],
+        item_type=types.Integer(min=0),
+        help=(
+            "NUMA nodes of this host that tunneled networks are local to. Empty: as near to one "
+            "as to another."
         ),
     ),
 ]
@@ -36,7 +48,7 @@ def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
     group.
     """
     sections: list[tuple[str, list[cfg.Opt]]] = [
-        (physnet_group(name), [NUMA_NODES]) for name in conf[GROUP].physnets
+        (physnet_group(name), [NUMA_NODES]) for name in conf.neutron.physnets
     ]
     for group, options in sections:
         conf.register_opts(options, group)
@@ -46,4 +58,4 @@ def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
 def physnet_nodes(conf: cfg.ConfigOpts) -> Mapping[str, Sequence[int]]:
     """Return the NUMA nodes of each physical network."""
     register_physnets(conf)
-    return {name: conf[physnet_group(name)].numa_nodes for name in conf[GROUP].physnets}
+    return {name: conf[physnet_group(name)].numa_nodes for name in conf.neutron.physnets}

@@ -2,49 +2,37 @@
 reference.
 """
 
+from collections.abc import Mapping, Sequence
+
 from oslo_config import cfg
 
-from agent.conf import (
-    api,
-    compute,
-    default,
-    devices,
-    fake,
-    host,
-    image_cache,
-    ironic,
-    libvirt,
-    neutron,
-    neutron_tunnel,
-    nova,
-    nova_api,
-    pci,
-    placement,
-    store,
-    tracker,
-    workarounds,
-)
+from agent.conf import clients, compute, default, devices, drivers, neutron, nova, service
 
-GROUPS = (
-    default,
-    compute,
-    neutron,
-    neutron_tunnel,
-    pci,
-    devices,
-    libvirt,
-    image_cache,
-    ironic,
-    workarounds,
-    placement,
-    nova_api,
-    store,
-    tracker,
-    api,
-    host,
-    fake,
-)
-SERVICES = (placement, ironic, nova_api)
+GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
+    None: default.OPTIONS,
+    "compute": compute.COMPUTE,
+    "neutron": neutron.NEUTRON,
+    "neutron_tunnel": neutron.TUNNEL,
+    "pci": devices.PCI,
+    "devices": devices.DEVICES,
+    "libvirt": drivers.LIBVIRT,
+    "image_cache": drivers.IMAGE_CACHE,
+    "ironic": drivers.IRONIC,
+    "workarounds": compute.WORKAROUNDS,
+    "placement": clients.PLACEMENT,
+    "nova": [],
+    "store": service.STORE,
+    "tracker": service.TRACKER,
+    "api": service.API,
+    "host": drivers.HOST,
+    "fake": drivers.FAKE,
+}
+# The sections with keystoneauth's options, and their defaults that differ from keystoneauth's.
+SERVICES = {
+    "placement": clients.PLACEMENT_DEFAULTS,
+    "ironic": drivers.IRONIC_DEFAULTS,
+    "nova": clients.NOVA_DEFAULTS,
+}
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -55,7 +43,7 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     return [
         (None, ungrouped),
         ("DEFAULT", [default.HOST]),
-        *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP),
+        *((group, list(options)) for group, options in GROUPS.items() if group),
         *nova.by_group(),
     ]
 
@@ -71,15 +59,15 @@ def register(conf: cfg.ConfigOpts, *, local: bool = False) -> None:
     for group, options in by_group():
         conf.register_opts(options, group=group)
     # Here, because these defaults follow from the user and the environment of the run.
-    conf.set_default("path", store.default_path(), store.GROUP)
-    conf.set_default("socket", api.default_socket(), api.GROUP)
+    conf.set_default("path", service.default_path(), "store")
+    conf.set_default("socket", service.default_socket(), "api")
     if not local:
         # Imported here, because it takes 10 MiB and a third of the time of a command that asks the
         # daemon.
         from agent.conf import keystoneauth
 
-        for service in SERVICES:
-            keystoneauth.register(conf, service.GROUP, service.DEFAULTS)
+        for group, defaults in SERVICES.items():
+            keystoneauth.register(conf, group, defaults)
 
 
 def keystoneauth_options() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -87,14 +75,12 @@ def keystoneauth_options() -> list[tuple[str | None, list[cfg.Opt]]]:
     # Imported here for the reason given in register.
     from agent.conf import keystoneauth
 
-    return [(service.GROUP, keystoneauth.sample_options(service.DEFAULTS)) for service in SERVICES]
+    return [(group, keystoneauth.sample_options(defaults)) for group, defaults in SERVICES.items()]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Return all options by group, for oslo.config's generators."""
-    groups: dict[str | None, list[cfg.Opt]] = {
-        module.GROUP: list(module.OPTIONS) for module in GROUPS
-    }
+    groups = {group: list(options) for group, options in GROUPS.items()}
     for group, options in keystoneauth_options():
         groups[group] += options
     return list(groups.items())

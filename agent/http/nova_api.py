@@ -12,7 +12,7 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from requests import Response
 
-from agent.conf.nova_api import GROUP, is_asked
+from agent.conf.clients import nova_is_asked
 from agent.deadline import within
 from agent.errors import AgentError
 from agent.http.session import service_adapter
@@ -201,10 +201,10 @@ def build_nova_api(conf: cfg.ConfigOpts) -> NovaApi | None:
 
     :raises ConfigErrors: everything that is wrong with the section.
     """
-    if not is_asked(conf):
+    if not nova_is_asked(conf):
         return None
     seconds = float(conf.nova.timeout or 10)
-    adapter = service_adapter(conf, GROUP)
+    adapter = service_adapter(conf, "nova")
     adapter.session.timeout = seconds
     return NovaApi(adapter, seconds)
 

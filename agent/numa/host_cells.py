@@ -6,7 +6,7 @@ from typing import Self
 
 from oslo_config import cfg
 
-from agent.conf import neutron, neutron_tunnel
+from agent.conf import neutron
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.guest import PlacedCell
 from agent.model.names import number_of, printable
@@ -14,7 +14,7 @@ from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
 from agent.numa.host import CellUsageError, HostCell, Pages
 
-TUNNELS = f"[{neutron_tunnel.GROUP}] numa_nodes"
+TUNNELS = "[neutron_tunnel] numa_nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class NetworkAffinity:
         ConfigErrors.raise_if_any([*_nameless(nodes)])
         return cls(
             {name: frozenset(cells) for name, cells in nodes.items()},
-            frozenset(conf[neutron_tunnel.GROUP].numa_nodes),
+            frozenset(conf.neutron_tunnel.numa_nodes),
         )
 
     def misplaced(self, present: Sequence[int]) -> Iterator[ConfigError]:
@@ -56,13 +56,12 @@ def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
     for name, cells in nodes.items():
         if not name:
             yield ConfigError(
-                f"[{neutron.GROUP}] physnets: a physical network has no name",
+                "[neutron] physnets: a physical network has no name",
                 "remove the comma too many",
             )
         elif not cells:
             what = (
-                f"{_option(name)} is not set, although [{neutron.GROUP}] physnets names "
-                f"{printable(name)}"
+                f"{_option(name)} is not set, although [neutron] physnets names {printable(name)}"
             )
             yield ConfigError(what, "list its NUMA nodes, or remove it there")
 

@@ -9,14 +9,13 @@ from typing import Any, Literal, TypeVar, get_args
 
 import os_traits
 
-from agent.conf import pci
 from agent.errors import ConfigError
 from agent.model.devices import DeviceType
 from agent.model.guest import PciPolicy
 from agent.pci.device_spec import resource_class_key, traits_key
 from agent.pci.option_value import Item, class_of_ids, in_order, read_items
 
-OPTION = f"[{pci.GROUP}] alias"
+OPTION = "[pci] alias"
 KEYS = (
     "name",
     "vendor_id",
@@ -158,7 +157,7 @@ def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
             other.item.wrong(
                 "name",
                 f"= {name} is that of {place} already",
-                f"with [{pci.GROUP}] report_in_placement, give each alias once",
+                "with [pci] report_in_placement, give each alias once",
             )
         _check_same(other.item, f"alias {name}: numa_policy", other.policy, first.policy, place)
         _check_same(

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.conf import pci
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress
 from agent.model.names import number_of
@@ -120,7 +119,7 @@ def expression(text: str) -> re.Pattern[str]:
         raise ValueError(str(error)) from error
 
 
-OPTION = f"[{pci.GROUP}] device_spec"
+OPTION = "[pci] device_spec"
 KEYS = (
     "vendor_id",
     "product_id",
@@ -204,14 +203,12 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
         item.wrong("devname", "is given together with address", "keep one of them")
     if item.says("devname") and report:
         # Because the host does not show the name while a guest has the device.
-        item.wrong(
-            "devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address"
-        )
+        item.wrong("devname", "cannot be used with [pci] report_in_placement", "use address")
     if spec.one_time_use and not report:
         item.wrong(
             "one_time_use",
-            f"= true needs [{pci.GROUP}] report_in_placement",
-            f"set [{pci.GROUP}] report_in_placement = true, or remove the key",
+            "= true needs [pci] report_in_placement",
+            "set [pci] report_in_placement = true, or remove the key",
         )
     return spec
 

@@ -15,7 +15,6 @@ from keystoneauth1.identity.base import BaseIdentityPlugin
 from oslo_config import cfg
 
 from agent.conf.default import only_observes
-from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, within
 from agent.errors import CLOSED, ConfigError, PlacementUnreachable
 from agent.http.bounded import MIB, close_idle_connections
@@ -261,7 +260,7 @@ class Transport:
         # Inside nova-compute, nova has the session.
         if session is None:
             return None
-        return next(file_problems(CertificateFiles.of_session(session), GROUP), None)
+        return next(file_problems(CertificateFiles.of_session(session), "placement"), None)
 
     def _record_failure(self, error: Exception, url: str) -> PlacementUnreachable:
         failure = self.failure(error, url)
@@ -307,7 +306,7 @@ def connect_http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
         errors are listed.
     """
     options, timeouts = conf.placement, timeouts_of(conf)
-    adapter = service_adapter(conf, GROUP, options.max_answer * MIB)
+    adapter = service_adapter(conf, "placement", options.max_answer * MIB)
     # The identity service is asked through the same session; without a timeout a hanging one would
     # block for ever.
     adapter.session.timeout = adapter.session.timeout or timeouts.read

@@ -12,7 +12,7 @@ from typing import Literal, Self
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from agent.conf import devices, libvirt
+from agent.conf import devices
 from agent.conf.default import is_novas
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.devices import PciAddress
@@ -23,7 +23,7 @@ from agent.numa.host_policy import HostPolicy
 
 LOG = logging.getLogger(__name__)
 
-OPTION = f"[{devices.GROUP}] enabled_mdev_types"
+OPTION = "[devices] enabled_mdev_types"
 
 _VIRTUAL = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -63,8 +63,7 @@ class MdevPolicy:
         devices.register_types(conf)
         errors: list[ConfigError] = []
         found = [
-            _type(conf, name, errors)
-            for name in dict.fromkeys(conf[devices.GROUP].enabled_mdev_types)
+            _type(conf, name, errors) for name in dict.fromkeys(conf.devices.enabled_mdev_types)
         ]
         errors += _claimed_twice(found)
         ConfigErrors.raise_if_any(errors)
@@ -203,7 +202,7 @@ class EncryptionPolicy:
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
         """Return the policy that the options set."""
-        options = conf[libvirt.GROUP]
+        options = conf.libvirt
         return cls(options.num_memory_encrypted_guests, options.num_intel_tdx_guests)
 
     def contexts(self, facts: EncryptionFacts, technique: Technique) -> int:

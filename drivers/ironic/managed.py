@@ -13,7 +13,6 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from requests import Response
 
-from agent.conf.ironic import GROUP
 from agent.driver.interface import Instances
 from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.http.session import service_adapter
@@ -276,4 +275,4 @@ def build_api(conf: cfg.ConfigOpts) -> Api:
     :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and
         the certificates.
     """
-    return Api(service_adapter(conf, GROUP))
+    return Api(service_adapter(conf, "ironic"))

@@ -7,7 +7,6 @@ from typing import Literal, Self, cast
 
 from oslo_config import cfg
 
-from agent.conf import libvirt
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
 from agent.model.topology import parse_cpu_list
@@ -70,7 +69,7 @@ class LibvirtSettings:
 
         :raises ConfigErrors: they contradict each other.
         """
-        options = conf[libvirt.GROUP]
+        options = conf.libvirt
         mode = cast(CpuMode, "host" if options.cpu_mode in HOST_MODES else options.cpu_mode)
         errors = []
         if (mode == "custom") != bool(options.cpu_models):
@@ -114,7 +113,7 @@ def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
     """Yield one line for each option that is valid but does something else than it seems to, or
     keeps nova itself from starting.
     """
-    options = conf[libvirt.GROUP]
+    options = conf.libvirt
     if options.file_backed_memory:
         ratio = conf.ram_allocation_ratio or conf.initial_ram_allocation_ratio
         if ratio != 1.0:
@@ -157,7 +156,7 @@ def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
 
 def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
     """Return where the disks of guests are."""
-    options = conf[libvirt.GROUP]
+    options = conf.libvirt
     kind = cast(
         DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder"
     )
@@ -182,7 +181,7 @@ def _power_managed_cpus(conf: cfg.ConfigOpts) -> frozenset[int]:
     """Return the dedicated CPUs without CPU 0, which nova never takes offline; empty unless nova's
     power management takes CPUs offline.
     """
-    options = conf[libvirt.GROUP]
+    options = conf.libvirt
     if not options.cpu_power_management or options.cpu_power_management_strategy != "cpu_state":
         return frozenset()
     try:

@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 import urllib3
 
-from agent.conf import placement
+from agent.conf import clients
 from agent.http.bounded import BoundedAdapter, LastCalls
 
 
@@ -63,7 +63,7 @@ def test_as_many_connections_may_be_idle_as_there_may_be_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The library below keeps ten unless it is told otherwise, and warns of each that is more."""
-    (most,) = (option.type.max for option in placement.OPTIONS if option.name == "max_in_flight")
+    (most,) = (option.type.max for option in clients.PLACEMENT if option.name == "max_in_flight")
     pool = pool_of(BoundedAdapter(), "http")
     taken = [pool._get_conn() for _ in range(most)]
     for connection in taken:

@@ -17,7 +17,7 @@ def policy(types, **sections):
     conf = cfg.ConfigOpts()
     options.register(conf)
     conf([], default_config_files=[], default_config_dirs=[])
-    conf.set_override("enabled_mdev_types", types, devices.GROUP)
+    conf.set_override("enabled_mdev_types", types, "devices")
     devices.register_types(conf)
     for name, values in sections.items():
         for option, value in values.items():

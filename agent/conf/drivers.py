@@ -1,10 +1,10 @@
-"""[libvirt]: the connection to libvirt, and what guests get there. All names are nova's."""
+"""[libvirt], [image_cache], [ironic], [host] and [fake]: the options of the drivers. The names of
+the first three are nova's.
+"""
 
 from oslo_config import cfg
 
-GROUP = "libvirt"
-
-OPTIONS = [
+LIBVIRT = [
     cfg.StrOpt(
         "connection_uri",
         default="",
@@ -116,5 +116,81 @@ OPTIONS = [
             "How dedicated CPUs sleep: offline, or with another governor, with which they stay "
             "online."
         ),
+    ),
+]
+
+# The cache of the images that guests were created from.
+IMAGE_CACHE = [
+    cfg.StrOpt(
+        "subdirectory_name",
+        default="_base",
+        deprecated_name="image_cache_subdirectory_name",
+        deprecated_group="DEFAULT",
+        help=(
+            "Folder of the cached images below instances_path; see [workarounds] "
+            "reserve_disk_resource_for_image_cache."
+        ),
+    ),
+]
+
+# Beside every option of keystoneauth.
+IRONIC = [
+    cfg.StrOpt(
+        "conductor_group",
+        deprecated_name="partition_key",
+        regex=r"^[A-Za-z0-9_.-]*$",
+        max_length=255,
+        help=(
+            "Manage only the nodes of this conductor group, in upper or lower case. Unset: those "
+            "of all groups; empty: those of the default group."
+        ),
+    ),
+    cfg.StrOpt(
+        "shard",
+        regex=r"^[A-Za-z0-9_.-]+$",
+        max_length=255,
+        help="Manage only the nodes of this shard. Needs an ironic API of 1.82.",
+    ),
+    cfg.IntOpt(
+        "api_max_retries",
+        default=60,
+        min=0,
+        help=(
+            "How many times a start repeats a request that ironic does not answer, as far as "
+            "[compute] start_deadline allows."
+        ),
+    ),
+    cfg.IntOpt("api_retry_interval", default=2, min=0, help="Seconds between these requests."),
+]
+
+IRONIC_DEFAULTS = {
+    "service_type": "baremetal",
+    "valid_interfaces": ["internal", "public"],
+    "timeout": 60,
+}
+
+HOST = [
+    cfg.StrOpt(
+        "sysfs_root",
+        default="/sys",
+        help=(
+            "Folder that stands in for /sys, so that a recording of another machine can be audited."
+        ),
+    ),
+]
+
+FAKE = [
+    cfg.StrOpt(
+        "host_file",
+        help="YAML file that describes the host of fake.file; read again when it changes.",
+    ),
+    cfg.IntOpt("baremetal_nodes", default=10, min=0, help="How many nodes fake.baremetal has."),
+    cfg.IntOpt("chaos_seed", default=0, help="Seed of what fake.chaos does."),
+    cfg.FloatOpt(
+        "chaos_probability",
+        default=0.3,
+        min=0.0,
+        max=1.0,
+        help="How often a call of fake.chaos is disturbed.",
     ),
 ]

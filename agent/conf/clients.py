@@ -1,10 +1,10 @@
-"""[placement]: requests to Placement, and every keystoneauth option."""
+"""[placement] and [nova]: requests to Placement and to nova's API, beside every option of
+keystoneauth.
+"""
 
 from oslo_config import cfg
 
-GROUP = "placement"
-
-OPTIONS = [
+PLACEMENT = [
     cfg.StrOpt(
         "backend",
         default="auto",
@@ -74,9 +74,23 @@ OPTIONS = [
 
 # Defaults that differ from keystoneauth's. Its own retries are off, because they would repeat
 # writes too.
-DEFAULTS = {
+PLACEMENT_DEFAULTS = {
     "service_type": "placement",
     "valid_interfaces": ["internal", "public"],
     "connect_retries": 0,
     "status_code_retries": 0,
 }
+
+# It is asked for no more than what an audit tells besides, so that an audit does not wait long.
+NOVA_DEFAULTS = {
+    "service_type": "compute",
+    "valid_interfaces": ["internal", "public"],
+    "timeout": 10,
+    "connect_retries": 0,
+    "status_code_retries": 0,
+}
+
+
+def nova_is_asked(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the section [nova] has credentials."""
+    return bool(conf.nova.auth_type or conf.nova.auth_section)

@@ -5,6 +5,7 @@ where a token is sent; and calls of several threads that leave no idle connectio
 import http.client
 import io
 import math
+import os
 import queue
 import ssl
 import threading
@@ -290,13 +291,42 @@ def close_idle_connections(session: requests.Session, keep: int) -> None:
             adapter.close_idle(keep)
 
 
+class _Session(requests.Session):
+    """Reads what the environment says of a server (proxies, authorities) before the first request
+    to it only, because requests searches all variables for each one. Files of passwords (.netrc)
+    are not read: the services get tokens.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self._proxies: dict[tuple[str, str | None, int | None], dict[str, str]] = {}
+        self._authorities = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+
+    def merge_environment_settings(
+        self, url: str, proxies: Any, stream: Any, verify: Any, cert: Any
+    ) -> dict[str, Any]:
+        """Return the settings of a request to ``url``; those that it names come first."""
+        origin = _origin(url)
+        if origin not in self._proxies:
+            self._proxies[origin] = requests.utils.get_environ_proxies(url)
+        if verify is None or verify is True:
+            verify = self._authorities or True
+        return {
+            "proxies": {**self._proxies[origin], **(proxies or {})},
+            "stream": stream,
+            "verify": verify,
+            "cert": cert,
+        }
+
+
 def bounded_session(
     max_answer: int = MAX_ANSWER, limits: Mapping[str, Any] | None = None
 ) -> requests.Session:
     """Return the session that a keystoneauth session sends through; ``limits`` are further
     arguments of its adapter (``tls_ciphers``, ``tls_min_version``).
     """
-    session = requests.Session()
+    session = _Session()
     adapter = BoundedAdapter(max_answer, **(limits or {}))
     for scheme in list(session.adapters):
         session.mount(scheme, adapter)

@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+import requests
 from oslo_config import cfg
 
 from agent.cli.command import Options, Source
@@ -129,6 +130,27 @@ def test_the_reason_of_tls_decides_the_remedy(
     assert failed.value.kind == kind
     assert what in failed.value.message
     assert remedy in failed.value.remedy
+
+
+def test_the_authorities_and_proxies_of_the_environment_are_read_once_and_hold_for_each_request(
+    tmp_path: Path,
+    authority: Authority,
+    servers: list[TlsServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = authority.pair("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    servers.append(TlsServer(context))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.bundle))
+    client = PlacementClient(
+        Exchange(connect_http(configured(tmp_path, servers[0].url), Event()), "req-test")
+    )
+    assert client.usages(UUID) == {}
+    read = []
+    monkeypatch.setattr(requests.utils, "getproxies", lambda: read.append("proxies") or {})
+    assert [client.usages(UUID) for _ in range(3)] == [{}] * 3
+    assert read == []
 
 
 def test_a_certificate_that_only_newer_pythons_refuse_has_a_remedy_of_its_own(

@@ -69,7 +69,7 @@ def judge(seen: Observation) -> Judged | Need:
         seen.records.node,
         seen.consumers(held.providers),
         offered_only_by(held.offering, seen.view.tree),
-        running(seen.report.facts),
+        running(seen.facts),
     )
     # The known amounts may be outdated: giving back an allocation moves no generation.
     records = held.records
@@ -148,7 +148,7 @@ def _giving(seen: Observation, holding: AllocationShare) -> Callable[[ConsumerUu
 
     def giving(guest: ConsumerUuid) -> str:
         tree, records = seen.own_tree(), seen.records
-        shares = GuestShares.of(records.state, seen.report.facts, tree)
+        shares = GuestShares.of(records.state, seen.facts, tree)
         share = ObservedShare(records, holding, {}, tree, frozenset(), shares, seen.now)
         return share.giving(guest)
 
@@ -164,7 +164,7 @@ def _on_two_hosts(
     """Return the drift of the guests here that hold something of another host too. ``own``: the
     providers of the tree and those that share with it.
     """
-    guests = at_rest(seen.report.facts.domains or (), records)
+    guests = at_rest(seen.facts.domains or (), records)
     doubted = seen.doubted & guests.keys()
     elsewhere = HeldElsewhere(frozenset(doubted & holding.by_consumer().keys()), own)
     if elsewhere.consumers and seen.lacks(elsewhere):

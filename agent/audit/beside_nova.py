@@ -80,7 +80,7 @@ def without_novas_rules(plan: Plan, root: ProviderUuid) -> Plan:
 
 def judge_beside_nova(seen: Observation) -> Judged | Need:
     """Compare the allocations of the node with its guests; nothing is removed."""
-    tree, facts, records = seen.own_tree(), seen.report.facts, seen.records
+    tree, facts, records = seen.own_tree(), seen.facts, seen.records
     offering = tuple(uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid))
     guests = running(facts)
     # A driver that shows no guests says nothing of their allocations.

@@ -27,7 +27,7 @@ def guests_elsewhere(seen: Observation) -> Need | None:
     :raises ProviderIdentityConflict: it is; a second tree would offer everything twice.
     """
     identity, root = seen.context.identity, seen.root
-    guests = seen.report.facts.domains or ()
+    guests = seen.facts.domains or ()
     if identity is None or identity.uuid != root or identity.source not in ("proposed", "made up"):
         return None
     if seen.view.tree.exists(root) or not guests:

@@ -34,7 +34,6 @@ from agent.placement.node_state import NodePlacementState
 from agent.placement.rival_writers import RivalWriters
 from agent.provider_config.applying import Key
 from agent.tracker.node_state import NodeView
-from agent.tree.desired_tree import DriverReport
 from agent.tree.reshape.moving import MOVED_BY
 
 LOG = logging.getLogger(__name__)
@@ -114,16 +113,22 @@ class NodeAudit:
 
     def _audit(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
         with run.step("facts"):
-            report = self._reader.facts()
-            run.facts = report.facts
+            run.facts, capabilities = self._reader.facts()
         for run.attempts in range(1, MAX_ATTEMPTS + 1):
             # In each attempt, because allocations made in between are on record by now.
             with run.step("usage"):
-                forgotten = self._count(run, report)
+                forgotten = self._count(run)
             known = rows if run.attempts == 1 and not forgotten else None
             with self._flushing.conflicts(run):
                 with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
-                    seen = self._observe(run, report, known)
+                    seen = self._reader.observe(
+                        run,
+                        capabilities,
+                        known,
+                        first=run.options.start and not self._started,
+                        reshapes=run.options.start and not self._moved,
+                        last=self._last,
+                    )
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
                     self._remember(seen, outcome)
@@ -164,13 +169,13 @@ class NodeAudit:
 
     # --- what an attempt begins with --------------------------------------------------------------
 
-    def _count(self, run: AuditRun, report: DriverReport) -> bool:
+    def _count(self, run: AuditRun) -> bool:
         """Count what is used and claimed on the node. Return whether another agent may have had
         the node since the last audit.
         """
-        start = run.options.start and not self._started
         before = self.records.state.displaced if self.records is not None else frozenset[str]()
-        run.records, taken_over = self._reader.count(report.facts, run.options, start=start)
+        taken_over = self._reader.count(run, first=run.options.start and not self._started)
+        assert run.records is not None
         if taken_over or before - run.records.state.displaced:
             # The other agent may have had another layout; guests whose cells are known again may
             # hold something of cells that are gone.
@@ -179,23 +184,6 @@ class NodeAudit:
         if run.options.on_mirror and (taken_over or unpublished):
             raise MirrorInsufficient("records are not published yet")
         return taken_over
-
-    def _observe(
-        self, run: AuditRun, report: DriverReport, rows: Sequence[Row] | None
-    ) -> Observation:
-        """Bring the mirror up to date, and return what the plan follows from."""
-        self._reader.refresh(run, rows)
-        assert run.records is not None
-        run.records = self._reader.note_reserved(run.records, dry_run=run.options.dry_run)
-        at_start = run.options.start
-        return self._reader.observation(
-            run,
-            report,
-            run.records,
-            start=at_start and not self._started,
-            reshapes=at_start and not self._moved,
-            last=self._last,
-        )
 
     def _remember(self, seen: Observation, outcome: PlanOutcome) -> None:
         """Keep what was observed if the same would lead to the same shape, with nothing to do."""
@@ -338,7 +326,8 @@ class NodeAudit:
         """Count the node from facts and records; errors are in the result."""
         run = AuditRun(self.context.server.client(), options)
         try:
-            self._count(run, self._reader.facts())
+            run.facts, _ = self._reader.facts()
+            self._count(run)
         except AgentError as error:
             return _SeparateCount(error=error)
         except Exception as error:

@@ -4,16 +4,17 @@ pure plan.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.driver.interface import Allocations
 from agent.errors import AgentError
 from agent.model.allocation import Allocation
+from agent.model.facts import HostFacts
 from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
-from agent.model.provider_tree import BaseTree, PresentTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift, Outcome
 from agent.placement.merge import Target
 from agent.placement.merge_inventory import Usages
@@ -23,11 +24,15 @@ from agent.provider_config.applying import Key
 from agent.tracker.node_state import NodeView
 from agent.tracker.stored_state import TreeConsumers
 from agent.tree.allocation_repair import AllocationRepair, Surplus
-from agent.tree.desired_tree import DriverReport
 from agent.tree.device_providers import DeviceProviders
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import GuestPlaces, Sharing
+
+DriverShapes = Literal["nothing", "part", "all"]
+"""What of the tree the driver itself shapes: nothing; its own part, from the facts alone, so that
+equal facts make equal trees; or all of it, in nova's style, to which nothing is added from facts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +44,18 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class DriverTree(Need):
-    """The tree that a driver in nova's style makes of ``base``: a
-    :class:`~agent.model.provider_tree.DesiredTree`, or the :class:`ReshapeNeeded` that it raised.
+    """What the driver makes of a tree: ``base``, the edited tree and the edited allocations, or the
+    :class:`ReshapeNeeded` that it raised.
     """
 
     moves: bool
-    """With ``allocations``, which the driver edits in place."""
+    """With ``allocations``."""
     base: BaseTree | None = field(default=None, compare=False)
+    """What ``tree`` was made from; providers that nobody wrote since are shared by both."""
+    tree: DesiredTree | None = field(default=None, compare=False)
+    """The driver edits it in place."""
     allocations: Allocations | None = field(default=None, compare=False)
+    """The driver edits them in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +325,9 @@ class Observation(TreeObservation):
 
     context: AuditContext
     options: AuditOptions
-    report: DriverReport
+    facts: HostFacts
+    compute_capabilities: Mapping[str, bool]
+    """By trait: whether the node has the capability, as the driver says."""
     records: NodeView
     uses: DeviceUses
     """Which consumer has which device."""
@@ -329,12 +340,11 @@ class Observation(TreeObservation):
     """Earlier passes have seen surpluses of devices."""
     now: float
     """Seconds since the epoch."""
-    start: bool
+    first: bool
     """The agent starts with this audit, so that devices must be as the options say."""
     reshapes: bool
     """Reshapes are allowed that only an agent that starts may do."""
-    by_driver: bool
-    """The driver itself edits the tree, all of it or its own part."""
+    driver_shapes: DriverShapes
     unrepaired: str = ""
     """Why allocations of devices cannot be corrected now; empty if they can."""
     tried: frozenset[ConsumerUuid] = frozenset()

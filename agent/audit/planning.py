@@ -62,7 +62,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             raise
         # The other changes do not wait for the repair.
         return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
-    records, facts = seen.records, seen.report.facts
+    records = seen.records
     enabled = seen.policy.enabled
     return PlanOutcome(
         shaped=shaped,
@@ -85,7 +85,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             *shaped.devices.errors,
             *_of_target(plan.target),
             *_of_records(records),
-            *_of_facts(facts),
+            *_of_facts(seen.facts),
             *judged.errors,
         ),
     )

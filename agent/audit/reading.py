@@ -42,7 +42,7 @@ from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import ProviderRef
 from agent.model.provider import Provider, ProviderExists
-from agent.model.provider_tree import DesiredTree, ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
@@ -57,7 +57,7 @@ from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_drift import lost_devices, nothing_left, unreservable_pages
 from agent.tracker.node_state import NodeView
 from agent.tree.children import lessened_mdevs, with_allocated
-from agent.tree.desired_tree import DriverReport, other_marks
+from agent.tree.desired_tree import other_marks
 from agent.tree.device_providers import reserved_of_cards
 from agent.tree.policy import MdevPolicy
 from agent.tree.reshape.allocation_editor import Sharing
@@ -81,7 +81,10 @@ class Reader:
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._reports_capabilities = driver if isinstance(driver, ReportsCapabilities) else None
         self._shapes_all = driver if isinstance(driver, UpdatesProviderTree) else None
-        self._shapes = driver if isinstance(driver, ShapesTree) else None
+        self._shapes_part = driver if isinstance(driver, ShapesTree) else None
+        self._driver_shapes: needs.DriverShapes = (
+            "all" if self._shapes_all else "part" if self._shapes_part else "nothing"
+        )
         # ``_counted``: an audit has counted the node. ``_uncertain``: the last count failed, so the
         # lease may have been lost.
         self._counted = self._uncertain = False
@@ -92,9 +95,8 @@ class Reader:
 
     # --- the driver -------------------------------------------------------------------------------
 
-    def facts(self) -> DriverReport:
-        """Return the facts and capabilities of the node, and the driver's function that shapes its
-        tree.
+    def facts(self) -> tuple[HostFacts, Mapping[str, bool]]:
+        """Return the facts of the node, and by trait which capabilities it has.
 
         :raises DriverError: the driver failed, or its answer is not usable.
         """
@@ -111,62 +113,41 @@ class Reader:
         if context.gives_back:
             facts = replace(facts, traits=facts.traits and reported_by_nova(facts.traits))
             capabilities = reported_by_nova(capabilities)
-        return DriverReport(
-            facts,
-            capabilities,
-            partial(self._shape, facts),
-            shape_all=self._shapes_all is not None,
-        )
-
-    def _shape(self, facts: HostFacts, tree: ProviderTree, allocations: Allocations | None) -> None:
-        """Have the driver shape its part of the tree."""
-        context, node = self.context, self.node
-        call = partial(context.worker.call, deadline=context.facts_deadline, node=node.name)
-        before = tree.provider(node.uuid).traits if tree.exists(node.uuid) else frozenset[str]()
-        try:
-            if self._shapes_all is not None:
-                call(self._shapes_all.update_provider_tree, tree, node.name, allocations)
-            elif self._shapes is not None:
-                call(self._shapes.shape, tree, facts, allocations)
-        except DriverError as error:
-            raise _explained(error, node, self.placement_state) from error
-        if context.gives_back and tree.exists(node.uuid):
-            added = tree.provider(node.uuid).traits - before
-            tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
+        return facts, capabilities
 
     # --- the records ------------------------------------------------------------------------------
 
-    def count(
-        self, facts: HostFacts, options: AuditOptions, *, start: bool
-    ) -> tuple[NodeView, bool]:
-        """Return what the records of the node show, and whether another agent may have had the node
-        since the last audit: then what was remembered of Placement is forgotten.
+    def count(self, run: AuditRun, *, first: bool) -> bool:
+        """Count what is used and claimed on the node: ``run`` has then what the records show.
+        Return whether another agent may have had the node since the last audit: then what was
+        remembered of Placement is forgotten.
 
         :raises NodeHeldElsewhere: another host manages the node.
         :raises ConfigErrors: the options contradict the host.
         :raises StoreError: the records cannot be read or written.
         """
         uncertain, self._uncertain = self._uncertain, True
-        records = self._counted_records(facts, options, start=start)
+        run.records = self._counted_records(run, first=first)
         # Also after a first count that failed: what was read for its report may be older than
         # changes by another agent.
-        taken_over = uncertain or (self._counted and records.taken)
+        taken_over = uncertain or (self._counted and run.records.taken)
         if taken_over:
             self.placement_state.forget()
-            records = self._counted_records(facts, options, start=start)
+            run.records = self._counted_records(run, first=first)
         self._counted, self._uncertain = True, False
-        return records, taken_over
+        return taken_over
 
-    def _counted_records(self, facts: HostFacts, options: AuditOptions, *, start: bool) -> NodeView:
+    def _counted_records(self, run: AuditRun, *, first: bool) -> NodeView:
+        facts, policy = run.facts, self.context.policy
+        assert facts is not None
         view = self.context.records.usage_step.audit(
             self.node.uuid,
             facts,
             self.placement_state.named_view.tree,
-            start=start,
-            dry_run=options.dry_run,
+            start=first,
+            dry_run=run.options.dry_run,
         )
         view = with_observed_guests(view, clock.now()) if self.context.observes else view
-        policy = self.context.policy
         of_options = (
             *lost_devices(view.state, facts, reported=self.context.pci.report),
             *unreservable_pages(facts, policy.host),
@@ -270,41 +251,49 @@ class Reader:
 
     # --- observations -----------------------------------------------------------------------------
 
-    def observation(
+    def observe(
         self,
         run: AuditRun,
-        report: DriverReport,
-        records: NodeView,
+        compute_capabilities: Mapping[str, bool],
+        rows: Sequence[Row] | None,
         *,
-        start: bool,
+        first: bool,
         reshapes: bool,
         last: Observation | None,
     ) -> Observation:
-        """Return what an attempt begins with, after the mirror was brought up to date.
+        """Bring the mirror up to date, and return what an attempt begins with.
 
-        ``start``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
-        an agent that starts may do. ``last``: the last one from which nothing followed to be done.
+        ``compute_capabilities``: what the driver reported. ``rows``: see :meth:`refresh`.
+        ``first``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
+        an agent that starts may do. ``last``: the last observation from which nothing followed to
+        be done.
         """
-        policy, asks = self.context.policy, self._asks(report.facts)
+        self.refresh(run, rows)
+        assert run.facts is not None
+        assert run.records is not None
+        run.records = self.note_reserved(run.records, dry_run=run.options.dry_run)
+        facts, records, policy = run.facts, run.records, self.context.policy
+        asks = self._asks(exclusive=facts.exclusive)
         if policy.mdev.types:
-            mdev = with_promised(policy.mdev, records.state, report.facts)
-            policy = replace(policy, mdev=self._with_allocated(run.client, mdev, report.facts))
+            mdev = with_promised(policy.mdev, records.state, facts)
+            policy = replace(policy, mdev=self._with_allocated(run.client, mdev, facts))
         return Observation(
             **self._of_tree(run.client, asks=asks),
             context=self.context,
             options=run.options,
-            report=report,
+            facts=facts,
+            compute_capabilities=compute_capabilities,
             records=records,
             uses=device_uses(records.state),
-            places=guest_places(records.state, report.facts.domains or ()),
+            places=guest_places(records.state, facts.domains or ()),
             policy=policy,
             last=last,
             asks=asks,
             has_surpluses=self._surpluses.remembered,
             now=clock.now(),
-            start=start,
+            first=first,
             reshapes=reshapes,
-            by_driver=self._shapes_all is not None or self._shapes is not None,
+            driver_shapes=self._driver_shapes,
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
@@ -319,8 +308,10 @@ class Reader:
         shared = lessened_mdevs(mdev, facts, state.named_view.tree, self.node.name)
         return with_allocated(mdev, shared, state.consumers(client, shared)) if shared else mdev
 
-    def _asks(self, facts: HostFacts) -> bool:
-        """Return whether who holds what of the node is to be asked about."""
+    def _asks(self, *, exclusive: bool) -> bool:
+        """Return whether who holds what of the node is to be asked about. ``exclusive``: see
+        :class:`HostFacts`.
+        """
         if self.context.observes:
             return True
         try:
@@ -330,10 +321,10 @@ class Reader:
             # Whoever asks is told.
             return True
         # Without records nobody asks who has a whole machine, or a node of many: nova says so.
-        return on_record or not (facts.exclusive or self.placement_state.listed)
+        return on_record or not (exclusive or self.placement_state.listed)
 
     def deleted(self, run: AuditRun) -> TreeObservation:
-        """Return what an attempt for a deleted node begins with, as :meth:`observation`."""
+        """Return what an attempt for a deleted node begins with, as :meth:`observe`."""
         return TreeObservation(**self._of_tree(run.client, asks=False))
 
     def _of_tree(self, client: PlacementClient, *, asks: bool) -> dict[str, Any]:
@@ -444,16 +435,27 @@ class Reader:
 
     def _driver_tree(
         self, seen: Observation, need: needs.DriverTree
-    ) -> tuple[DesiredTree, Allocations | None] | ReshapeNeeded:
-        """Return the tree that the driver makes, and the allocations as it edited them."""
-        assert need.base is not None
-        assert seen.report.shape is not None
-        tree, allocations = DesiredTree(need.base.copy()), need.allocations
+    ) -> tuple[BaseTree, DesiredTree, Allocations | None] | ReshapeNeeded:
+        """Have the driver shape its part of the tree, or all of it."""
+        context, node = self.context, self.node
+        base, tree, allocations = need.base, need.tree, need.allocations
+        assert base is not None
+        assert tree is not None
+        call = partial(context.worker.call, deadline=context.facts_deadline, node=node.name)
+        before = tree.provider(node.uuid).traits if tree.exists(node.uuid) else frozenset[str]()
         try:
-            seen.report.shape(tree, allocations)
+            if self._shapes_all is not None:
+                call(self._shapes_all.update_provider_tree, tree, node.name, allocations)
+            elif self._shapes_part is not None:
+                call(self._shapes_part.shape, tree, seen.facts, allocations)
         except ReshapeNeeded as needed:
             return needed
-        return tree, allocations
+        except DriverError as error:
+            raise _explained(error, node, self.placement_state) from error
+        if context.gives_back and tree.exists(node.uuid):
+            added = tree.provider(node.uuid).traits - before
+            tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
+        return base, tree, allocations
 
     def _reshaping(self, client: PlacementClient) -> Reshaping:
         before = self.placement_state.holders(client)

@@ -3,6 +3,7 @@ returns what else it needs to read.
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 from agent.audit.beside_nova import without_novas_rules
@@ -35,10 +36,11 @@ from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
 from agent.tree.desired_tree import (
-    desired_tree,
+    complete_ratios,
+    complete_tree,
     put_operators_files,
+    put_root_traits,
     with_novas_children,
-    with_remote_managed_ports,
 )
 from agent.tree.device_providers import (
     DeviceProviders,
@@ -50,7 +52,8 @@ from agent.tree.device_providers import (
     still_reported,
 )
 from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
-from agent.tree.host_tree import choose_layout, layout_hint, memory_hint
+from agent.tree.host_tree import choose_layout, layout_hint, memory_hint, shape_host
+from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import device_provider_name
 from agent.tree.reshape.allocation_editor import ReshapeContext, Sharing
@@ -67,15 +70,15 @@ def shape(seen: Observation) -> Shaped | Need:
     :raises ReshapeNeeded: inventories would move, and only an agent that starts may do that.
     :raises ConfigErrors: at the start, devices cannot be reported as the options say.
     """
-    made = _driver_tree(seen, base := base_tree(seen))
+    made = _driver_tree(seen)
     if isinstance(made, Need):
         return made
-    desired, move = made
+    base, desired, move = made
     place = _provider_place(seen, desired)
     devices = _devices(seen, base, desired, place)
     if isinstance(devices, Need):
         return devices
-    if seen.start:
+    if seen.first:
         # Later these errors are reported and the providers stay as they are.
         ConfigErrors.raise_if_any(devices.errors)
     tree = desired.copy()
@@ -85,7 +88,7 @@ def shape(seen: Observation) -> Shaped | Need:
         seen.context.provider_config,
         inputs,
         seen.policy.owner_trait,
-        kept=bool(seen.report.facts.incomplete),
+        kept=bool(seen.facts.incomplete),
     )
     if (names := _unknown_names(seen, files.tree)) is not None:
         return names
@@ -94,8 +97,8 @@ def shape(seen: Observation) -> Shaped | Need:
         seen.capabilities,
         seen.usages,
         files.configured,
-        exclusive=seen.report.facts.exclusive,
-        incomplete=bool(seen.report.facts.incomplete),
+        exclusive=seen.facts.exclusive,
+        incomplete=bool(seen.facts.incomplete),
     ).target()
     plan = plan_of(seen, target, None)
     if plan.limited and seen.lacks(NewerServer()):
@@ -132,7 +135,9 @@ def newly_stranded(
     if not shaped.target.journal.adopted or not seen.named.tree.exists(seen.root):
         return {}
     present, held = seen.named.subtree(seen.root), seen.journal.held
-    left = find_stranded(present, shaped.target.tree, move, by_driver=seen.by_driver)
+    left = find_stranded(
+        present, shaped.target.tree, move, by_driver=seen.driver_shapes != "nothing"
+    )
     return {
         uuid: classes
         for uuid, classes in left.items()
@@ -157,7 +162,7 @@ def shaped_before(seen: Observation) -> Shaped | None:
     nova's style makes of the tree has to be known.
     """
     last = seen.last
-    if last is None or seen.usages or seen.start or seen.reshapes or seen.options.adopt:
+    if last is None or seen.usages or seen.first or seen.reshapes or seen.options.adopt:
         return None
     same = (
         last.view.above == seen.view.above
@@ -169,9 +174,9 @@ def shaped_before(seen: Observation) -> Shaped | None:
         and last.uses == seen.uses
         and last.places == seen.places
         and last.policy == seen.policy
-        and last.report.capabilities == seen.report.capabilities
+        and last.compute_capabilities == seen.compute_capabilities
         # Neither shape nor plan depends on their time.
-        and last.report.facts.same_but_for_time(seen.report.facts)
+        and last.facts.same_but_for_time(seen.facts)
     )
     return last.shaped if same and _same_driver_tree(seen, last) else None
 
@@ -180,13 +185,13 @@ def _same_driver_tree(seen: Observation, last: Observation) -> bool:
     """Return whether the driver makes the same tree; other drivers than those in nova's style make
     equal trees of equal facts.
     """
-    if not seen.report.shape_all:
+    if seen.driver_shapes != "all":
         return True
     tree = DriverTree(moves=False)
     made, before = seen.answers.get(tree), last.answers.get(tree)
     if not (isinstance(made, tuple) and isinstance(before, tuple)):
         return False
-    return bool(made[0].same_contents(before[0]))
+    return bool(made[1].same_contents(before[1]))
 
 
 # --- the tree of the driver -----------------------------------------------------------------------
@@ -195,20 +200,20 @@ def _same_driver_tree(seen: Observation, last: Observation) -> bool:
 def base_tree(seen: Observation) -> BaseTree:
     """Return the tree from which the driver starts."""
     view, journal, root = seen.named, seen.journal, seen.root
-    if seen.report.shape_all and view.tree.exists(root):
+    if seen.driver_shapes == "all" and view.tree.exists(root):
         return BaseTree(view.tree.scoped(root))
     return foreign_share(view, journal, root, seen.node.name)
 
 
 def _driver_tree(
-    seen: Observation, base: BaseTree
-) -> tuple[DesiredTree, AllocationMove | None] | Need:
-    """Return the tree that facts, policy and driver make of ``base``, and the move of allocations
-    that it needs; no move if no allocation had to move after all.
+    seen: Observation,
+) -> tuple[BaseTree, DesiredTree, AllocationMove | None] | Need:
+    """Return the tree that the driver starts from, the one that facts, policy and driver make of
+    it, and the move of allocations that it needs; no move if no allocation had to move after all.
     """
     try:
-        desired = _desired(seen, base, Sharing(), None)
-        return desired if isinstance(desired, Need) else (desired, None)
+        built = _build(seen, Sharing(), None)
+        return built if isinstance(built, Need) else (*built, None)
     except ReshapeNeeded as needed:
         if seen.named.tree.exists(seen.root) and not seen.journal.adopted:
             what = (
@@ -218,62 +223,71 @@ def _driver_tree(
             raise AdoptionNeeded(what, ADOPT) from needed
         if not seen.reshapes:
             raise
-        return _reshaped(seen, base, needed)
+        return _reshaped(seen, needed)
 
 
 def _reshaped(
-    seen: Observation, base: BaseTree, needed: ReshapeNeeded
-) -> tuple[DesiredTree, AllocationMove | None] | Need:
+    seen: Observation, needed: ReshapeNeeded
+) -> tuple[BaseTree, DesiredTree, AllocationMove | None] | Need:
     if (reading := seen.answers.get(ReshapeReads())) is None:
         return ReshapeReads(needed.message)
     edited = {str(uuid): held.as_driver_dict() for uuid, held in reading.before.items()}
     try:
-        desired = _desired(seen, base, reading.sharing, edited)
+        built = _build(seen, reading.sharing, edited)
     except ReshapeNeeded as error:
         what = (
             f"driver error: {seen.node.driver} asks for a reshape of "
             f"{printable(seen.node.name)} although it was given the allocations"
         )
         raise ReshapeFailed(what, DRIVER_FAULT) from error
-    if isinstance(desired, Need):
-        return desired
+    if isinstance(built, Need):
+        return built
     move = allocation_move(reading.before, edited)
     needless = needed.data.get("only_if_held") and not move.changed
-    return desired, None if needless else move
+    return *built, None if needless else move
 
 
-def _desired(
-    seen: Observation, base: BaseTree, sharing: Sharing, allocations: Allocations | None
-) -> DesiredTree | Need:
-    """Return the tree that facts, policy and driver make of ``base``. ``allocations`` are edited in
-    place.
+def _build(
+    seen: Observation, sharing: Sharing, allocations: Allocations | None
+) -> tuple[BaseTree, DesiredTree] | Need:
+    """Return the tree that the driver starts from, and the one that facts, policy and driver make
+    of it. ``allocations`` are edited in place.
     """
-    context, present = seen.context, PresentTree(seen.named.tree)
-    report = with_remote_managed_ports(
-        seen.report, context.pci.remote_managed(seen.report.facts), present, seen.root
-    )
-    if report.shape_all:
-        need = DriverTree(allocations is not None, base, allocations)
-        if (answer := seen.answers.get(need)) is None:
-            return need
-        if isinstance(answer, ReshapeNeeded):
-            raise answer
-        tree, moved = answer
-        base, report = BaseTree(tree), replace(report, shape=None)
+    facts, policy, present = seen.facts, seen.policy, PresentTree(seen.named.tree)
+    need = DriverTree(moves=allocations is not None)
+    answer = seen.answers.get(need)
+    if isinstance(answer, ReshapeNeeded):
+        raise answer
+    if answer is not None:
+        base, shaped, moved = answer
+        desired = DesiredTree(shaped.copy())
         if allocations is not None:
             allocations.clear()
-            allocations.update(moved)
-    return desired_tree(
-        base,
-        present,
-        seen.root,
-        report,
-        seen.policy,
+            allocations.update(deepcopy(moved))
+    else:
+        base = base_tree(seen)
+        desired = DesiredTree(base.copy())
+        if seen.driver_shapes != "all":
+            shape_host(NodeTrees(desired, present, seen.root), facts, policy)
+        if seen.driver_shapes != "nothing":
+            return replace(need, base=base, tree=desired, allocations=allocations)
+    trees = NodeTrees(desired, present, seen.root)
+    complete_ratios(desired, policy.configured_ratios)
+    if seen.driver_shapes != "all":
+        reshape_context = ReshapeContext(
+            facts, policy, seen.places, sharing, optional_moves=seen.reshapes
+        )
+        complete_tree(trees, seen.journal, reshape_context, allocations)
+    put_root_traits(
+        trees,
         seen.journal,
-        context.mark,
-        ReshapeContext(seen.report.facts, seen.policy, seen.places, sharing, start=seen.reshapes),
-        allocations,
+        policy,
+        seen.context.mark,
+        seen.compute_capabilities,
+        facts,
+        offers_remote_ports=seen.context.pci.remote_managed(facts),
     )
+    return base, desired
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -302,7 +316,7 @@ def _devices(
     """Return the PCI providers of the node. The shrinking or misplaced ones are kept as far as
     consumers use them.
     """
-    context, facts = seen.context, seen.report.facts
+    context, facts = seen.context, seen.facts
     if context.gives_back and not context.pci.report:
         return DeviceProviders()
     reported = Reported.of(place.present, seen.root, desired, base, seen.journal)
@@ -344,7 +358,7 @@ def _merge_inputs(
         inputs = replace(inputs, journal=with_cards(inputs.journal, devices, place))
     # Whoever adopts was told what goes with it.
     inputs = replace(inputs, keeps_foreign=gives_back or not adopt, gives_back=gives_back)
-    return inputs if seen.report.shape_all else with_novas_children(inputs)
+    return inputs if seen.driver_shapes == "all" else with_novas_children(inputs)
 
 
 def _unknown_names(seen: Observation, desired: DesiredTree) -> Need | None:
@@ -379,10 +393,10 @@ def added_names(
 
 def _hint(seen: Observation) -> str | None:
     """Return what the operator's options could do better for the node; None if there is nothing."""
-    facts, policy = seen.report.facts, seen.policy
+    facts, policy = seen.facts, seen.policy
     layout = (
         []
-        if seen.report.shape_all
+        if seen.driver_shapes == "all"
         else [
             layout_hint(facts, policy, seen.named.tree, seen.root),
             memory_hint(facts, policy),

@@ -7,8 +7,8 @@ only if a file still says so.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import os_resource_classes as orc
 import os_traits
@@ -19,7 +19,7 @@ from agent.model.inventory import differs
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
 from agent.model.provider import Provider
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
+from agent.model.provider_tree import ProviderTree
 from agent.placement.ownership import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ProviderConfig, apply
 from agent.tree.children import (
@@ -29,12 +29,12 @@ from agent.tree.children import (
     put_units,
     remove_sev_trait_from_root,
 )
-from agent.tree.host_tree import shape_host
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reshape.allocation_editor import ReshapeContext
 from agent.tree.reshape.moving import move_allocations
 
+REMOTE_MANAGED_PORTS = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
 OWN = frozenset({STATUS_DISABLED})
@@ -61,6 +61,8 @@ def put_root_traits(
     agent: str,
     capabilities: Mapping[str, bool],
     facts: HostFacts,
+    *,
+    offers_remote_ports: bool | None = None,
 ) -> None:
     """Mark the root as a compute node of this owner and agent, with the traits of facts and
     capabilities, and the disabled trait as the operator's switch says.
@@ -69,7 +71,9 @@ def put_root_traits(
     unset, the trait stays as it was found; true removes it only if the journal says that the agent
     had set it.
 
-    ``agent``: empty for an agent that only observes, which marks nothing.
+    ``agent``: empty for an agent that only observes, which marks nothing. ``offers_remote_ports``:
+    whether devices are offered that another processor programs; if that is unknown (None), the
+    capability stays as Placement has it.
     """
     tree, root, last = trees.desired, trees.root, trees.present_root
     tree.add_traits(root, os_traits.COMPUTE_NODE)
@@ -82,6 +86,9 @@ def put_root_traits(
     if last is not None and not facts.complete("traits"):
         tree.add_traits(root, *(last.traits & own.traits - own.configured.traits - OWN))
     known = {**(facts.traits or {}), **capabilities}
+    if known.get(REMOTE_MANAGED_PORTS):
+        before = last is not None and REMOTE_MANAGED_PORTS in last.traits
+        known[REMOTE_MANAGED_PORTS] = before if offers_remote_ports is None else offers_remote_ports
     tree.add_traits(root, *(trait for trait, has in known.items() if has))
     tree.remove_traits(root, *(trait for trait, has in known.items() if not has))
     was_disabled = last is not None and STATUS_DISABLED in last.traits
@@ -188,73 +195,31 @@ def _fold(
             tree.remove(uuid)
 
 
-Shape = Callable[[ProviderTree, Allocations | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class DriverReport:
-    """What the driver reports about a node: its facts, its capabilities, and how it shapes its own
-    part of the tree.
-    """
-
-    facts: HostFacts
-    capabilities: Mapping[str, bool]
-    """By trait: whether the node has the capability."""
-    shape: Shape | None = None
-    """Edits a tree in place; with allocations, it may move them as well."""
-    shape_all: bool = False
-    """The driver shapes the whole tree, in nova's style; nothing is added from the facts. Other
-    drivers make equal trees of equal facts.
-    """
-
-
-def desired_tree(
-    base: BaseTree,
-    present: PresentTree,
-    root: ProviderUuid,
-    driver_report: DriverReport,
-    policy: Policy,
+def complete_tree(
+    trees: NodeTrees,
     journal: Journal,
-    agent: str,
-    reshape_context: ReshapeContext | None = None,
-    allocations: Allocations | None = None,
-) -> DesiredTree:
-    """Return a copy of ``base`` with everything that the node should have. ``allocations`` are
-    edited in place.
-
-    ``base``: what the driver starts from, the parts of others or the whole tree. ``present``: what
-    Placement has. ``agent``: the name that marks the roots of this agent, empty for no
-    mark. ``reshape_context``: where guests are placed; by default only the facts and the policy are
-    known.
+    reshape_context: ReshapeContext,
+    allocations: Allocations | None,
+) -> None:
+    """Add what follows from the facts to the desired tree after the driver's own part, because the
+    driver may create the providers that count the units. ``allocations`` are edited in place.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the allocations cannot be moved.
-    :raises ConfigError: the operator's policy does not fit the node.
     """
-    tree = DesiredTree(base.copy())
-    trees, facts = NodeTrees(tree, present, root), driver_report.facts
-    if not driver_report.shape_all:
-        shape_host(trees, facts, policy)
-    if driver_report.shape is not None:
-        driver_report.shape(tree, allocations)
-    if driver_report.shape is not None or driver_report.shape_all:
-        _complete_ratios(tree, policy.configured_ratios)
-    if not driver_report.shape_all:
-        put_mdevs(trees, facts, policy.mdev)
-        put_encryption(trees, facts, policy.encryption)
-        if journal.adopted:
-            remove_sev_trait_from_root(trees)
-        count_on_root(tree, root, policy.on_root)
-        # After the driver's part, because the driver may create the providers that count the units.
-        put_units(trees, facts)
-        # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
-        if journal.adopted:
-            move_allocations(trees, reshape_context or ReshapeContext(facts, policy), allocations)
-    put_root_traits(trees, journal, policy, agent, driver_report.capabilities, facts)
-    return tree
+    facts, policy = reshape_context.facts, reshape_context.policy
+    put_mdevs(trees, facts, policy.mdev)
+    put_encryption(trees, facts, policy.encryption)
+    if journal.adopted:
+        remove_sev_trait_from_root(trees)
+    count_on_root(trees.desired, trees.root, policy.on_root)
+    put_units(trees, facts)
+    # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
+    if journal.adopted:
+        move_allocations(trees, reshape_context, allocations)
 
 
-def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
+def complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
     """Add the operator's ratios to the driver's records that have none. Ratios that the operator
     left open are completed from Placement by the merge.
     """
@@ -266,25 +231,6 @@ def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
         }
         if completed:
             tree.update_inventory(provider.uuid, {**provider.inventory, **completed})
-
-
-TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
-
-
-def with_remote_managed_ports(
-    driver_report: DriverReport, offered: bool | None, present: PresentTree, root: ProviderUuid
-) -> DriverReport:
-    """Return ``driver_report`` with the capability of remote-managed ports only if such devices are
-    ``offered``, free or not; if that is unknown (None), as ``present`` has it.
-    """
-    known = {**(driver_report.facts.traits or {}), **driver_report.capabilities}
-    if not known.get(TRAIT):
-        return driver_report
-    last = present.exists(root) and present.has_traits(root, [TRAIT])
-    return replace(
-        driver_report,
-        capabilities={**driver_report.capabilities, TRAIT: last if offered is None else offered},
-    )
 
 
 def put_operators_files(

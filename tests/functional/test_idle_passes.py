@@ -205,7 +205,7 @@ def test_a_trait_that_somebody_else_sets_stays_and_the_pass_after_it_is_idle_aga
     placement.other.set_traits(ROOT, [*placement.other.traits(ROOT), "CUSTOM_BY_OPERATOR"])
 
     assert agent.cycle().state == "in-sync"
-    assert shapes == ["shape", "make_plan"]
+    assert shapes.count("make_plan") == 1
     assert agent.cycle().state == "in-sync"
-    assert shapes == ["shape", "make_plan"]
+    assert shapes.count("make_plan") == 1
     assert "CUSTOM_BY_OPERATOR" in placement.other.traits(ROOT)

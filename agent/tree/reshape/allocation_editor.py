@@ -164,7 +164,7 @@ class ReshapeContext:
     policy: Policy = field(default_factory=Policy)
     places: GuestPlaces = field(default_factory=GuestPlaces)
     sharing: Sharing = field(default_factory=Sharing)
-    start: bool = False
-    """The audit belongs to a start of the agent, or follows a takeover of the node's lease: then
-    optional moves are made as well.
+    optional_moves: bool = False
+    """Optional moves are made as well, because the agent starts with this audit, or another agent
+    had the node before.
     """

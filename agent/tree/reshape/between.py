@@ -177,7 +177,7 @@ def may_leave_cells(move: ClassMove, root: ProviderUuid, reshape_context: Reshap
     """
     numa, places = reshape_context.facts.numa, reshape_context.places.cells
     return (
-        reshape_context.start
+        reshape_context.optional_moves
         and counted_by_cells(move.resource_class)
         and bool(move.left and move.after)
         and root not in move.before | move.after

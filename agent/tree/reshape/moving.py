@@ -160,7 +160,7 @@ def move_allocations(
             move_between_root_and_children(move, trees, reshape_context, editor)
         elif may_leave_cells(move, trees.root, reshape_context):
             follow_cells(move, trees, reshape_context, editor)
-    if reshape_context.start:
+    if reshape_context.optional_moves:
         move_disk(moves[orc.DISK_GB], trees, reshape_context, editor)
 
 
@@ -174,7 +174,7 @@ def _certain_moves(
         if name != orc.DISK_GB and _crosses(move, trees.root, reshape_context)
     ]
     certain = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
-    if not reshape_context.start:
+    if not reshape_context.optional_moves:
         # The CPU sets are those of the start, when this was done. DISK_GB in use is held on the
         # root, and shared storage may come and go.
         return certain
@@ -211,11 +211,11 @@ def _possible_moves(
     possible = [f"{', '.join(left)} may move from cells that are gone"] if left else []
     # A root that gets its first DISK_GB mostly has a new disk; only the consumers show whether it
     # was shared before.
-    if reshape_context.start and disk_becomes_local(moves[orc.DISK_GB], trees):
+    if reshape_context.optional_moves and disk_becomes_local(moves[orc.DISK_GB], trees):
         possible.append("DISK_GB may come back from shared storage")
     # PCPU may go because its CPUs are gone, and not because a set was removed.
     if (
-        reshape_context.start
+        reshape_context.optional_moves
         and becomes_shared(moves, reshape_context)
         and not reshape_context.places.pinned
     ):

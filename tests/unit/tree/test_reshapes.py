@@ -11,7 +11,8 @@ from agent.model.guest import GuestCell, PlacedCell
 from agent.model.mirror import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
-from agent.tree.desired_tree import DriverReport, desired_tree
+from agent.tree.desired_tree import complete_tree
+from agent.tree.host_tree import shape_host
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reshape.allocation_editor import GuestPlaces, ReshapeContext, Sharing
@@ -301,7 +302,7 @@ def test_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves_no
         ReshapeFailed, match="would move to storage, but 30 are used and 20 are free there"
     ):
         move_allocations(NodeTrees(shared, before, ROOT), known, holding(A={ROOT: {"DISK_GB": 30}}))
-    move_allocations(NodeTrees(shared, before, ROOT), replace(known, start=False), None)
+    move_allocations(NodeTrees(shared, before, ROOT), replace(known, optional_moves=False), None)
 
 
 @pytest.mark.parametrize(
@@ -328,15 +329,10 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
     policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")
 
     def desired():
-        return desired_tree(
-            root_only(),
-            tree({"PCPU": 2}),
-            ROOT,
-            DriverReport(FACTS, {}),
-            policy,
-            Journal(adopted=adopted),
-            "agent",
-        )
+        trees = NodeTrees(root_only(), tree({"PCPU": 2}), ROOT)
+        shape_host(trees, FACTS, policy)
+        complete_tree(trees, Journal(adopted=adopted), ReshapeContext(FACTS, policy), None)
+        return trees.desired
 
     if adopted:
         with pytest.raises(ReshapeNeeded):

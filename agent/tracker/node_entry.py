@@ -70,14 +70,15 @@ class IdleCount:
 
     view: NodeView
     facts: HostFacts
-    """With these records no result depends on their time."""
+    """With these records no result depends on the time at which the facts were taken."""
     present: ProviderTree
     """The node's tree in Placement."""
     at: float
     """When the node was counted, in seconds since the epoch."""
     until: float
-    """When the lease has to be renewed, in seconds since the epoch. Until then no other host can
-    have the node.
+    """The first instant at which another count could come to another result, in seconds since the
+    epoch: the lease has to be renewed (until then no other host can have the node), or a build is
+    overdue.
     """
 
     @classmethod
@@ -88,19 +89,20 @@ class IdleCount:
         present: ProviderTree,
         lease: Lease | None,
         agent: Agent,
+        stranded_after: float,
         now: float,
     ) -> Self | None:
-        """Return the count if its result can be taken again; None if it depends on the time, on
-        records of other nodes, or on a lease that is not this host's.
+        """Return the count if its result can be taken again; None if it depends on the time of
+        the facts, on records of other nodes, or on a lease that is not this host's.
+
+        ``stranded_after``: the seconds after which a claim whose guest has not come is reported.
         """
         state, claims = view.state, view.state.claims.values()
         if lease is None or not is_ours(lease, agent.host, now) or view.taken or view.created:
             return None
-        # The verdict on a claim that nobody uses yet, or of a move, depends on the time; so does
-        # that on a claim which is newer than the facts.
+        # The verdict on a move, and on a claim that is newer than the facts, depends on their time.
         waits = state.migrations or any(
-            claim.half != "only" or claim.state != "consumed" or claim.updated_at > facts.taken_at
-            for claim in claims
+            claim.half != "only" or claim.updated_at > facts.taken_at for claim in claims
         )
         # Who owns a guest without a claim here depends on the records of other nodes.
         strange = {guest.uuid for guest in facts.domains or ()} - {
@@ -108,8 +110,14 @@ class IdleCount:
         }
         if waits or strange or view.drift or view.problems:
             return None
-        until = lease.expires_at - agent.lease_seconds * RENEWED_AT
-        return cls(view, facts, present, now, until)
+        renewal = lease.expires_at - agent.lease_seconds * RENEWED_AT
+        # One that is overdue already is reported, or its guest is here.
+        overdue = [
+            at
+            for claim in claims
+            if claim.state != "consumed" and (at := claim.updated_at + stranded_after) > now
+        ]
+        return cls(view, facts, present, now, min([renewal, *overdue]))
 
     def repeats(
         self,

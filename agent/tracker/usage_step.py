@@ -343,7 +343,10 @@ class UsageStep:
                 state,
                 created,
             )
-            entry.idle = None if changes else IdleCount.of(view, facts, present, lease, agent, now)
+            overdue = self._settings.rules.stranded_after
+            entry.idle = (
+                None if changes else IdleCount.of(view, facts, present, lease, agent, overdue, now)
+            )
         return view
 
     def _drift(self, state: NodeState) -> Iterator[Drift]:

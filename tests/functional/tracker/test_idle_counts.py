@@ -65,6 +65,25 @@ def test_a_change_by_this_process_is_counted(counted):
     assert counted.records.transactions > 1
 
 
+def test_a_claim_whose_guest_has_not_come_is_counted_again_when_its_build_is_overdue(world):
+    host = world.plain("HA", lease_seconds=1e6)
+    host.audit(domains=())
+    host.records = CountedRecords(host.records)
+    host.restart()
+    host.audit(start=True)
+    host.claim("guest", F1)
+    world.time.pass_by(1)
+    host.audit()
+    host.records.transactions = 0
+
+    world.time.pass_by(host.rules.stranded_after - 2)
+    assert host.audit().drift == ()
+    assert host.records.transactions == 0
+
+    world.time.pass_by(1)
+    assert [drift.kind for drift in host.audit().drift] == ["stranded-claim"]
+
+
 def test_a_change_by_another_process_is_counted(counted, world):
     other = Host("HA", world.records, world.time, counted.facts)
     other.audit()

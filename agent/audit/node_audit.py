@@ -235,7 +235,14 @@ class NodeAudit:
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)
         consumers = self.placement_state.view.consumers
-        report = run.report(self.node, state, self._present(), owned, consumers)
+        report = run.report(
+            self.node,
+            state,
+            self._present(),
+            owned,
+            consumers,
+            observes=self.context.observes,
+        )
         self._refusal = (
             RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         )
@@ -293,7 +300,7 @@ class NodeAudit:
             tree = self._present()
             asked = [provider.uuid for provider in tree.providers() if provider.inventory]
             used = run.client.exchange.each(run.client.usages, asked)
-            run.used = dict(zip(map(str, asked), used, strict=True))
+            run.in_placement = dict(zip(map(str, asked), used, strict=True))
 
     # --- outside of an audit ----------------------------------------------------------------------
 

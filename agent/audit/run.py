@@ -18,9 +18,9 @@ from agent.errors import (
 )
 from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
-from agent.model.mirror import Consumers
+from agent.model.mirror import Consumers, counted_amounts
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.operation import Reshape, SetInventory
+from agent.model.operation import CreateProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import (
     METHODS,
@@ -140,7 +140,7 @@ class AuditRun:
     """Of the last plan and of its flush, or what ended the audit."""
     drift: list[Drift] = field(default_factory=list)
     """Of the last plan and of its flush."""
-    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    in_placement: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The usages of each provider, if Placement was asked for them."""
     forgot: bool = False
     """The server had lost names that were known as confirmed; they had to be confirmed again."""
@@ -187,6 +187,18 @@ class AuditRun:
             return "in-sync"
         return "pending" if self.options.dry_run else "changed"
 
+    def _not_judged(self, node: AuditedNode, observes: bool) -> str:
+        """Return that the allocations were not judged, where neither the driver nor a record tells
+        of guests; else empty. A node that is new in Placement has no allocations.
+        """
+        facts, records = self.facts, self.records
+        if facts is None or records is None or facts.domains is not None:
+            return ""
+        on_record = not observes and bool(records.state.claims)
+        if on_record or not facts.complete("domains") or _is_created(node, self.outcomes):
+            return ""
+        return f"allocations were not judged, because driver {node.driver} cannot list guests"
+
     def report(
         self,
         node: AuditedNode,
@@ -194,6 +206,8 @@ class AuditRun:
         tree: ProviderTree,
         owned: frozenset[str],
         consumers: Consumers,
+        *,
+        observes: bool,
     ) -> NodeReport:
         """Return the report.
 
@@ -201,12 +215,12 @@ class AuditRun:
         records as ours; used where no plan was made. ``consumers``: who is known to hold what.
         """
         counts = self.client.exchange.counts
-        shown = self.tree if self.options.dry_run else tree
+        # An observer shows what is there.
+        foreseen = self.options.dry_run and not (observes and tree.exists(node.uuid))
+        shown = self.tree if foreseen else tree
         plan = self.planned.plan if self.planned is not None else None
         planned = plan.target.journal.providers if plan is not None else {}
-        used = self.used or (
-            provider_usage(self.records.state, shown) if self.records is not None else {}
-        )
+        on_record = provider_usage(self.records.state, shown) if self.records is not None else {}
         return NodeReport(
             name=node.name,
             uuid=node.uuid,
@@ -217,7 +231,8 @@ class AuditRun:
             drift=(*self.drift, *_conflicts(self.errors, node)),
             tree=shown,
             owned=frozenset(planned) or owned,
-            used=used,
+            used=on_record,
+            in_placement={**counted_amounts(consumers), **self.in_placement},
             consumers=consumers,
             usage=self.records.usage if self.records is not None else Usage(),
             requests={method: counts.get(method, 0) for method in METHODS},
@@ -227,10 +242,18 @@ class AuditRun:
                 for error in self.errors
             ),
             provisional=node.provisional,
-            hint=self.hint,
+            hint="; ".join(filter(None, [self.hint, self._not_judged(node, observes)])) or None,
             incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),
             judged=self.planned is not None,
         )
+
+
+def _is_created(node: AuditedNode, outcomes: Iterable[Outcome]) -> bool:
+    return any(
+        isinstance(outcome.operation, CreateProvider)
+        and outcome.operation.provider.uuid == node.uuid
+        for outcome in outcomes
+    )
 
 
 def _conflicts(errors: Iterable[AgentError], node: AuditedNode) -> Iterator[Drift]:

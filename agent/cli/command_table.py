@@ -287,7 +287,7 @@ COMMANDS = (
     ),
     Command(
         ("resources",),
-        "show the resources of the nodes: total, promised to guests, and free in Placement",
+        "show the resources of the nodes: totals, what is used and free on record and in Placement",
         "tree",
         OFFLINE | {"nodes"},
         examples=("agent resources", "agent resources --node 'compute-1*'"),

@@ -35,7 +35,13 @@ class HasTree(Protocol):
 
     @property
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """The usages by provider and class, as far as known."""
+        """The amounts on record by provider and class, as far as known."""
+
+    @property
+    def in_placement(self) -> Mapping[str, Mapping[str, int]]:
+        """The amounts that Placement counts by provider and class, for providers for which it was
+        asked.
+        """
 
     @property
     def provisional(self) -> bool:
@@ -55,6 +61,7 @@ class StoredTree:
     provisional: bool = False
     consumers: "Consumers" = field(default_factory=dict)
     """Provider to consumer to what it holds, as far as known."""
+    in_placement: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:
@@ -184,19 +191,30 @@ def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
 def tree_rows(node: HasTree) -> list[dict[str, Any]]:
     """Return one row for each provider, parents before their children."""
     return [
-        _row(node.tree.provider(uuid), uuid in node.owned, node.used.get(uuid, {}))
+        _row(
+            node.tree.provider(uuid),
+            uuid in node.owned,
+            node.used.get(uuid, {}),
+            node.in_placement.get(uuid),
+        )
         for uuid in own_providers(node.tree, node.uuid)
     ]
 
 
-def _row(provider: Provider, owned: bool, used: Mapping[str, int]) -> dict[str, Any]:
+def _row(
+    provider: Provider, owned: bool, used: Mapping[str, int], counted: Mapping[str, int] | None
+) -> dict[str, Any]:
     return {
         "uuid": provider.uuid,
         "name": provider.name,
         "parent": provider.parent_uuid,
         "generation": provider.generation,
         "inventories": {
-            name: {**completed(record), "used": used.get(name)}
+            name: {
+                **completed(record),
+                "used": used.get(name),
+                "in_placement": None if counted is None else counted.get(name, 0),
+            }
             for name, record in sorted(without_empty(provider.inventory).items())
         },
         "traits": sorted(provider.traits),

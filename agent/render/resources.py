@@ -1,5 +1,5 @@
-"""Rendering of what nodes have, what of it is claimed, and what is free in Placement, as text, from
-documents of the local API.
+"""Rendering of what nodes have, with what is used and free of it on record and in Placement, as
+text, from documents of the local API.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,21 @@ from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
 from agent.render.look import Look, escape_text, table_lines, wrap_line
 from agent.render.node_lines import state_style
+from agent.render.tree_lines import in_placement, on_record, used_legend
 
 Document = Mapping[str, Any]
 
-OFFERED = ("Placement", "used", "total", "reserved", "ratio", "free")
-HOST = ("host", "used", "total", "reserved", "free")
+OFFERED = (
+    "provider tree",
+    "on record",
+    "free",
+    "in Placement",
+    "free",
+    "total",
+    "reserved",
+    "ratio",
+)
+HOST = ("on record", "used", "total", "reserved", "free")
 NODES = ("node", "state", "CPUs", "of", "memory MiB", "of", "disk MiB", "of", "instances")
 NODES_AT_MOST = 20
 """Beyond this number of nodes, each node has one line."""
@@ -31,7 +41,7 @@ def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
         lines += [
             *([Text()] if lines else []),
             _head(node),
-            *_offered(node["placement"]),
+            *_offered(node["placement"], look),
             *_node(node["records"], look),
         ]
     return lines
@@ -58,8 +68,10 @@ def _known(amount: int | None) -> str:
     return "-" if amount is None else str(amount)
 
 
-def _offered(rows: Sequence[Document]) -> Iterator[Text]:
-    """Return the amounts of the report's tree, and the free amount of each class in Placement."""
+def _offered(rows: Sequence[Document], look: Look) -> Iterator[Text]:
+    """Return the amounts of the tree, with what is used and free of them on record, and in
+    Placement where it was asked.
+    """
     if not rows:
         yield Text("  not in Placement yet", "yellow")
         return
@@ -69,15 +81,20 @@ def _offered(rows: Sequence[Document]) -> Iterator[Text]:
             row["resource_class"]
             if row["provider"]["uuid"] == root
             else f"{row['provider']['name']} {row['resource_class']}",
-            _known(row["used"]),
+            on_record(row["used"]),
+            on_record(row["free"]),
+            in_placement(row["in_placement"]),
+            "" if row["free_in_placement"] is None else str(row["free_in_placement"]),
             str(row["total"]),
             str(row["reserved"]),
             str(float(row["allocation_ratio"])),
-            _known(row["free"]),
         )
         for row in rows
     ]
     yield from table_lines(OFFERED, cells, 1, indent=2)
+    legend = used_legend([(row[1], row[3]) for row in cells])
+    if legend:
+        yield from wrap_line(Text(f"  {legend}", "dim"), look)
 
 
 def _head(node: Document) -> Text:

@@ -13,10 +13,16 @@ from agent.render.look import Look, escape_text, table_lines, to_string, wrap_li
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
 from agent.render.problem_lines import drift_lines, error_lines
-from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
+from agent.render.tree_lines import (
+    HEADINGS,
+    TraitChanges,
+    inventory_rows,
+    tree_lines,
+    used_legend,
+)
 
 TREES_AT_MOST = 20
-TREE_HEADINGS = ("node", "provider", "class", "used", "total", "reserved", "ratio")
+TREE_HEADINGS = ("node", "provider", "class", *HEADINGS)
 ROWS_AT_MOST = 100
 DETAILED_AT_MOST = 50
 
@@ -103,9 +109,11 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
         (stored.name, provider.name, *cells)
         for stored in trees
         for provider in map(stored.tree.provider, own_providers(stored.tree, stored.uuid))
-        for cells in inventory_rows(provider, stored.used.get(provider.uuid, {}))
+        for cells in inventory_rows(provider, stored)
     ]
-    return to_string(table_lines(TREE_HEADINGS, rows, 3), look)
+    legend = used_legend([row[3:] for row in rows if row[2]])
+    lines = [*table_lines(TREE_HEADINGS, rows, 3), *([Text(legend, "dim")] if legend else [])]
+    return to_string(lines, look)
 
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:

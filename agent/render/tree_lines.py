@@ -9,23 +9,26 @@ from rich.text import Text
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import HasTree, own_providers
-from agent.render.look import LEAST_WIDTH, Look, Signs, escape_text, wrap_text
+from agent.render.look import LEAST_WIDTH, Look, Signs, escape_text, wrap_line, wrap_text
 
-HEADINGS = ("used/total", "reserved", "ratio")
+HEADINGS = ("on record", "in Placement", "total", "reserved", "ratio")
+USED = 2
+"""How many of the columns say what is used; one of which nothing is known is left out."""
+USUAL = {0: "-", 1: "not asked", 3: "0", 4: "1.0"}
+"""The cells that say nothing, by column."""
 GAP = " " * 3
+NONE_ON_RECORD, NOT_ASKED = "-", "not asked"
+NO_FIGURE = "no figure is on record here"
+WAY_TO_ASK = "agent --once --with-usages"
 
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """The amounts of one resource class, as text."""
+    """The amounts of one resource class, as text: one for each heading."""
 
     resource_class: str
-    used: str
-    total: str
-    reserved: str
-    ratio: str
+    cells: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +45,14 @@ class _Branch:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The widths of a tree's columns, so that numbers are aligned across its levels."""
+    """The columns of a tree that are shown, with their widths, so that numbers are aligned across
+    its levels.
+    """
 
     label: int
-    used: int
-    total: int
-    reserved: int
-    ratio: int
-
-    @property
-    def slash(self) -> int:
-        """The position of the slash between used and total, in the heading too."""
-        return max(self.used, HEADINGS[0].index("/"))
-
-    @property
-    def amount(self) -> int:
-        """The width of the column of used and total."""
-        return max(self.slash + 1 + self.total, len(self.heading))
-
-    @property
-    def heading(self) -> str:
-        """The heading of the column of used and total."""
-        return " " * (self.slash - HEADINGS[0].index("/")) + HEADINGS[0]
+    headings: Mapping[int, str]
+    """By the place in HEADINGS."""
+    widths: Mapping[int, int]
 
 
 TraitChanges = Mapping[str, tuple[frozenset[str], frozenset[str]]]
@@ -79,7 +68,7 @@ def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> 
     """Return the node's own tree as lines; none if the node has no tree. ``changes``: the traits of
     providers before and after the operations.
     """
-    branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
+    branches = list(_branches(node, look.signs))
     if not branches:
         return []
     columns = _columns(branches)
@@ -89,24 +78,40 @@ def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> 
         lines += [_amounts(branch.body, amounts, columns) for amounts in branch.amounts]
         lines += _tokens(branch.body, "", _traits(branch.provider, changes, look), look)
         lines += _tokens(branch.body, "aggregates ", sorted(branch.provider.aggregates), look)
-    return lines
+    legend = used_legend([amounts.cells for branch in branches for amounts in branch.amounts])
+    return [*lines, *wrap_line(Text(legend, "dim"), look)] if legend else lines
 
 
-def _branches(
-    tree: ProviderTree, root: str, used: Mapping[str, Mapping[str, int]], signs: Signs
-) -> Iterator[_Branch]:
-    space = " " * len(signs.bar)
+def used_legend(rows: Sequence[Sequence[str]]) -> str:
+    """Return what explains the columns of ``rows`` that say what is used, and those that are left
+    out; empty if every figure is known.
+    """
+    if not rows:
+        return ""
+    recorded, counted = ([row[column] for row in rows] for column in range(USED))
+    parts = []
+    if set(recorded) == {NONE_ON_RECORD}:
+        parts.append(NO_FIGURE)
+    elif NONE_ON_RECORD in recorded:
+        parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")
+    if NOT_ASKED in counted:
+        of_all = set(counted) == {NOT_ASKED}
+        parts.append(
+            f"Placement was not asked {'' if of_all else 'everywhere '}what is used: {WAY_TO_ASK}"
+        )
+    return "; ".join(parts)
+
+
+def _branches(node: HasTree, signs: Signs) -> Iterator[_Branch]:
+    tree, space = node.tree, " " * len(signs.bar)
     pending: list[tuple[ProviderUuid, str, str]] = [
-        (uuid, "", "") for uuid in own_providers(tree, root)[:1]
+        (uuid, "", "") for uuid in own_providers(tree, node.uuid)[:1]
     ]
     while pending:
         uuid, head, before = pending.pop()
         children, provider = tree.children(uuid), tree.provider(uuid)
         yield _Branch(
-            provider,
-            head,
-            before + (signs.bar if children else space),
-            _inventory(provider, used.get(uuid, {})),
+            provider, head, before + (signs.bar if children else space), _inventory(provider, node)
         )
         for child in reversed(children):
             is_last = child == children[-1]
@@ -119,54 +124,69 @@ def _branches(
             )
 
 
-def inventory_rows(provider: Provider, used: Mapping[str, int]) -> list[tuple[str, ...]]:
-    """Return the cells of a table: class, used, total, reserved and ratio of each class; a row of
-    empty cells if there is no class.
+def inventory_rows(provider: Provider, node: HasTree) -> list[tuple[str, ...]]:
+    """Return the cells of a table: class, then one for each of the headings; a row of empty cells
+    if there is no class.
     """
-    found = _inventory(provider, used)
-    return [
-        (amounts.resource_class, amounts.used, amounts.total, amounts.reserved, amounts.ratio)
-        for amounts in found
-    ] or [("", "", "", "", "")]
+    return [(amounts.resource_class, *amounts.cells) for amounts in _inventory(provider, node)] or [
+        ("",) * (1 + len(HEADINGS))
+    ]
 
 
-def _inventory(provider: Provider, used: Mapping[str, int]) -> tuple[_Amounts, ...]:
+def _inventory(provider: Provider, node: HasTree) -> tuple[_Amounts, ...]:
+    used, counted = node.used.get(provider.uuid, {}), node.in_placement.get(provider.uuid)
     return tuple(
-        _of_class(name, completed(record), used.get(name))
+        _of_class(
+            name,
+            completed(record),
+            used.get(name),
+            None if counted is None else counted.get(name, 0),
+        )
         for name, record in sorted(without_empty(provider.inventory).items())
     )
 
 
-def _of_class(name: str, record: Record, used: int | None) -> _Amounts:
+def _of_class(name: str, record: Record, used: int | None, counted: int | None) -> _Amounts:
     return _Amounts(
-        resource_class=printable(name),
-        used="-" if used is None else str(used),
-        total=str(record["total"]),
-        reserved=str(record["reserved"]),
-        ratio=str(float(record["allocation_ratio"])),
+        printable(name),
+        (
+            on_record(used),
+            in_placement(counted),
+            str(record["total"]),
+            str(record["reserved"]),
+            str(float(record["allocation_ratio"])),
+        ),
     )
+
+
+def on_record(amount: int | None) -> str:
+    """Return an amount that the records count, None if they have none, as text."""
+    return NONE_ON_RECORD if amount is None else str(amount)
+
+
+def in_placement(amount: int | None) -> str:
+    """Return an amount that Placement counts, None if it was not asked, as text."""
+    return NOT_ASKED if amount is None else str(amount)
 
 
 def _columns(branches: Sequence[_Branch]) -> _Columns:
     rows = [(branch.body, amounts) for branch in branches for amounts in branch.amounts]
-    return _Columns(
-        label=max((cell_len(body + amounts.resource_class) for body, amounts in rows), default=0),
-        used=max((len(amounts.used) for _, amounts in rows), default=0),
-        total=max((len(amounts.total) for _, amounts in rows), default=0),
-        reserved=max([len(HEADINGS[1]), *(len(amounts.reserved) for _, amounts in rows)]),
-        ratio=max([len(HEADINGS[2]), *(len(amounts.ratio) for _, amounts in rows)]),
-    )
+    label = max((cell_len(body + amounts.resource_class) for body, amounts in rows), default=0)
+    headings: dict[int, str] = {}
+    widths: dict[int, int] = {}
+    for column, heading in enumerate(HEADINGS):
+        cells = [amounts.cells[column] for _, amounts in rows]
+        if column < USED and not any(cell.isdigit() for cell in cells):
+            continue
+        is_first_of_used = column < USED and not headings
+        headings[column] = f"used {heading}" if is_first_of_used else heading
+        widths[column] = max(map(len, (headings[column], *cells)))
+    return _Columns(label, headings, widths)
 
 
 def _headings(columns: _Columns) -> Text:
-    _, reserved, ratio = HEADINGS
-    cells = (
-        " " * columns.label,
-        columns.heading.ljust(columns.amount),
-        reserved.rjust(columns.reserved),
-        ratio.rjust(columns.ratio),
-    )
-    return Text(GAP.join(cells), "dim")
+    cells = [columns.headings[column].rjust(width) for column, width in columns.widths.items()]
+    return Text(GAP.join([" " * columns.label, *cells]), "dim")
 
 
 def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
@@ -182,15 +202,11 @@ def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
 
 def _amounts(body: str, amounts: _Amounts, columns: _Columns) -> Text:
     label = amounts.resource_class + " " * (columns.label - cell_len(body + amounts.resource_class))
-    amount = f"{amounts.used.rjust(columns.slash)}/{amounts.total}".ljust(columns.amount)
-    return Text.assemble(
-        (body, "dim"),
-        (label, "cyan"),
-        f"{GAP}{amount}{GAP}",
-        (amounts.reserved.rjust(columns.reserved), "dim" if amounts.reserved == "0" else ""),
-        GAP,
-        (amounts.ratio.rjust(columns.ratio), "dim" if amounts.ratio == "1.0" else ""),
-    )
+    line = Text.assemble((body, "dim"), (label, "cyan"))
+    for column, width in columns.widths.items():
+        cell = amounts.cells[column]
+        line.append(f"{GAP}{cell.rjust(width)}", "dim" if cell == USUAL.get(column) else "")
+    return line
 
 
 def _traits(provider: Provider, changes: TraitChanges, look: Look) -> list[str]:

@@ -229,7 +229,13 @@ class DaemonService:
         seen = self._find(uuid)
         report = seen.report
         stored = StoredTree(
-            report.name, report.uuid, seen.endpoint or "", report.tree, report.owned, report.used
+            report.name,
+            report.uuid,
+            seen.endpoint or "",
+            report.tree,
+            report.owned,
+            report.used,
+            in_placement=report.in_placement,
         )
         (found,) = tree_document([stored])["nodes"]
         return {**found, "endpoint": seen.endpoint}

@@ -76,7 +76,7 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
     tree, rows = ProviderTree(), document["tree"]
     for row in rows:
         inventory = {
-            name: {key: value for key, value in record.items() if key != "used"}
+            name: {key: record[key] for key in record if key not in ("used", "in_placement")}
             for name, record in row["inventories"].items()
         }
         tree.insert(
@@ -90,18 +90,31 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
                 frozenset(row["aggregates"]),
             )
         )
-    used = {
+    owned = frozenset(row["uuid"] for row in rows if row["owned"])
+    return StoredTree(
+        document["name"],
+        document["uuid"],
+        document["endpoint"] or "",
+        tree,
+        owned,
+        _known_amounts(rows, "used"),
+        in_placement={
+            uuid: amounts
+            for uuid, amounts in _known_amounts(rows, "in_placement").items()
+            if amounts
+        },
+    )
+
+
+def _known_amounts(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, dict[str, int]]:
+    return {
         row["uuid"]: {
-            name: record["used"]
+            name: record[key]
             for name, record in row["inventories"].items()
-            if record["used"] is not None
+            if record[key] is not None
         }
         for row in rows
     }
-    owned = frozenset(row["uuid"] for row in rows if row["owned"])
-    return StoredTree(
-        document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used
-    )
 
 
 Document = Mapping[str, Any]
@@ -159,8 +172,9 @@ def _resources_of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[D
 
 
 def offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
-    """Yield what Placement has of each class of each of the node's providers, and how much of it is
-    free. ``used``, ``free``: None if unknown.
+    """Yield what Placement has of each class of each of the node's providers. ``used``, ``free``:
+    by the records, None if they have no figure. ``in_placement``, ``free_in_placement``: by what
+    Placement counts, None if it was not asked.
     """
     nothing_held = records is not None and not any(
         records["usage"][noun] for noun in ("instances", "claims", "migrations")
@@ -168,14 +182,18 @@ def offered_inventories(tree: Sequence[Document], records: Document | None) -> I
     for row in tree:
         for name, record in row["inventories"].items():
             used = 0 if nothing_held else record["used"]
+            counted = record["in_placement"]
             amounts = {key: record[key] for key in ("total", "reserved", "allocation_ratio")}
-            free = None if used is None else max(capacity(record) - used, 0)
             yield {
                 "provider": {"uuid": row["uuid"], "name": row["name"]},
                 "resource_class": name,
                 "used": used,
+                "in_placement": counted,
                 **amounts,
-                "free": free,
+                "free": None if used is None else max(capacity(record) - used, 0),
+                "free_in_placement": None
+                if counted is None
+                else max(capacity(record) - counted, 0),
             }
 
 

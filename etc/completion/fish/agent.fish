@@ -360,7 +360,7 @@ complete -c agent -n '_shtab_agent_using decommission' -l config-dir -xka "(__fi
 complete -c agent -n '_shtab_agent_using decommission' -l consumer -x -d 'a consumer on the node, whose allocation there is removed; may be repeated'
 complete -c agent -n '_shtab_agent_using decommission' -l evacuated -x -d 'an evacuated consumer, whose allocation there is removed; may be repeated'
 complete -c agent -n '_shtab_agent_using decommission' -l all-providers -d 'also delete providers that, by this store, the agent did not create'
-complete -c agent -n '_shtab_agent_using; and test $_shtab_agent_npos -eq 0' -a resources -d 'show the resources of the nodes: total, promised to guests, and free in Placement'
+complete -c agent -n '_shtab_agent_using; and test $_shtab_agent_npos -eq 0' -a resources -d 'show the resources of the nodes: totals, what is used and free on record and in Placement'
 complete -c agent -n '_shtab_agent_using resources' -s h -l help -d 'show this help message and exit'
 complete -c agent -n '_shtab_agent_using resources' -l node -x -d 'only this node; may be repeated'
 complete -c agent -n '_shtab_agent_using resources' -l format -xka "text json yaml" -d 'format of the report; text unless given'

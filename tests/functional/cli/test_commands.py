@@ -129,6 +129,7 @@ def test_the_report_has_every_key_of_its_contract(agent: AgentHere) -> None:
     assert node["tree"][0]["inventories"]["VCPU"] == {
         **total(64, allocation_ratio=4.0),
         "used": None,
+        "in_placement": None,
     }
     assert node["usage"].keys() == {
         "vcpus_used",
@@ -265,7 +266,7 @@ def test_usages_are_asked_for_on_request(agent: AgentHere, http_placement: HttpP
     http_placement.clear()
     result = agent.run("--once", "--with-usages", "--format", "json")
     used = {
-        row["name"]: {name: record["used"] for name, record in row["inventories"].items()}
+        row["name"]: {name: record["in_placement"] for name, record in row["inventories"].items()}
         for row in only_node(result)["tree"]
     }
     assert used == {
@@ -277,7 +278,7 @@ def test_usages_are_asked_for_on_request(agent: AgentHere, http_placement: HttpP
     assert re.search(r"VCPU +3/10 ", text)
     without = agent.run("--once", "--format", "json")
     assert {
-        record["used"]
+        record["in_placement"]
         for row in only_node(without)["tree"]
         for record in row["inventories"].values()
     } == {None}

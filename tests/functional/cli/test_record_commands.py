@@ -446,7 +446,7 @@ def test_resources_are_shown_by_the_agent_and_from_the_store(timed_tracker):
     assert shown.stdout.splitlines() == [
         f"HA  in-sync  {timed_tracker.host.node}",
         "  not in Placement yet",
-        "  host         used    total  reserved     free",
+        "  on record    used    total  reserved     free",
         "  CPUs            2       32         1       30",
         "  memory MiB   2560    65536       512    62976",
         "  disk MiB    22528  1024000      2048  1001472",

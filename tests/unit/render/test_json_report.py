@@ -132,8 +132,9 @@ def test_tree_rows_have_six_fields_and_used_and_leave_out_classes_without_units(
         "owned",
     ]
     assert root["inventories"].keys() == {"VCPU", "MEMORY_MB"}
-    assert root["inventories"]["VCPU"].keys() == SIX | {"used"}
+    assert root["inventories"]["VCPU"].keys() == SIX | {"used", "in_placement"}
     assert root["inventories"]["VCPU"]["used"] == 12
+    assert root["inventories"]["VCPU"]["in_placement"] is None
     assert root["inventories"]["MEMORY_MB"]["used"] is None
     assert root["inventories"]["MEMORY_MB"]["max_unit"] == 2147483647
     assert root["traits"] == ["COMPUTE_NODE", "OWNER_NOVA"]

@@ -73,19 +73,23 @@ OFFERED = [
         "provider": {"uuid": "u", "name": "a"},
         "resource_class": "VCPU",
         "used": 3,
+        "in_placement": 2,
         "total": 8,
         "reserved": 0,
         "allocation_ratio": 4.0,
         "free": 29,
+        "free_in_placement": 30,
     },
     {
         "provider": {"uuid": "c", "name": "a_NUMA0"},
         "resource_class": "VGPU",
         "used": None,
+        "in_placement": None,
         "total": 16,
         "reserved": 0,
         "allocation_ratio": 1.0,
         "free": None,
+        "free_in_placement": None,
     },
 ]
 
@@ -157,10 +161,14 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
     )
     assert lines == [
         "a  degraded  u",
-        "  Placement     used  total  reserved  ratio  free",
-        "  VCPU             3      8         0    4.0    29",
-        "  a_NUMA0 VGPU     -     16         0    1.0     -",
-        "  host         used  total  reserved   free",
+        "  provider tree  on record  free  in Placement  free  total  reserved  ratio",
+        "  VCPU                   3    29             2    30      8         0    4.0",
+        "  a_NUMA0 VGPU           -     -     not asked           16         0    1.0",
+        (
+            "  -: no figure is on record here; Placement was not asked everywhere what is used: "
+            "agent --once --with-usages"
+        ),
+        "  on record    used  total  reserved   free",
         "  CPUs            3      8         0      5",
         "  memory MiB  70000  65536       512  -4464",
         "  disk MiB        0      -         0      -",

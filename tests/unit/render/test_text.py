@@ -2,6 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
@@ -12,6 +13,7 @@ from agent.render.text import render_report, render_trees
 from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored, tree
 
 PLAIN = Look()
+AMOUNTS = re.compile(r"\d \s+\d+\.\d$")
 
 
 def lines(**changes):
@@ -45,22 +47,39 @@ def test_tree_comes_before_operations_before_drift_before_errors_before_the_clos
 
 
 def test_numbers_of_all_levels_stand_in_one_column():
-    table = [line for line in lines() if re.search(r"\d+/|-/", line)]
+    table = [line for line in lines() if AMOUNTS.search(line)]
     assert len(table) == 3
-    assert len({line.index("/") for line in table}) == 1
-    assert len({len(line) for line in table}) == 1
-    heading = next(line for line in lines() if "used/total" in line)
-    assert heading.index("/") == table[0].index("/")
-    assert len(heading) == len(table[0])
+    heading = next(line for line in lines() if "on record" in line)
+    assert {len(line) for line in table} == {len(heading)}
 
 
 def test_inventories_show_used_total_reserved_and_ratio():
-    row = next(line for line in lines() if "VCPU" in line and "/" in line)
-    assert row.split() == ["│", "VCPU", "12/64", "2", "4.0"]
+    row = next(line for line in lines() if "VCPU" in line and AMOUNTS.search(line))
+    assert row.split() == ["│", "VCPU", "12", "64", "2", "4.0"]
 
 
 def test_unknown_use_is_a_dash():
-    assert any("-/24" in line for line in lines())
+    row = next(line for line in lines() if "PCPU" in line and AMOUNTS.search(line))
+    assert row.split()[2:] == ["-", "24", "0", "1.0"]
+    assert (
+        "-: no figure is on record here; Placement was not asked what is used: "
+        "agent --once --with-usages"
+    ) in lines()
+
+
+def test_what_placement_counts_is_beside_what_is_on_record():
+    counted = {ROOT: {"VCPU": 9}}
+    found = render_report(report(nodes=(node(in_placement=counted),)), PLAIN).splitlines()
+    heading = next(line for line in found if "on record" in line)
+    assert re.split(r"\s{2,}", heading)[-5:] == [
+        "used on record",
+        "in Placement",
+        "total",
+        "reserved",
+        "ratio",
+    ]
+    rows = [re.split(r"\s{2,}", line)[1:4] for line in found if AMOUNTS.search(line)]
+    assert rows == [["MEMORY_MB", "-", "0"], ["VCPU", "12", "9"], ["PCPU", "-", "not asked"]]
 
 
 def test_classes_without_units_are_left_out():
@@ -238,11 +257,9 @@ def test_wide_characters_do_not_break_the_columns():
     made.update_inventory(CELL, {"PCPU": {"total": 1}})
     made.rename(CELL, "細胞")
     table = [
-        line
-        for line in render_trees([stored(made)], PLAIN).splitlines()
-        if re.search(r"\d+/|-/", line)
+        line for line in render_trees([stored(made)], PLAIN).splitlines() if AMOUNTS.search(line)
     ]
-    assert len({line.index("/") for line in table}) == 1
+    assert len({cell_len(line) for line in table}) == 1
 
 
 def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
@@ -251,7 +268,7 @@ def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
         for number in range(20)
     ]
     text = render_report(report(nodes=(*quiet, node())), PLAIN)
-    assert "used/total" not in text
+    assert "on record" not in text
     assert len([line for line in text.splitlines() if line.startswith("✓ quiet-")]) == 20
     assert text.count("! node-1") == 2
     assert "~ node-1 name: old-1 → node-1 — renamed" in text
@@ -278,7 +295,7 @@ def test_of_very_many_nodes_only_those_with_something_to_tell_have_a_row_and_tho
 
 
 def test_twenty_nodes_still_have_their_trees():
-    assert render_report(report(nodes=(node(),) * 20), PLAIN).count("used/total") == 20
+    assert render_report(report(nodes=(node(),) * 20), PLAIN).count("reserved   ratio") == 20
 
 
 def test_tree_alone_has_no_operations():

@@ -66,7 +66,6 @@ MODULES: Mapping[str, Sequence[str]] = {
     "agent.numa.sets": FIT,
     "agent.numa.matching": FIT,
     "agent.numa.pair": FIT,
-    "agent.numa.pinning": FIT,
     "agent.pci.choice": DEVICES,
     "agent.pci.lots": DEVICES,
     "agent.pci.assignment": DEVICES,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agent.errors import Undecided
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.guest import Guest, GuestCell, PciPolicy
+from agent.model.instance import Guest, GuestCell, PciPolicy
 from agent.model.names import ProviderUuid
 from agent.numa.fit import Networks, NoFit, fit
 from agent.numa.host import HostCell

@@ -14,10 +14,8 @@ from typing import Any
 
 import agent
 import drivers
-from agent.api.document_schemas import document_names, document_schema
-from agent.api.metrics import PREFIX, Metrics
-from agent.api.node_figures import NodeFigures
-from agent.api.openapi import METHODS, read
+from agent.api.metrics import PREFIX, Metrics, NodeFigures
+from agent.api.openapi import METHODS, document_names, document_schema, read
 from agent.api.problem import KINDS, OTHER, REFUSALS
 from agent.cli.command import COMMON_FLAGS, Argument, Command, Flag
 from agent.cli.command_table import AUDIT, COMMANDS, DAEMON

@@ -15,8 +15,7 @@ from oslo_config import cfg
 
 from agent.api.access import Access, group_id
 from agent.api.application import Authorizer, RequestLog, application, handle_errors
-from agent.api.metrics import Metrics
-from agent.api.node_figures import NodeFigures
+from agent.api.metrics import Metrics, NodeFigures
 from agent.api.problem import ListenerUnusable
 from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.server import GRACE, WORKERS, LocalServer

@@ -1,5 +1,6 @@
 """The API's description, openapi.yaml. ``python -m agent.api.openapi`` writes what it says of
 requests anew, from the types in :mod:`agent.api.operations`; answers and texts stay.
+With it, the JSON schemas of the documents that commands write, documents.yaml.
 """
 
 import json
@@ -105,3 +106,68 @@ if __name__ == "__main__":
         yaml.safe_dump(with_requests(read()), sort_keys=False, width=120, allow_unicode=True),
         encoding="utf-8",
     )
+
+
+DOCUMENTS = "documents.yaml"
+OWN = "#/$defs/"
+PREFIX = "compute-node-agent/"
+VERSION = "/1"
+
+
+def document_names() -> Mapping[str, str]:
+    """Return what each document is, by its name in the field ``schema``: ``report`` for
+    ``compute-node-agent/report/1``.
+    """
+    return {
+        name: str(schema["description"])
+        for name, schema in _documents().items()
+        if not name.startswith("$")
+    }
+
+
+def document_schema(name: str) -> Schema:
+    """Return the JSON schema (2020-12) of one document, complete in itself.
+
+    :raises KeyError: there is no such document.
+    """
+    documents, shared = _documents(), _shared()
+    found: dict[str, Any] = {}
+
+    def local(value: Any) -> Any:
+        """Return ``value`` with references into the schema itself, and collect what they name."""
+        if isinstance(value, list):
+            return [local(item) for item in value]
+        if not isinstance(value, Mapping):
+            return value
+        if isinstance(reference := value.get("$ref"), str):
+            part = reference.rpartition("/")[2]
+            if part not in found:
+                # Entered before its own references are followed, which may lead back to it.
+                found[part] = None
+                found[part] = local(shared[part])
+            value = {**value, "$ref": f"{OWN}{part}"}
+        return {key: item if key == "$ref" else local(item) for key, item in value.items()}
+
+    schema = local(documents[name])
+    properties = {"schema": {"const": f"{PREFIX}{name}{VERSION}"}, **schema.get("properties", {})}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:{PREFIX}{name}{VERSION}".replace("/", ":"),
+        "title": f"{PREFIX}{name}{VERSION}",
+        **schema,
+        "properties": properties,
+        "$defs": dict(sorted(found.items())),
+    }
+
+
+@cache
+def _documents() -> Schema:
+    text = resources.files(__package__).joinpath(DOCUMENTS).read_text(encoding="utf-8")
+    found: Schema = yaml.safe_load(text)
+    return found
+
+
+@cache
+def _shared() -> Schema:
+    """Return the parts of schemas by name, of the local API and of documents.yaml."""
+    return {**read()["components"]["schemas"], **_documents()["$defs"]}

@@ -10,8 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 from agent.api.body import END
 from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
-from agent.model.guest import PciPolicy
-from agent.model.instance import Flavor, Instance, TaskState, VmState
+from agent.model.instance import Flavor, Instance, PciPolicy, TaskState, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits

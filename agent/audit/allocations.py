@@ -18,8 +18,8 @@ from agent.audit.observation import (
     TreeOf,
     WholeAllocations,
 )
-from agent.model.allocation import Allocation
 from agent.model.facts import HostFacts
+from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift

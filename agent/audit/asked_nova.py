@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.http.nova_api import NovaApi, NovaNotAsked
-from agent.model.allocation import Allocation, Holdings
+from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers
 from agent.model.report import Drift, DriftKind

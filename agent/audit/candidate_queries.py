@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from agent.errors import PlacementUnreachable
-from agent.explain.correction_sets import BudgetSpent
-from agent.explain.tree_view import ProviderRoom, TreeView
+from agent.explain.constraints import ProviderRoom, TreeView
+from agent.explain.host_answer import BudgetSpent
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid
 from agent.model.provider import Provider
 from agent.placement.allocations.candidates import (

@@ -12,20 +12,19 @@ from agent.audit.candidate_queries import (
     read_tree_view,
 )
 from agent.audit.suggesting import Suggester
-from agent.explain.constraints import Constraint, constraints_of, without_constraints
-from agent.explain.correction_sets import CorrectionSets, smallest_sets
+from agent.explain.constraints import Constraint, TreeView, constraints_of, without_constraints
 from agent.explain.explanation import (
     AnywhereAnswer,
     CandidateAnswer,
     ExplainedRequest,
     NodeExplanation,
     NodeOffer,
+    cell_uses,
+    device_uses_of,
 )
-from agent.explain.holders import cell_uses, device_uses_of
-from agent.explain.host_answer import host_answer
+from agent.explain.host_answer import CorrectionSets, host_answer, smallest_sets
 from agent.explain.reasons import Reason, reason_of, unsatisfiable
 from agent.explain.scheduler_query import SchedulerQuery
-from agent.explain.tree_view import TreeView
 from agent.model.names import ProviderUuid
 from agent.model.provider import SHARING_TRAIT
 from agent.placement.allocations.candidates import Candidates

@@ -10,7 +10,7 @@ from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.observation import Need, Observation, TreeOf, WholeAllocations
 from agent.audit.run import AuditRun
 from agent.errors import AgentError, ProviderIdentityConflict, ProviderNameConflict
-from agent.model.allocation import Resources
+from agent.model.inventory import Resources
 from agent.model.mirror import Consumers
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, printable
 from agent.placement.answers import Row

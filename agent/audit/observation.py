@@ -9,8 +9,8 @@ from typing import Any, Literal
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.driver.interface import Allocations
 from agent.errors import AgentError
-from agent.model.allocation import Allocation
 from agent.model.facts import HostFacts
+from agent.model.inventory import Allocation
 from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation

@@ -35,9 +35,8 @@ from agent.errors import (
     ProviderNameConflict,
     ReshapeNeeded,
 )
-from agent.model.allocation import Allocation
 from agent.model.facts import HostFacts
-from agent.model.inventory import capacity
+from agent.model.inventory import Allocation, capacity
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import ProviderRef

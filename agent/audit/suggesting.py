@@ -8,21 +8,26 @@ from dataclasses import dataclass, replace
 import os_traits
 
 from agent.audit.candidate_queries import CandidateQueries
-from agent.explain.constraints import Constraint
-from agent.explain.correction_sets import BudgetSpent
-from agent.explain.explanation import ExplainedRequest, NodeExplanation
-from agent.explain.holders import NEEDS_CLEANING
-from agent.explain.host_answer import STRICT, HostCondition, host_answer, relax, try_claim
-from agent.explain.reasons import meets, ratio_needed
-from agent.explain.scheduler_query import scheduler_query
-from agent.explain.suggestions import (
+from agent.explain.constraints import Constraint, TreeView
+from agent.explain.explanation import NEEDS_CLEANING, ExplainedRequest, NodeExplanation
+from agent.explain.host_answer import (
+    STRICT,
+    BudgetSpent,
+    HostCondition,
+    host_answer,
+    relax,
+    try_claim,
+)
+from agent.explain.reasons import (
     Suggestion,
     guests_to_move,
+    meets,
+    ratio_needed,
     smaller_claims,
     smaller_query,
     without_guest,
 )
-from agent.explain.tree_view import TreeView
+from agent.explain.scheduler_query import scheduler_query
 from agent.model.names import ConsumerUuid, name_first
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.placement.allocations.checks import BadRequest, CandidatesFailed

@@ -21,8 +21,7 @@ from agent.explain.spec_faults import property_faults, spec_faults
 from agent.model.instance import Flavor, Instance
 from agent.model.inventory import MAX_INT
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.pci.alias import Aliases
-from agent.pci.device_request import EXTRA_SPEC
+from agent.pci.device_request import EXTRA_SPEC, Aliases
 from agent.placement.allocations.candidates import parse_query
 from agent.placement.allocations.checks import refuse
 from agent.tracker.requests import InstanceClaim

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError
+from agent.model.facts import Cell, format_cpu_list, parse_cpu_list
 from agent.model.names import name_first, printable
-from agent.model.topology import Cell, format_cpu_list, parse_cpu_list
 
 GIB = 1024**3
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevShare
-from agent.model.instance import NOTHING, Amounts
+from agent.model.instance import NOTHING, Amounts, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 Half = Literal["only", "old", "new"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from agent.model.guest import PciPolicy
+from agent.model.instance import PciPolicy
 from agent.model.names import ProviderUuid
 
 DeviceType = Literal["type-PCI", "type-PF", "type-VF", "vdpa"]

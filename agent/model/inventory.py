@@ -1,4 +1,5 @@
-"""Inventory records: comparison, completion, validation and the texts of their changes.
+"""Inventory records: comparison, completion, validation and the texts of their changes;
+and allocations.
 
 A *record* is a mapping of some or all of ``FIELDS`` to numbers; *inventories* map resource class
 names to records. The limits are those of Placement; the comparison is the one that drivers written
@@ -6,8 +7,10 @@ for nova rely on.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from agent.model.names import is_token
+from agent.model.names import ConsumerUuid, ProviderUuid, is_token
 
 Number = int | float
 Record = Mapping[str, Number]
@@ -101,16 +104,16 @@ def problems(resource_class: str, record: Record) -> Iterator[str]:
 
 
 def _wrong_amounts(record: Record) -> Iterator[str]:
-    for field, least in (
+    for name, least in (
         ("total", 1),
         ("reserved", 0),
         ("min_unit", 1),
         ("max_unit", 1),
         ("step_size", 1),
     ):
-        value = record.get(field)
+        value = record.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
-            yield f"{field} is {value!r}, not a whole number from {least} to {MAX_INT}"
+            yield f"{name} is {value!r}, not a whole number from {least} to {MAX_INT}"
     ratio = record.get("allocation_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= MAX_RATIO:
         yield f"allocation_ratio is {ratio!r}, not a number from 0 to {MAX_RATIO:g}"
@@ -144,10 +147,66 @@ def _new_record(record: Record) -> str:
 
 
 def _field_changes(old: Record, new: Record, arrow: str) -> Iterator[str]:
-    for field in FIELDS:
-        if field in new and old.get(field) != new[field]:
-            yield f"{_title(field)} {old.get(field, 'unset')} {arrow} {new[field]}"
+    for name in FIELDS:
+        if name in new and old.get(name) != new[name]:
+            yield f"{_title(name)} {old.get(name, 'unset')} {arrow} {new[name]}"
 
 
 def _title(field: str) -> str:
     return FIELD_TITLES.get(field, field)
+
+
+Resources = Mapping[str, int]
+# Resources that are held or requested, by provider.
+Holdings = Mapping[ProviderUuid, Resources]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The whole allocation of one consumer, on all providers, also of other hosts."""
+
+    consumer: ConsumerUuid
+    resources: Holdings
+    project_id: str
+    user_id: str
+    generation: int | None
+    """The consumer's; ``None`` when Placement does not know the consumer."""
+    provider_generations: Mapping[ProviderUuid, int] = field(default_factory=dict)
+    """The generations of the providers when the allocation was read, for drivers."""
+    consumer_type: str | None = None
+    """``None`` if there is none or it was not read."""
+    written_at: float | None = field(default=None, compare=False)
+    """Seconds since the epoch; ``None`` if Placement does not say."""
+
+    def as_driver_dict(self) -> dict[str, Any]:
+        """Return the shape that ``update_provider_tree`` receives and edits in place."""
+        body = self.as_body()
+        for uuid, entry in body["allocations"].items():
+            if uuid in self.provider_generations:
+                entry["generation"] = self.provider_generations[uuid]
+        return body
+
+    def as_body(self) -> dict[str, Any]:
+        """Return the shape that Placement takes in a write."""
+        return {
+            "allocations": {
+                uuid: {"resources": dict(resources)} for uuid, resources in self.resources.items()
+            },
+            "project_id": self.project_id,
+            "user_id": self.user_id,
+            "consumer_generation": self.generation,
+            **({"consumer_type": self.consumer_type} if self.consumer_type else {}),
+        }
+
+    def edited(self, record: Mapping[str, Any]) -> Self:
+        """Return the allocation with the resources of an edited driver dict; owner and generation
+        stay those of the server.
+
+        A provider without resources is left out, because Placement refuses such an entry.
+        """
+        resources = {
+            ProviderUuid(uuid): dict(entry["resources"])
+            for uuid, entry in record["allocations"].items()
+            if entry["resources"]
+        }
+        return type(self)(self.consumer, resources, self.project_id, self.user_id, self.generation)

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from agent.model.allocation import Resources
+from agent.model.inventory import Resources
 from agent.model.names import ApiVersion, ConsumerUuid, ProviderUuid, is_custom
 from agent.model.provider_tree import PresentTree, ProviderTree
 

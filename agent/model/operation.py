@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from agent.model.allocation import Allocation, Resources
-from agent.model.inventory import Inventories
+from agent.model.inventory import Allocation, Inventories, Resources
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 OperationKey = tuple[str, str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import PlacementError, ReshapeConflict, ReshapeFailed
-from agent.model.allocation import Allocation, Holdings, Resources
+from agent.model.inventory import Allocation, Holdings, Resources
 from agent.model.mirror import Held, Journal, Ownership, join_held
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import DeleteProvider, Reshape, SetInventory

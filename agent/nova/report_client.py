@@ -20,7 +20,7 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import CreateProvider, DeleteProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree

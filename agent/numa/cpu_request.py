@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.model.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
+from agent.model.instance import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from agent.numa.flavor_and_image import FlavorAndImage, GuestRequestError, boolean, mask
 
 CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.errors import AgentError
-from agent.model.guest import Guest, PlacedCell
+from agent.model.instance import Guest, PlacedCell
 from agent.model.names import number_of
-from agent.numa.cell_distances import Cells
-from agent.numa.devices import DeviceFit, NoDeviceFit, Strategy, preferred
-from agent.numa.host import HostCell
-from agent.numa.matching import Hitting, match
+from agent.numa.host import DeviceFit, HostCell, NoDeviceFit, Strategy, preferred
+from agent.numa.matching import Cells, Hitting, match
 from agent.numa.pair import Allocated, CellLimits, Misfits, Pairs
 from agent.numa.sets import BUDGET, Score, Search
 

@@ -12,9 +12,17 @@ from operator import add
 from typing import NamedTuple
 
 from agent.errors import Undecided
-from agent.numa.cell_distances import Cells, Columns, Distances, interchangeable
-from agent.numa.devices import DeviceFit
-from agent.numa.matching import Table, including, match, without
+from agent.numa.host import DeviceFit
+from agent.numa.matching import (
+    Cells,
+    Columns,
+    Distances,
+    Table,
+    including,
+    interchangeable,
+    match,
+    without,
+)
 
 # BUDGET: branches to search until a set is found. COLUMNS: the same limit as branches times
 # columns, so that it is lower on a large host.

@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
-from agent.model.guest import PciPolicy
+from agent.model.instance import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
 from agent.pci.device_request import Nearness
 from agent.pci.lots import Bits, Lots, Node, Weights, address_key, lots_of, slots_of
-from agent.pci.offers import OfferTable, offer_table, offered_count
-from agent.pci.places import HERE, LotPlace, PlaceRanking, Places
+from agent.pci.offers import (
+    HERE,
+    LotPlace,
+    OfferTable,
+    PlaceRanking,
+    Places,
+    offer_table,
+    offered_count,
+)
 
 # How many lots may be searched for the devices of one guest, on all sets of cells together, and
 # once more for the chosen set.
@@ -75,7 +82,7 @@ def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
 
 
 class FreeDevices:
-    """The free devices as one guest can have them: the :class:`~agent.numa.devices.DeviceFit` of a
+    """The free devices as one guest can have them: the :class:`~agent.numa.host.DeviceFit` of a
     guest.
     """
 

@@ -14,8 +14,8 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice, Serves
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
-from agent.pci.alias import OPTION as ALIAS
-from agent.pci.alias import Aliases, aliases
+from agent.pci.device_request import OPTION as ALIAS
+from agent.pci.device_request import Aliases, aliases
 from agent.pci.device_spec import OPTION, DeviceSpec, device_specs
 from agent.pci.option_value import class_of_ids, empty_keys
 

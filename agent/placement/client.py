@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from agent.model.allocation import Allocation, Resources
-from agent.model.inventory import Inventories
+from agent.model.inventory import Allocation, Inventories, Resources
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
 from agent.model.provider import SHARING_TRAIT

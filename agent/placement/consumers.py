@@ -5,7 +5,7 @@ again.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.model.allocation import Allocation, Resources
+from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import AgentError
-from agent.model.allocation import Resources
-from agent.model.inventory import Inventories, Record, completed, problems, without_empty
+from agent.model.inventory import Inventories, Record, Resources, completed, problems, without_empty
 from agent.model.mirror import Ownership
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider

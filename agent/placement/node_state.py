@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from agent.model.allocation import Allocation, Resources
+from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import (
     Consumers,
     Held,

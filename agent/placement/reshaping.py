@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import DRIVER_FAULT, ReshapeFailed
-from agent.model.allocation import Allocation, Holdings
-from agent.model.inventory import Inventories, capacity, changed
+from agent.model.inventory import Allocation, Holdings, Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.model.operation import Reshape
 from agent.model.provider_tree import PresentTree, TargetTree

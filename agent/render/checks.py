@@ -10,7 +10,7 @@ from rich.text import Text
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import NodeReport, Problem
-from agent.pci.alias import Alias, Aliases, device_groups
+from agent.pci.device_request import Alias, Aliases, device_groups
 from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig

@@ -9,14 +9,18 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.explain.explanation import AnywhereAnswer, CandidateAnswer, NodeExplanation
-from agent.explain.holders import CellUse, RequestedDevice
+from agent.explain.explanation import (
+    AnywhereAnswer,
+    CandidateAnswer,
+    CellUse,
+    NodeExplanation,
+    RequestedDevice,
+)
 from agent.explain.host_answer import HostAnswer
-from agent.explain.reasons import Reason
-from agent.explain.suggestions import Suggestion
+from agent.explain.reasons import Reason, Suggestion
+from agent.model.facts import format_cpu_list
 from agent.model.names import number_of
 from agent.model.report import Problem
-from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.json_report import error_rows
 from agent.render.look import Look, escape_text, to_string, wrap_line

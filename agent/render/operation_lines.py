@@ -5,8 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.model.allocation import Resources
-from agent.model.inventory import inventory_changes
+from agent.model.inventory import Resources, inventory_changes
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
     CreateProvider,

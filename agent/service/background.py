@@ -13,7 +13,7 @@ from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
-from agent.service.optional_api import OptionalApi
+from agent.service.runtime import OptionalApi
 from agent.service.status import Status
 from agent.service.systemd import Signals
 

@@ -18,9 +18,8 @@ from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
-from agent.service.optional_api import OptionalApi
 from agent.service.passes import Passes
-from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
+from agent.service.runtime import OptionalApi, Runtime, RuntimeBuilder, SetUpLog, Warn
 from agent.service.status import Status
 from agent.service.systemd import Notifier, Signals
 from agent.store.store import Store

@@ -20,9 +20,8 @@ from agent.render.json_report import dumps, report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background
 from agent.service.daemon_service import DaemonService
-from agent.service.optional_api import OptionalApi
-from agent.service.problem_log import ProblemLog, check_start, failure_report, with_store_state
-from agent.service.runtime import Runtime
+from agent.service.log_writer import ProblemLog, check_start, failure_report, with_store_state
+from agent.service.runtime import OptionalApi, Runtime
 from agent.service.status import Status, agent_state, summary
 from agent.store.store import Store
 

@@ -7,7 +7,20 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Executable, or_
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Executable,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    or_,
+    select,
+    text,
+)
 
 from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
@@ -15,23 +28,132 @@ from agent.model.host_units import UnitRecord
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
-from agent.store import record_queries as queries
 from agent.store.engines import Location
 from agent.store.record_table import Record, RecordBatch, RecordTable
 from agent.store.store_errors import damaged_record
 from agent.store.tables import (
     CLAIM,
     CLAIMS,
+    COMPUTE_NODE,
     DEVICE,
     DEVICES,
     INSTANCE,
     INSTANCES,
+    LEASE,
     LEASES,
     MIGRATION,
     MIGRATIONS,
     NODES,
+    NOT_CLEARED,
+    NOT_DELETED,
+    NOT_ENDED,
+    OPEN,
+    UNIT,
     UNITS,
 )
+
+KEY: BindParameter[str] = bindparam("key")
+NODE: BindParameter[str] = bindparam("node")
+HOST: BindParameter[str] = bindparam("host")
+NAME: BindParameter[str] = bindparam("name")
+SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
+
+SERVER_CLOCK = text("SELECT extract(epoch FROM clock_timestamp())")
+"""Seconds since the epoch, on a PostgreSQL."""
+
+# --- compute nodes --------------------------------------------------------------------------------
+
+# A deleted node may have had the same name.
+NODE_BY_NAME = (
+    NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME)
+    .order_by(COMPUTE_NODE.c.deleted, COMPUTE_NODE.c.uuid)
+    .limit(1)
+)
+NODE_VERSIONS = (
+    select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version)
+    .where(COMPUTE_NODE.c.uuid.in_(SOME))
+    .order_by(COMPUTE_NODE.c.uuid)
+)
+# In the order of their uuids, so that two transactions that lock the same nodes do not deadlock.
+NODES_LOCKED = NODE_VERSIONS.with_for_update()
+QUIET_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(
+    COMPUTE_NODE.c.uuid.in_(SOME),
+    ~exists(
+        select(MIGRATION.c.uuid).where(
+            NOT_ENDED,
+            or_(
+                MIGRATION.c.source_node == COMPUTE_NODE.c.uuid,
+                MIGRATION.c.dest_node == COMPUTE_NODE.c.uuid,
+            ),
+        )
+    ),
+)
+NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(
+    COMPUTE_NODE.c.uuid
+)
+ALL_NODES = NODES.all.where(NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
+NODE_UUIDS_OF_HOST = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host == HOST, NOT_DELETED)
+NODES_WITH_INSTANCES = (
+    select(INSTANCE.c.node)
+    .where(INSTANCE.c.host == HOST, INSTANCE.c.node.is_not(None), NOT_DELETED)
+    .distinct()
+)
+LEASES_OF_HOST = LEASES.all.where(LEASE.c.host == HOST)
+
+HAS_RECORDS = select(or_(select(INSTANCE.c.uuid).exists(), select(CLAIM.c.id).exists()))
+
+# --- all of one node ------------------------------------------------------------------------------
+
+
+def _claimed_here(column: Column[Any]) -> Select[Any]:
+    return select(column).where(CLAIM.c.node == NODE, OPEN)
+
+
+CLAIMS_HERE = CLAIMS.all.where(CLAIM.c.node == NODE, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
+INSTANCES_HERE = INSTANCES.all.where(
+    or_(
+        and_(INSTANCE.c.node == NODE, NOT_DELETED),
+        INSTANCE.c.uuid.in_(_claimed_here(CLAIM.c.instance)),
+    )
+).order_by(INSTANCE.c.created_at, INSTANCE.c.uuid)
+MIGRATIONS_HERE = MIGRATIONS.all.where(
+    or_(
+        and_(MIGRATION.c.source_node == NODE, NOT_ENDED),
+        and_(MIGRATION.c.dest_node == NODE, NOT_ENDED),
+        MIGRATION.c.uuid.in_(_claimed_here(CLAIM.c.migration)),
+    )
+).order_by(MIGRATION.c.created_at, MIGRATION.c.uuid)
+DEVICES_HERE = DEVICES.all.where(DEVICE.c.node == NODE).order_by(DEVICE.c.address)
+UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(
+    UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
+)
+
+# --- one by one, and what belongs to it -----------------------------------------------------------
+
+SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
+SOME_MIGRATIONS = MIGRATIONS.all.where(
+    or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME))
+)
+EVACUATIONS_FROM = MIGRATIONS.all.where(
+    MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED
+).order_by(MIGRATION.c.uuid)
+INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
+# A migration that was claimed again has several.
+CLAIM_OF_MIGRATION = (
+    CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move")
+    .order_by(CLAIM.c.created_at.desc(), CLAIM.c.id)
+    .limit(1)
+)
+CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(
+    CLAIM.c.created_at, CLAIM.c.id
+)
+DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(
+    DEVICE.c.node, DEVICE.c.address
+)
+UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(
+    UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
+)
+
 
 Key = TypeVar("Key", bound=str)
 Clock = Callable[[], float]
@@ -69,7 +191,7 @@ class RecordReader:
         return {
             uuid: version
             for some in _chunks(nodes)
-            for uuid, version in self._connection.execute(queries.NODE_VERSIONS, {"some": some})
+            for uuid, version in self._connection.execute(NODE_VERSIONS, {"some": some})
         }
 
     def quiet_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
@@ -79,7 +201,7 @@ class RecordReader:
         return {
             uuid: version
             for some in _chunks(nodes)
-            for uuid, version in self._connection.execute(queries.QUIET_VERSIONS, {"some": some})
+            for uuid, version in self._connection.execute(QUIET_VERSIONS, {"some": some})
         }
 
     def load(self, node: ProviderUuid) -> NodeRecords | None:
@@ -91,11 +213,11 @@ class RecordReader:
         if own is None:
             return None
         here = {"node": node}
-        claims = self._read(CLAIMS, queries.CLAIMS_HERE, here)
-        instances = self._read(INSTANCES, queries.INSTANCES_HERE, here)
-        migrations = self._read(MIGRATIONS, queries.MIGRATIONS_HERE, here)
-        devices = self._read(DEVICES, queries.DEVICES_HERE, here)
-        units = self._read(UNITS, queries.UNITS_HERE, here)
+        claims = self._read(CLAIMS, CLAIMS_HERE, here)
+        instances = self._read(INSTANCES, INSTANCES_HERE, here)
+        migrations = self._read(MIGRATIONS, MIGRATIONS_HERE, here)
+        devices = self._read(DEVICES, DEVICES_HERE, here)
+        units = self._read(UNITS, UNITS_HERE, here)
         found = (claims, instances, migrations, devices, units)
         return NodeRecords(
             own,
@@ -113,13 +235,13 @@ class RecordReader:
 
     def node_named(self, host: str, name: str) -> ComputeNode | None:
         """Return the node of that name on that host; a deleted one if there is no other."""
-        return self._one(NODES, queries.NODE_BY_NAME, host=host, name=name)
+        return self._one(NODES, NODE_BY_NAME, host=host, name=name)
 
     def nodes(self, host: str | None = None) -> RecordBatch[ComputeNode]:
         """Return all nodes that are not deleted, or those of one host."""
         return self._read(
             NODES,
-            queries.ALL_NODES if host is None else queries.NODES_OF_HOST,
+            ALL_NODES if host is None else NODES_OF_HOST,
             {"host": host} if host is not None else {},
         )
 
@@ -130,7 +252,7 @@ class RecordReader:
 
     def leases(self, host: str) -> Sequence[Lease]:
         """Return all leases that the host has, or had last."""
-        found = self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
+        found = self._read(LEASES, LEASES_OF_HOST, {"host": host}).records
         ahead = self.ahead() if found else 0.0
         return [later(lease, ahead) for lease in found]
 
@@ -140,24 +262,20 @@ class RecordReader:
         """
         if self._clock is None:
             return 0.0
-        return self._clock() - float(self._connection.execute(queries.SERVER_CLOCK).scalar_one())
+        return self._clock() - float(self._connection.execute(SERVER_CLOCK).scalar_one())
 
     def nodes_of(self, host: str) -> Collection[ProviderUuid]:
         """Return the nodes of the host that are not deleted."""
         return [
             ProviderUuid(uuid)
-            for uuid in self._connection.execute(
-                queries.NODE_UUIDS_OF_HOST, {"host": host}
-            ).scalars()
+            for uuid in self._connection.execute(NODE_UUIDS_OF_HOST, {"host": host}).scalars()
         ]
 
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
         """Return the nodes on which the host has instances."""
         return [
             ProviderUuid(uuid)
-            for uuid in self._connection.execute(
-                queries.NODES_WITH_INSTANCES, {"host": host}
-            ).scalars()
+            for uuid in self._connection.execute(NODES_WITH_INSTANCES, {"host": host}).scalars()
         ]
 
     # --- one by one -------------------------------------------------------------------------------
@@ -178,16 +296,14 @@ class RecordReader:
         """Return the latest claim of a migration, open or released; the move is continued by its
         id.
         """
-        return self._one(CLAIMS, queries.CLAIM_OF_MIGRATION, key=migration)
+        return self._one(CLAIMS, CLAIM_OF_MIGRATION, key=migration)
 
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
         """Return the instance's open claims on all nodes, in the order of their creation.
 
         :raises StoreError: one of them is invalid.
         """
-        return self._refuse_damaged(
-            self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance})
-        )
+        return self._refuse_damaged(self._read(CLAIMS, CLAIMS_OF_INSTANCE, {"key": instance}))
 
     def held_by(
         self, claims: Collection[str]
@@ -196,8 +312,8 @@ class RecordReader:
 
         :raises StoreError: one of them is invalid.
         """
-        devices = self._refuse_damaged(self._some(DEVICES, queries.DEVICES_HELD, claims))
-        return devices, self._refuse_damaged(self._some(UNITS, queries.UNITS_HELD, claims))
+        devices = self._refuse_damaged(self._some(DEVICES, DEVICES_HELD, claims))
+        return devices, self._refuse_damaged(self._some(UNITS, UNITS_HELD, claims))
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -208,14 +324,14 @@ class RecordReader:
         An instance counts as unreadable if one of its migrations is.
         """
         instances, migrations = (
-            self._some(INSTANCES, queries.SOME_INSTANCES, uuids),
-            self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids),
+            self._some(INSTANCES, SOME_INSTANCES, uuids),
+            self._some(MIGRATIONS, SOME_MIGRATIONS, uuids),
         )
         damaged = [record.key for record in migrations.damaged]
         unreadable = {*damaged, *(record.key for record in instances.damaged)}
         for some in _chunks(damaged):
             unreadable.update(
-                self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars()
+                self._connection.execute(INSTANCES_OF_MIGRATIONS, {"some": some}).scalars()
             )
         return RecordedConsumers(
             {instance.uuid: instance for instance in instances.records},
@@ -227,15 +343,13 @@ class RecordReader:
         """Return the evacuations from a node of a host that are done and not cleared yet. An
         invalid record is ignored, because it proves nothing.
         """
-        return self._read(
-            MIGRATIONS, queries.EVACUATIONS_FROM, {"host": host, "node": node}
-        ).records
+        return self._read(MIGRATIONS, EVACUATIONS_FROM, {"host": host, "node": node}).records
 
     def has_records(self) -> bool:
         """Return whether there is any record of an instance or a claim, on any node, including
         those that have ended.
         """
-        return bool(self._connection.execute(queries.HAS_RECORDS).scalar_one())
+        return bool(self._connection.execute(HAS_RECORDS).scalar_one())
 
     # --- lists ------------------------------------------------------------------------------------
 

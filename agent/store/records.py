@@ -24,7 +24,7 @@ from sqlalchemy import (
 from agent.model.claim import ENDED
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
-from agent.store import record_queries as queries
+from agent.store import reading
 from agent.store.engines import Location
 from agent.store.reading import Clock, RecordReader, later
 from agent.store.store import Store
@@ -159,7 +159,7 @@ class Transaction(RecordReader):
         SQLite needs no such lock, because it has only one writer.
         """
         self._locked = dict(
-            self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)}).all()
+            self._connection.execute(reading.NODES_LOCKED, {"some": sorted(nodes)}).all()
         )
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:

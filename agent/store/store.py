@@ -19,9 +19,15 @@ from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.store import database_file, engines, lock, placement_rows
 from agent.store.engines import Location, locate
-from agent.store.schema import check_sound, create_tables, has_tables
 from agent.store.store_errors import SET_ASIDE, damaged_store, translate_errors
-from agent.store.tables import APPLICATION_ID, IDENTITY, VERSIONS
+from agent.store.tables import (
+    APPLICATION_ID,
+    IDENTITY,
+    VERSIONS,
+    check_sound,
+    create_tables,
+    has_tables,
+)
 
 Loaded = TypeVar("Loaded")
 MOVED = (

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.model.allocation import Resources
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain
 from agent.model.instance import Flavor
+from agent.model.inventory import Resources
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker import nova_commands

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.model.allocation import Allocation, Resources
 from agent.model.claim import Migration, MigrationStatus
 from agent.model.instance import Instance
+from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations

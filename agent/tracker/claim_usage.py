@@ -11,8 +11,8 @@ import os_resource_classes as orc
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord, PciAddress
 from agent.model.facts import HostFacts
-from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevParent, MdevSource
+from agent.model.instance import PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree

@@ -8,8 +8,7 @@ from dataclasses import replace
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord, DeviceRequest, DeviceState
 from agent.model.facts import Domain
-from agent.model.guest import PciPolicy
-from agent.model.instance import BUILT, Instance
+from agent.model.instance import BUILT, Instance, PciPolicy
 from agent.model.names import printable
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import (

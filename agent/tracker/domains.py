@@ -9,8 +9,7 @@ from typing import Literal, Self
 
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
-from agent.model.guest import PlacedCell
-from agent.model.instance import BUILT, Amounts, Instance, TaskState
+from agent.model.instance import BUILT, Amounts, Instance, PlacedCell, TaskState
 from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
 from agent.model.report import Drift

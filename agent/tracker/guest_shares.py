@@ -9,10 +9,10 @@ from typing import Self
 
 import os_resource_classes as orc
 
-from agent.model.allocation import Holdings, Resources
 from agent.model.claim import Claim
 from agent.model.facts import HostFacts
 from agent.model.host_units import MdevSource
+from agent.model.inventory import Holdings, Resources
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.tracker.node_state import NodeState

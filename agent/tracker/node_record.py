@@ -15,9 +15,8 @@ from agent.model.host_units import MdevSource
 from agent.model.instance import NOTHING, Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, Lease, RecordChanges
-from agent.numa.devices import Strategy
-from agent.numa.host import HostCell
-from agent.pci.alias import Aliases
+from agent.numa.host import HostCell, Strategy
+from agent.pci.device_request import Aliases
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.requests import BuildResult
 from agent.tree.host_tree import offered_cpus

@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Iterable
 
-from agent.model.allocation import Allocation
 from agent.model.facts import Domain
+from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 
 # Without a version osc-placement takes 1.0. It knows unset from 1.12 on, and guards a write by the

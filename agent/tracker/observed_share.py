@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
 
-from agent.model.allocation import Allocation, Holdings, Resources
 from agent.model.claim import Claim
 from agent.model.facts import Domain
+from agent.model.inventory import Allocation, Holdings, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider_tree import ProviderTree

@@ -13,9 +13,8 @@ import os_resource_classes as orc
 from agent.errors import AgentError, Undecided
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import Domain
-from agent.model.guest import Guest, PciPolicy, PlacedCell
 from agent.model.host_units import MdevShare, MdevSource, UnitRecord
-from agent.model.instance import Amounts, Flavor, Instance
+from agent.model.instance import Amounts, Flavor, Guest, Instance, PciPolicy, PlacedCell
 from agent.model.names import number_of, printable
 from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
 from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError

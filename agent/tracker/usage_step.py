@@ -16,7 +16,7 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
-from agent.pci.alias import Aliases
+from agent.pci.device_request import Aliases
 from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from agent.tracker.claim_usage import Seen, note_reserved_amounts, with_counting_providers

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.allocation import Allocation
-from agent.model.inventory import capacity
+from agent.model.inventory import Allocation, capacity
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree

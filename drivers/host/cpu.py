@@ -26,8 +26,7 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError, NotReady
-from agent.model.facts import CpuFacts, PartialRead
-from agent.model.topology import Cell, PagePool, Topology
+from agent.model.facts import Cell, CpuFacts, PagePool, PartialRead, Topology
 from drivers.host.sysfs import Sysfs
 
 CPUS_FOLDER = "devices/system/cpu"

@@ -237,7 +237,7 @@ def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placem
     warnings = [
         line
         for line in service.log.splitlines()
-        if "WARNING agent.service.problem_log" in line and "did not answer" in line
+        if "WARNING agent.service.log_writer" in line and "did not answer" in line
     ]
     assert len(warnings) == 2, "once for each time, not for each audit"
     assert service.log.count("node node-a: well again") == 1

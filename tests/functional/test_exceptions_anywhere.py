@@ -47,7 +47,7 @@ from agent.placement.transport import Timeouts, Transport
 from agent.service import audit_queue, background, passes, runtime
 from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
-from agent.service.problem_log import ProblemLog
+from agent.service.log_writer import ProblemLog
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from agent.model.guest import Guest, GuestCell
+from agent.model.instance import Guest, GuestCell
 from agent.numa.fit import Fit, Networks, NoFit, fit
 from agent.numa.host import HostCell, Pages
 

@@ -7,7 +7,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from agent.api.document_schemas import PREFIX, VERSION, document_names, document_schema
+from agent.api.openapi import PREFIX, VERSION, document_names, document_schema
 
 META = "https://json-schema.org/draft/2020-12/schema"
 

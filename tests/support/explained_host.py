@@ -24,7 +24,7 @@ from agent.model.facts import CpuFacts, HostFacts
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.host_policy import HostPolicy
-from agent.pci.alias import aliases
+from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
 from agent.tracker.errors import TrackerError

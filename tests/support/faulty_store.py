@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from agent.errors import RecordConflict, StoreError
-from agent.store.mapping import METADATA
+from agent.store.record_table import METADATA
 from agent.store.store import Store
 from tests.support.crash import Crash
 

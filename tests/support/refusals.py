@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from agent.errors import AgentError
-from agent.store.mapping import METADATA
+from agent.store.record_table import METADATA
 from tests.support.tracking import World
 
 

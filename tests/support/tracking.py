@@ -12,12 +12,11 @@ from uuid import NAMESPACE_DNS, uuid5
 from agent.api.documents.node import JsonObject, stats
 from agent.model.claim import Claim, Migration, MigrationType
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.host_units import AssignableUnit
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.service.problem_log import ProblemLog
+from agent.service.log_writer import ProblemLog
 from agent.service.status import summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
@@ -38,7 +38,7 @@ def clock():
 @pytest.fixture
 def told(caplog, clock):
     """Tell ``news``; what that logged."""
-    caplog.set_level(logging.INFO, "agent.service.problem_log")
+    caplog.set_level(logging.INFO, "agent.service.log_writer")
     news = ProblemLog(clock)
 
     def tell(*nodes, errors=()):

@@ -12,9 +12,8 @@ from agent.errors import AgentError
 from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts
-from agent.model.guest import PlacedCell
 from agent.model.host_units import MdevSource, UnitRecord
-from agent.model.instance import Instance, TaskState
+from agent.model.instance import Instance, PlacedCell, TaskState
 from agent.model.names import printable
 from agent.model.node_records import ComputeNode
 from agent.numa.host import HostCell

@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from agent.cli.command import Commands, Options
 from agent.cli.placement_work import finish, placement_work
-from agent.model.allocation import Allocation, Holdings
+from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 import agent
-from agent.api.document_schemas import PREFIX, VERSION, document_names, document_schema
+from agent.api.openapi import PREFIX, VERSION, document_names, document_schema
 from agent.cli.command import Commands, Options
 from agent.cli.output import answer, write_document
 from agent.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent.errors import PlacementRefused, PlacementTooOld
-from agent.model.allocation import Holdings
+from agent.model.inventory import Holdings
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import ApiVersion, ProviderUuid, is_token, is_uuid, normal_uuid
 from agent.placement.allocations.checks import (

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import assert_never
 
 from agent.errors import PlacementError
-from agent.model.allocation import Allocation, Holdings
+from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.checks import (
     ConsumerChanged,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.errors import GenerationConflict, PlacementError
-from agent.model.allocation import Allocation, Holdings
+from agent.model.inventory import Allocation, Holdings
 from agent.model.names import (
     MAX_PROVIDER_NAME,
     ConsumerUuid,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.model.allocation import Allocation, Holdings
+from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid
 from agent.placement.allocations.candidates import AllocationRequest
 from agent.placement.allocations.change import Doubling, join_move

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from agent.errors import UNDEFINED, GenerationConflict, PlacementError, PlacementRefused
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
 from agent.placement.allocations.checks import (
     BadRequest,

@@ -11,7 +11,7 @@ import os_resource_classes as orc
 from agent.driver.interface import Allocations
 from agent.errors import ReshapeFailed
 from agent.model.facts import HostFacts
-from agent.model.guest import PlacedCell
+from agent.model.instance import PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider_tree import ProviderTree
 from agent.tree.policy import Policy

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import os_resource_classes as orc
 
 from agent.errors import ReshapeFailed
-from agent.model.guest import PlacedCell
+from agent.model.instance import PlacedCell
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.provider_tree import ProviderTree

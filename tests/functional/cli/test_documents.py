@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.document_schemas import PREFIX, VERSION, document_names
+from agent.api.openapi import PREFIX, VERSION, document_names
 from agent.cli.command_table import COMMANDS, find
 from tests.functional.cli.setups import on
 from tests.support.child import CHECKOUT

@@ -21,7 +21,7 @@ import pytest
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.pci.alias import aliases
+from agent.pci.device_request import aliases
 from agent.tracker.errors import TrackerError
 from agent.tracker.requests import InstanceClaim
 from tests.support import backends

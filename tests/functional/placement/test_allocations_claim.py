@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.placement import exchange
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import Doubling

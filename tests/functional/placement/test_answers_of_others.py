@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from agent.model.names import child_uuid
-from agent.service.problem_log import ProblemLog
+from agent.service.log_writer import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total

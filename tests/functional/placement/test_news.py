@@ -3,7 +3,7 @@
 import pytest
 
 from agent.model.names import child_uuid
-from agent.service.problem_log import ProblemLog
+from agent.service.log_writer import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
 from tests.support.nova_style_driver import NovaStyleDriver

@@ -16,7 +16,7 @@ from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
 from agent.placement import exchange
 from agent.placement.client import PlacementClient
 from agent.placement.transport import OutageLog
-from agent.service.problem_log import ProblemLog
+from agent.service.log_writer import ProblemLog
 from agent.store.records import Records
 from tests.functional.placement.conftest import Host
 from tests.support import faults

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.errors import PlacementError
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.placement import exchange
 from agent.placement.allocations.change import (
     Doubling,

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from agent.model.claim import Claim
-from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Flavor
+from agent.model.facts import Cell, PagePool, Topology
+from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.node_records import RecordChanges
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology
 from tests.support.refusals import refused, rows

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.api.metrics import Metrics
-from agent.api.node_figures import NodeFigures
+from agent.api.metrics import Metrics, NodeFigures
 from agent.model.report import Drift
 from agent.service.daemon_service import DaemonService
 from tests.unit.render.reports import node, report

@@ -9,7 +9,7 @@ import pytest
 from agent.audit import candidate_queries
 from agent.audit.candidate_queries import CandidateQueries
 from agent.errors import PlacementUnreachable
-from agent.explain.correction_sets import BudgetSpent
+from agent.explain.host_answer import BudgetSpent
 from agent.model.names import ProviderUuid
 from agent.placement.allocations.candidates import CandidateQuery, Candidates, parse_query
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.document_schemas import document_names, document_schema
-from agent.api.openapi import read
+from agent.api.openapi import document_names, document_schema, read
 from agent.api.problem import KINDS
 from agent.cli.command_table import AUDIT, COMMANDS
 from tests.support.child import CHECKOUT

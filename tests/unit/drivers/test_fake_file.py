@@ -6,9 +6,8 @@ import pytest
 from agent.errors import ConfigError, ConfigErrors, DriverError
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
-from agent.model.guest import GuestCell, PlacedCell
 from agent.model.host_units import AssignableUnit, EncryptionFacts, Mdev, MdevParent
-from agent.model.instance import Flavor
+from agent.model.instance import Flavor, GuestCell, PlacedCell
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
 
 

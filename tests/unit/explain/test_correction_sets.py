@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.explain.correction_sets import BudgetSpent, smallest_sets
+from agent.explain.host_answer import BudgetSpent, smallest_sets
 
 CONDITIONS = tuple("abcdef")
 Fits = Callable[[frozenset[str]], bool]

@@ -8,7 +8,7 @@ from agent.explain.constraints import constraints_of, without_constraints
 from agent.explain.scheduler_query import scheduler_query
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.pci.alias import Aliases, aliases
+from agent.pci.device_request import Aliases, aliases
 from agent.placement.allocations.candidates import parse_query
 from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTrackerRequest
 from agent.tracker.requests import InstanceClaim

@@ -3,7 +3,7 @@ import dataclasses
 
 import pytest
 
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from tests.unit.model.trees import N0, ROOT, STORAGE
 
 CONSUMER = "c0000000-0000-4000-8000-000000000001"

@@ -4,8 +4,7 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.errors import ConfigErrors
 from agent.monitors.linux import CpuMonitor, MemoryMonitor
-from agent.monitors.monitor import NAMESPACE
-from agent.monitors.poll import load_monitors
+from agent.monitors.monitor import NAMESPACE, load_monitors
 from tests.support import distribution
 
 

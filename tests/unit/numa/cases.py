@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from agent.model.guest import Guest, GuestCell
+from agent.model.instance import Guest, GuestCell
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import CellLimits

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.model.guest import Guest, GuestCell, PlacedCell
+from agent.model.instance import Guest, GuestCell, PlacedCell
 from agent.numa.fit import NoFit, fit
 from agent.numa.host import HostCell, Pages
 

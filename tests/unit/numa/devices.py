@@ -5,7 +5,7 @@ policies.
 from collections.abc import Hashable, Mapping, Sequence
 
 from agent.model.devices import DeviceDemand
-from agent.model.guest import PciPolicy
+from agent.model.instance import PciPolicy
 from agent.numa.host import HostCell
 
 REMOTE = 255

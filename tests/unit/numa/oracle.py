@@ -5,7 +5,7 @@ and nothing clever.
 from collections.abc import Sequence
 from itertools import permutations
 
-from agent.model.guest import Guest
+from agent.model.instance import Guest
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell
 from agent.numa.pair import CellLimits

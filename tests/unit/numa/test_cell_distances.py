@@ -3,10 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.numa.cell_distances import Cells, Distances, interchangeable
-from agent.numa.matching import match
-from agent.numa.pair import Pairs
-from agent.numa.pinning import can_pin, pin
+from agent.numa.matching import Cells, Distances, interchangeable, match
+from agent.numa.pair import Pairs, can_pin, pin
 from tests.support.slow_cells import apart, grown_set, like_positions, nearest_sums, seated
 from tests.unit.numa.cases import Case, cases
 from tests.unit.numa.oracle import sits

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.guest import Guest
-from agent.numa.devices import NoDeviceFit
+from agent.model.instance import Guest
 from agent.numa.fit import Networks, NoFit, cells_named, fit
+from agent.numa.host import NoDeviceFit
 from agent.numa.pair import Allocated
 from tests.unit.numa.cells import dedicated, full, h2, h4, placed_on, refused
 from tests.unit.numa.devices import LocalDevices

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.guest import Guest, GuestCell
+from agent.model.instance import Guest, GuestCell
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import Allocated, CellLimits
 from tests.unit.numa.cells import NOTHING, cpus, dedicated, ht1, placed, placed_on, refused, shared

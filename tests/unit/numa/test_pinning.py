@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from agent.model.guest import Guest, GuestCell, PlacedCell
+from agent.model.instance import Guest, GuestCell, PlacedCell
 from agent.numa.host import CellUsageError, HostCell
-from agent.numa.pinning import Pins, can_pin, pin
+from agent.numa.pair import Pins, can_pin, pin
 from tests.unit.numa.cells import (
     NOTHING,
     cpus,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import GuestCell, PlacedCell
 from agent.numa.host_policy import HostPolicy, not_offered
 from tests.unit.numa.cells import NOTHING, cpus
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from agent.model.guest import Guest
-from agent.numa.devices import NoDeviceFit
+from agent.model.instance import Guest
 from agent.numa.fit import Fit, NoFit, fit
-from agent.numa.host import HostCell
+from agent.numa.host import HostCell, NoDeviceFit
 from tests.unit.numa.cases import Case, cases
 from tests.unit.numa.oracle import possible
 

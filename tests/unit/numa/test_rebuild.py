@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.guest import PlacedCell
+from agent.model.instance import PlacedCell
 from agent.numa.fit import fit
 from agent.numa.host_cells import count_guests
 from agent.numa.host_policy import RebuildRefused, check_rebuild

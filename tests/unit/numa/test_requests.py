@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from agent.model.guest import Guest, GuestCell
+from agent.model.instance import Guest, GuestCell
 from agent.numa.flavor_and_image import GuestRequestError, Kind
 from agent.numa.request import guest_of, overlooked
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from agent.errors import Undecided
 from agent.model.devices import DeviceDemand
-from agent.numa.cell_distances import Cells
-from agent.numa.devices import DeviceFit, NoDeviceFit
-from agent.numa.matching import Hitting, including, match, without
+from agent.numa.host import DeviceFit, NoDeviceFit
+from agent.numa.matching import Cells, Hitting, including, match, without
 from agent.numa.sets import BETTER, COLUMNS, LOTS, MANY, Search
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.names import printable
-from agent.pci.alias import KEYS, aliases
+from agent.pci.device_request import KEYS, aliases
 from tests.unit.pci.test_device_spec import JSON
 
 IDS = {"vendor_id": "8086", "product_id": "154c"}

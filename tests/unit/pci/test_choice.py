@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.guest import PciPolicy
+from agent.model.instance import PciPolicy
 from agent.model.names import ProviderUuid
 from agent.pci.choice import FreeDevices, Shortage, free_devices
 from agent.pci.device_request import Nearness, matches

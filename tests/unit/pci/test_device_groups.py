@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.pci.alias import Alternative, device_groups
+from agent.pci.device_request import Alternative, device_groups
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
 
 ID = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

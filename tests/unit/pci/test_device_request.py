@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.names import is_uuid, printable
-from agent.pci.alias import aliases
-from agent.pci.device_request import EXTRA_SPEC, DeviceRequestError, device_requests
+from agent.pci.device_request import EXTRA_SPEC, DeviceRequestError, aliases, device_requests
 
 CLAIM = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 ALIASES, _ = aliases(

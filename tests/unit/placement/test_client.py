@@ -3,7 +3,7 @@
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.placement.client import LONGEST_QUERY
 from tests.support import faults
 from tests.support.other_client import PROJECT, USER

@@ -11,7 +11,7 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.model.mirror import Journal, PlacementView
 from agent.model.operation import (
     CreateProvider,

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from agent.model.allocation import Allocation
-from agent.model.inventory import completed
+from agent.model.inventory import Allocation, completed
 from agent.model.mirror import PlacementView
 from agent.model.operation import (
     CreateProvider,

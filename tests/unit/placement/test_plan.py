@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import AgentError, ReshapeFailed
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.model.mirror import Journal, Ownership, ServerCapabilities
 from agent.model.operation import (
     CreateProvider,

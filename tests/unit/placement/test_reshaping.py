@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import DRIVER_FAULT, ReshapeFailed
-from agent.model.allocation import Allocation
+from agent.model.inventory import Allocation
 from agent.model.provider_tree import ProviderTree
 from agent.placement.reshaping import (
     AllocationMove,

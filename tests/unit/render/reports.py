@@ -1,7 +1,6 @@
 """A report built by hand, as an audit of one host with two NUMA cells would give it."""
 
-from agent.model.allocation import Allocation
-from agent.model.inventory import completed
+from agent.model.inventory import Allocation, completed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import (
     CreateProvider,

@@ -16,9 +16,16 @@ from agent.model.claim import (
     Purpose,
 )
 from agent.model.devices import DeviceRecord, DeviceType, Serves
-from agent.model.guest import GuestCell, PlacedCell
 from agent.model.host_units import MdevShare, UnitRecord
-from agent.model.instance import Amounts, Flavor, Instance, TaskState, VmState
+from agent.model.instance import (
+    Amounts,
+    Flavor,
+    GuestCell,
+    Instance,
+    PlacedCell,
+    TaskState,
+    VmState,
+)
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, RecordChanges
 from agent.store.records import Records

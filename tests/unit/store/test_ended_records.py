@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from agent.model.mirror import Journal, Ownership
 from agent.model.node_records import Lease, RecordChanges
-from agent.store.mapping import METADATA
+from agent.store.record_table import METADATA
 from agent.store.records import Records
 from agent.store.tables import CLAIM, INSTANCE, MIGRATION
 from tests.support.store_place import Place

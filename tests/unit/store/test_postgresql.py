@@ -16,9 +16,9 @@ from sqlalchemy import Connection, make_url
 from agent import deadline
 from agent.errors import StoreError
 from agent.model.mirror import Journal, ServerCapabilities
-from agent.store import schema
+from agent.store import tables
 from agent.store.engines import Location
-from agent.store.mapping import METADATA
+from agent.store.record_table import METADATA
 from agent.store.store import Store, open_read_only, open_store
 from agent.store.tables import VERSIONS
 from tests.support.service_manager import until
@@ -249,7 +249,7 @@ def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebod
     monkeypatch: pytest.MonkeyPatch,
     open_one: Callable[[Path, str | None], Store],
 ) -> None:
-    look, pause = schema._has_tables, threading.Lock()
+    look, pause = tables._has_tables, threading.Lock()
 
     def looked(connection: Connection, location: Location) -> bool:
         found = look(connection, location)
@@ -260,7 +260,7 @@ def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebod
         return found
 
     others: list[Future[Store]] = []
-    monkeypatch.setattr(schema, "_has_tables", looked)
+    monkeypatch.setattr(tables, "_has_tables", looked)
     with ThreadPoolExecutor(1) as threads:
         open_one(place.folder, place.url).close()
         others[0].result().close()

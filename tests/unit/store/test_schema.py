@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from agent.errors import StoreError
-from agent.store.mapping import METADATA
+from agent.store.record_table import METADATA
 from agent.store.store import open_read_only, open_store
 from agent.store.tables import VERSION, VERSIONS
 from tests.unit.store.trees import folder_state

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from agent.model.claim import Claim, MigrationStatus, MigrationType
-from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Amounts, TaskState, VmState
+from agent.model.instance import Amounts, GuestCell, PlacedCell, TaskState, VmState
 from agent.model.names import ProviderUuid
 from agent.model.node_records import ComputeNode, NodeRecords
 from agent.numa.host import HostCell

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from agent.model.claim import Claim, Migration
-from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Amounts, Flavor
+from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker.allocation_drift import allocation_drift

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from agent.model.facts import Domain
-from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
 from agent.numa.host import HostCell, Pages
 from agent.numa.request import guest_of

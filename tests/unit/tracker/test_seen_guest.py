@@ -5,8 +5,7 @@ import pytest
 
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
-from agent.model.guest import GuestCell, PlacedCell
-from agent.model.instance import Amounts, Flavor
+from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import contradictions, records_of

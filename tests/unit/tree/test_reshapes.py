@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import ReshapeFailed, ReshapeNeeded
-from agent.model.guest import GuestCell, PlacedCell
+from agent.model.instance import GuestCell, PlacedCell
 from agent.model.mirror import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy

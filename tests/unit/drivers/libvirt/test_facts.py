@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.facts import CpuFacts
-from agent.model.topology import Cell, Topology
+from agent.model.facts import Cell, CpuFacts, Topology
 from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import (
     DEVICES,

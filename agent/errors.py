@@ -389,8 +389,12 @@ class GenerationConflict(PlacementError):
 
 class ReshapeConflict(GenerationConflict):
     """Another writer changed what a reshape is about, or the answer to the reshape was lost: then
-    ``outcome_unknown`` in its data is true.
+    ``outcome_unknown`` is true.
     """
+
+    def __init__(self, message: str, remedy: str = "", *, outcome_unknown: bool = False) -> None:
+        super().__init__(message, remedy)
+        self.outcome_unknown = outcome_unknown
 
 
 class ProviderNameConflict(PlacementError):

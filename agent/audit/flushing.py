@@ -3,7 +3,7 @@ results are recorded; and the conflicts that call for another attempt.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ from agent.model.operation import (
 from agent.model.report import OperationStatus, Outcome
 from agent.placement import clock
 from agent.placement.client import PlacementClient
-from agent.placement.exchange import MAX_ATTEMPTS, conflict_wait
+from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient, conflict_wait
 from agent.placement.flush import Flush, FlushResult
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, depends
@@ -60,22 +60,56 @@ class Flushing:
         self._node, self._context, self._state = node, context, placement_state
         self._rivals = rivals
 
-    def withheld(self, outcome: PlanOutcome) -> PlanOutcome:
-        """Return ``outcome`` without the operations that another writer would change back now."""
-        assert outcome.plan is not None
-        plan, withheld = self._rivals.withhold(outcome.plan)
-        if plan is outcome.plan:
-            return outcome
-        drift = (*outcome.drift, *plan.drift)
-        return replace(outcome, plan=plan, withheld=tuple(withheld), drift=drift)
+    def flush(self, run: AuditRun, outcome: PlanOutcome) -> bool:
+        """Send the plan without what another writer would change back now, or in a dry run foresee
+        what that would do. Return whether no other attempt is needed. Before another one for a
+        conflict there is a wait, see :meth:`conflicts`.
 
-    def foresee(self, run: AuditRun, outcome: PlanOutcome) -> None:
+        :raises MirrorInsufficient: an audit on the mirror has something to do.
+        :raises ReshapeFailed: Placement refused to move allocations; the operations before it are
+            done.
+        """
+        with run.step("plan"):
+            assert outcome.plan is not None
+            plan, withheld = self._rivals.withhold(outcome.plan)
+        if run.options.on_mirror and (withheld or plan.operations):
+            raise MirrorInsufficient("there is something to do")
+        rivals = plan.drift if plan is not outcome.plan else ()
+        run.plan(replace(outcome, plan=plan, drift=(*outcome.drift, *rivals)))
+        if run.options.dry_run:
+            self._foresee(run, plan)
+            run.outcomes += withheld
+            return True
+        with run.step("flush"):
+            flushed = self._send(run, outcome, plan)
+        self._rivals.record_sent(flushed.outcomes)
+        if flushed.failed is not None:
+            raise flushed.failed
+        log_corrected(outcome.repair, flushed.outcomes)
+        if flushed.conflict is not None:
+            if (
+                isinstance(flushed.conflict, ReshapeConflict)
+                and outcome.repair.move is not None
+                and run.attempts == MAX_ATTEMPTS - 1
+            ):
+                # The last attempt is made without the repair, for all other changes.
+                run.unrepaired = flushed.conflict.message
+            self._try_again(run, flushed.conflict)
+            return False
+        run.outcomes += withheld
+        # Another attempt is needed where providers in use could not be deleted (they are planned as
+        # held), or where devices were removed to be created at another place. A node that is gone
+        # is tried again if Placement no longer had all of its tree, because no next pass will.
+        again = outcome.removes_node and flushed.missing and run.attempts < MAX_ATTEMPTS
+        recreates = outcome.shaped is not None and outcome.shaped.anew and flushed.complete
+        return not (flushed.held or again or recreates)
+
+    def _foresee(self, run: AuditRun, plan: Plan) -> None:
         """Report what a dry run would do, and treat it as done for the nodes that follow; not in an
         agent that only observes, because its next pass looks at what is there.
         """
-        state, plan = self._state, outcome.plan
-        assert plan is not None
-        outcomes, conflicts = predict_outcomes(
+        state = self._state
+        run.outcomes, conflicts = predict_outcomes(
             run.client,
             plan,
             state.capabilities,
@@ -83,35 +117,24 @@ class Flushing:
             state.journal.providers,
         )
         run.errors += conflicts
-        run.outcomes = [*outcomes, *outcome.withheld]
         if not self._context.observes:
             state.assume(plan)
 
-    def send(self, run: AuditRun, outcome: PlanOutcome) -> FlushResult:
-        """Send the plan, and record which evacuations its removals clear."""
-        plan = outcome.plan
-        assert plan is not None
-        if outcome.judged.unknown_since is not None:
-            self._state.remember_unknown(outcome.judged.unknown_since)
-        flushed = flush_clearing(
-            self._context.records.consumer_records,
-            outcome.judged,
-            lambda: self._flush(run, plan),
-        )
-        if not (outcome.removes_node or (run.facts is not None and run.facts.exclusive)):
-            # An exclusive node is reserved while it has a consumer, so its usage exceeds its
-            # capacity.
-            run.drift += shrunk_below_usage(run.client, flushed, self._state.journal.held)
-        return flushed
-
-    def _flush(self, run: AuditRun, plan: Plan) -> FlushResult:
-        """Write the intended ownership to the journal, send the plan, record the results."""
-        state = self._state
+    def _send(self, run: AuditRun, outcome: PlanOutcome, plan: Plan) -> FlushResult:
+        """Write the intended ownership to the journal, send the plan, record the results, and which
+        evacuations the removals of the plan clear.
+        """
+        state, judged = self._state, outcome.judged
+        if judged.unknown_since is not None:
+            state.remember_unknown(judged.unknown_since)
+        records = self._context.records.consumer_records
+        note_clearing(records, judged)
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
-            return FlushResult(state.view, state.capabilities)
-        owned = state.journal.providers
-        plan, skipped = state.intend(plan)
-        try:
+            flushed = FlushResult(state.view, state.capabilities)
+        else:
+            owned = state.journal.providers
+            plan, skipped = state.intend(plan)
+            # If this raises, the next pass sees by the generations what was done.
             flushed = Flush(
                 run.client,
                 plan,
@@ -124,9 +147,17 @@ class Flushing:
                 owned=owned,
                 confirmed=dict(state.confirmed),
             ).run()
-        except ReshapeFailed:
-            state.doubt()
-            raise
+            self._report(run, flushed, skipped)
+            # Last, because the outcomes are reported even if they cannot be recorded.
+            state.record(plan, flushed)
+        note_cleared(records, judged, flushed)
+        if not (outcome.removes_node or (run.facts is not None and run.facts.exclusive)):
+            # An exclusive node is reserved while it has a consumer, so its usage exceeds its
+            # capacity.
+            run.drift += shrunk_below_usage(run.client, flushed, state.journal.held)
+        return flushed
+
+    def _report(self, run: AuditRun, flushed: FlushResult, skipped: Sequence[Outcome]) -> None:
         run.forgot |= flushed.forgot
         run.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
         if (
@@ -149,35 +180,8 @@ class Flushing:
             for sent in flushed.outcomes
             if isinstance(sent.operation, AllocationOperation) and sent.status == "failed"
         }
-        # Last, because the outcomes are reported even if they cannot be recorded.
-        state.record(plan, flushed)
-        return flushed
 
-    # --- whether another attempt is needed --------------------------------------------------------
-
-    def is_last(self, run: AuditRun, outcome: PlanOutcome, flushed: FlushResult) -> bool:
-        """Return whether the attempt was the last one needed. Before another one for a conflict
-        there is a wait, see :meth:`conflicts`.
-        """
-        self._rivals.record_sent(flushed.outcomes)
-        log_corrected(outcome.repair, flushed.outcomes)
-        if flushed.conflict is not None:
-            if (
-                isinstance(flushed.conflict, ReshapeConflict)
-                and outcome.repair.move is not None
-                and run.attempts == MAX_ATTEMPTS - 1
-            ):
-                # The last attempt is made without the repair, for all other changes.
-                run.unrepaired = flushed.conflict.message
-            self._try_again(run, flushed.conflict)
-            return False
-        run.outcomes += outcome.withheld
-        # Another attempt is needed where providers in use could not be deleted (they are planned as
-        # held), or where devices were removed to be created at another place. A node that is gone
-        # is tried again if Placement no longer had all of its tree, because no next pass will.
-        again = outcome.removes_node and flushed.missing and run.attempts < MAX_ATTEMPTS
-        recreates = outcome.shaped is not None and outcome.shaped.anew and flushed.complete
-        return not (flushed.held or again or recreates)
+    # --- another attempt --------------------------------------------------------------------------
 
     @contextmanager
     def conflicts(self, run: AuditRun) -> Iterator[None]:
@@ -220,10 +224,9 @@ class Flushing:
             raise PlacementError("cancelled while waiting to try again") from conflict
 
 
-def flush_clearing(
-    consumer_records: ConsumerRecords, judged: Judged, flush: Callable[[], FlushResult]
-) -> FlushResult:
-    """Flush, and write down which evacuations have nothing left here.
+def note_clearing(consumer_records: ConsumerRecords, judged: Judged) -> None:
+    """Write down, before the removals of ``judged`` are sent, which evacuations have nothing left
+    here once they are done.
 
     An evacuation justifies one removal only, also if the process ends between the removal and its
     note. So the consumer generation that guards the removal is written down before: a consumer that
@@ -239,8 +242,10 @@ def flush_clearing(
             for uuid in some
         }
     )
-    # If this raises, the next pass sees by the generations what was done.
-    flushed = flush()
+
+
+def note_cleared(consumer_records: ConsumerRecords, judged: Judged, flushed: FlushResult) -> None:
+    """Write down which evacuations have nothing left here after the flush."""
     done = {
         outcome.operation.old.consumer
         for outcome in flushed.outcomes
@@ -259,7 +264,6 @@ def flush_clearing(
                 for uuid in some
             }
         )
-    return flushed
 
 
 def predict_outcomes(

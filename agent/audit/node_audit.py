@@ -132,7 +132,7 @@ class NodeAudit:
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
                     self._remember(seen, outcome)
-                if self._flush(run, outcome):
+                if self._flushing.flush(run, outcome):
                     return
 
     def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
@@ -144,28 +144,8 @@ class NodeAudit:
                 with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
                     self._reader.refresh(run, rows if run.attempts == 1 else None)
                     outcome = plan_removal(self._reader.deleted(run))
-                if self._flush(run, outcome):
+                if self._flushing.flush(run, outcome):
                     return
-
-    def _flush(self, run: AuditRun, outcome: PlanOutcome) -> bool:
-        """Send the plan, or in a dry run foresee what that would do. Return whether no other
-        attempt is needed.
-
-        :raises MirrorInsufficient: an audit on the mirror has something to do.
-        """
-        with run.step("plan"):
-            outcome = self._flushing.withheld(outcome)
-        if run.options.on_mirror and (
-            outcome.withheld or (outcome.plan and outcome.plan.operations)
-        ):
-            raise MirrorInsufficient("there is something to do")
-        run.plan(outcome)
-        if run.options.dry_run:
-            self._flushing.foresee(run, outcome)
-            return True
-        with run.step("flush"):
-            flushed = self._flushing.send(run, outcome)
-        return self._flushing.is_last(run, outcome, flushed)
 
     # --- what an attempt begins with --------------------------------------------------------------
 

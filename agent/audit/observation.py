@@ -15,7 +15,7 @@ from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCa
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.model.report import Drift, Outcome
+from agent.model.report import Drift
 from agent.placement.merge import Target
 from agent.placement.merge_inventory import Usages
 from agent.placement.plan import Plan
@@ -278,8 +278,6 @@ class PlanOutcome:
     """Corrections of the allocations of devices."""
     judged: Judged = field(default_factory=Judged)
     """The removals at the end of the plan."""
-    withheld: tuple[Outcome, ...] = ()
-    """The outcomes of operations that another writer would change back now."""
     drift: tuple[Drift, ...] = ()
     errors: tuple[AgentError, ...] = ()
     removes_node: bool = False

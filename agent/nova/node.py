@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.errors import PlacementError, ReshapeConflict, ReshapeFailed
+from agent.errors import PlacementError, ReshapeConflict
 from agent.model.inventory import Allocation, Holdings, Resources
 from agent.model.mirror import Held, Journal, Ownership, join_held
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -213,7 +213,9 @@ class MirroredNode:
         self._keep_journal(tree)
         self._tell(others)
         if move is not None and flushed.conflict is not None:
-            raise ReshapeConflict(flushed.conflict.message, **flushed.conflict.data)
+            raise ReshapeConflict(
+                flushed.conflict.message, outcome_unknown=flushed.conflict.outcome_unknown
+            )
         return flushed
 
     def _sent(
@@ -234,14 +236,10 @@ class MirroredNode:
             if not (isinstance(operation, DeleteProvider) and operation.provider.uuid in kept)
         )
         plan = replace(plan, operations=operations)
-        try:
-            flushed = Flush(
-                client, plan, state.view, state.capabilities, self.uuid, clock.now()
-            ).run()
-        except ReshapeFailed:
-            state.doubt()
-            raise
+        flushed = Flush(client, plan, state.view, state.capabilities, self.uuid, clock.now()).run()
         state.record(plan, flushed)
+        if flushed.failed is not None:
+            raise flushed.failed
         return flushed
 
     # --- what stays -------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ class MirroredReportClient:
         times. Where the outcome stays unknown, it is a failure, with which nova-compute does not
         start.
         """
-        unknown, before = error.data.get("outcome_unknown", False), root in self._undecided
+        unknown, before = error.outcome_unknown, root in self._undecided
         self._undecided.discard(root)
         if unknown and before:
             return exception.ReshapeFailed(error=error.message)

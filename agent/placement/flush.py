@@ -21,6 +21,8 @@ from agent.errors import (
     PlacementRefused,
     PlacementUnreachable,
     ProviderIdentityConflict,
+    ReshapeConflict,
+    ReshapeFailed,
 )
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
@@ -82,6 +84,8 @@ class FlushResult:
     """Providers with a write that may have been applied although no answer said so."""
     missing: set[ProviderUuid] = field(default_factory=set)
     """Providers that were to be deleted and that Placement did not have."""
+    failed: ReshapeFailed | None = None
+    """Set if Placement refused to move allocations: nothing after the reshape was sent."""
     strangers: set[ProviderUuid] = field(default_factory=set)
     """Providers that could not be created because providers of others have their uuids."""
 
@@ -139,14 +143,11 @@ class Flush:
     def run(self) -> FlushResult:
         """Send every operation that can be sent. Return the result, with the view that follows from
         Placement's answers.
-
-        :raises ReshapeFailed: the server refused to move allocations; the operations before it are
-            done.
         """
         with suppress(StopFlush):
             self._send_tree()
         result = self.result
-        if result.conflict is None and result.outage is None:
+        if result.conflict is None and result.outage is None and result.failed is None:
             with suppress(StopFlush):
                 self._try_each(
                     self._possible(self._of(AllocationOperation)), self._write_allocations
@@ -171,7 +172,13 @@ class Flush:
             self._try_each(self._possible([reparent]), self._move)
         for reshape in self._of(Reshape):
             if self._possible([reshape]):
-                self.record([ReshapeRequest(self.client, self.tree, self.root, reshape).run()])
+                try:
+                    attempt = ReshapeRequest(self.client, self.tree, self.root, reshape).run()
+                except ReshapeFailed as error:
+                    self.outcomes[reshape.key] = Outcome(reshape, "failed", str(error))
+                    self.result.failed = error
+                    raise StopFlush from error
+                self.record([attempt])
             else:
                 # The providers that the reshape was to empty are not deleted.
                 self.failures.append(reshape)
@@ -387,7 +394,8 @@ class Flush:
 
     def _record_failure(self, operation: Operation, error: PlacementError) -> None:
         result = self.result
-        if error.outcome_unknown:
+        # A reshape that was applied has moved the generation of each of its providers.
+        if error.outcome_unknown and not isinstance(error, ReshapeConflict):
             result.doubtful.update(providers_of(operation))
             if isinstance(operation, DeleteProvider):
                 # It may be deleted: the next plan must not take that for a deletion by others.

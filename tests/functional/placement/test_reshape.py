@@ -192,6 +192,9 @@ def test_without_the_role_service_the_node_is_refused_and_the_next_start_complet
     assert error.code == "reshape.failed"
     assert "service" in error.remedy
     assert seen(placement)[-1] == posted(["R", "N0", "N1"], ["c"], 403)
+    sent = [(outcome.operation.op, outcome.status) for outcome in report.outcomes]
+    assert sent[:3] == [("create-provider", "done")] * 2 + [("reshape", "failed")]
+    assert {status for _, status in sent[3:]} == {"skipped"}
     left = placement.dump()
     assert left["consumers"] == before["consumers"]
     assert left["providers"][ROOT] == before["providers"][ROOT]

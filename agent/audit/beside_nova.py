@@ -17,7 +17,7 @@ from agent.audit.observation import (
     Observation,
     Reread,
 )
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, name_first
 from agent.model.operation import SetTraits
 from agent.model.report import Drift
 from agent.placement.plan import Plan
@@ -67,7 +67,7 @@ def without_novas_rules(plan: Plan, root: ProviderUuid) -> Plan:
                 Drift(
                     "reported-otherwise",
                     "info",
-                    f"the CPUs have {', '.join(sorted(unknown))}: nova-compute reports it "
+                    f"the CPUs have {name_first(sorted(unknown))}: nova-compute reports it "
                     "otherwise because it has no such feature in its table",
                     "none; nova-compute would remove the traits again",
                     root,

@@ -16,7 +16,7 @@ from agent.audit.observation import (
     WholeAllocations,
 )
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.operation import Reshape
 from agent.model.report import Outcome
 from agent.placement.merge_inventory import ADOPT
@@ -151,4 +151,4 @@ def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None
         for consumer in outcome.operation.allocations
     }
     if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
-        LOG.info("allocations of devices were corrected for instances %s", ", ".join(corrected))
+        LOG.info("allocations of devices were corrected for instances %s", name_first(corrected))

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from agent.audit.context import AuditContext
-from agent.driver.answers import SHOWN
 from agent.driver.interface import MarksNodes, NeedsLease
 from agent.errors import AgentError, DriverError, StoreError
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.report import NodeReport
 from agent.placement.answers import Row
 from agent.tracker.usage_step import UsageStep
@@ -157,7 +156,7 @@ class DeletedNodes:
         return DriverError(
             f"the driver {self._driver_name} no longer lists {len(missing)} of the {count} that "
             "it had, and says that they are deleted: so many at once are not believed, and all "
-            f"of them stay: {', '.join(names[:SHOWN])}{', ...' if names[SHOWN:] else ''}",
+            f"of them stay: {name_first(names)}",
             "check that the driver's account may still list the nodes, and with the account of "
             "another administrator whether they are there"
             + (": openstack baremetal node list" if self._driver_name == "ironic" else "")

@@ -26,7 +26,7 @@ from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
-from agent.placement.ownership import SHOWN, MergeInputs, foreign_inventory
+from agent.placement.ownership import MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
@@ -139,7 +139,7 @@ def _lost_of_others(inputs: MergeInputs) -> Iterator[Drift]:
                 "foreign-provider",
                 "info",
                 f"{printable(inputs.present.provider(uuid).name)} is deleted with what somebody "
-                f"else gave it: {name_first(others, SHOWN)}",
+                f"else gave it: {name_first(others)}",
                 "none if the node is deleted; nothing writes it again",
                 uuid,
             )
@@ -182,7 +182,7 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
             "foreign-provider",
             "info",
             f"{printable(provider.name)}: {name} was put there by somebody else, and stays; "
-            f"{name_first([*amounts], SHOWN)} holds of it",
+            f"{name_first([*amounts])} holds of it",
             f"none if it is meant so; else: {' && '.join(removals)} && openstack "
             "--os-placement-api-version 1.28 resource provider inventory delete "
             f"{root} --resource-class {name}",

@@ -38,7 +38,7 @@ from agent.errors import (
 from agent.model.facts import HostFacts
 from agent.model.inventory import Allocation, capacity
 from agent.model.mirror import REPARENT
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import ProviderRef
 from agent.model.provider import Provider, ProviderExists
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
@@ -238,7 +238,7 @@ class Reader:
             return
         self.context.records.usage_step.stop_claims(self.node.uuid)
         whose = (
-            f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+            f"the mark of another agent, which has a store of its own: {name_first(sorted(marks))}"
         )
         raise NodeHeldElsewhere(
             f"the root provider of node {printable(self.node.name)} carries {whose}",

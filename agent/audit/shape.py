@@ -415,7 +415,7 @@ def _device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> It
             mdev.type for card in facts.mdev or () for mdev in card.mdevs
         }
         if missing := sorted(kind.name for kind in policy.mdev.types if kind.name not in there):
-            yield f"no card has {printable(', '.join(missing))} of [devices] enabled_mdev_types"
+            yield f"no card has {printable(name_first(missing))} of [devices] enabled_mdev_types"
     if settings.report and facts.complete("pci"):
         left = [
             str(match.device.address)

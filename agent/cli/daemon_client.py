@@ -17,7 +17,7 @@ from agent.api.client import ApiClient, ApiUnreachable
 from agent.api.problem import InvalidApiRequest, NotJson
 from agent.conf.service import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
-from agent.model.names import choose_nodes, number_of, printable
+from agent.model.names import choose_nodes, name_first, number_of, printable
 
 STDIN = "-"
 MOST_BYTES = 1024 * 1024
@@ -146,7 +146,7 @@ def select_nodes(
     """
     chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
     if unmatched:
-        there = ", ".join(printable(node["name"]) for node in nodes[:10]) or "none yet"
+        there = name_first([printable(node["name"]) for node in nodes]) or "none yet"
         raise ConfigErrors(
             [
                 ConfigError(

@@ -16,10 +16,8 @@ from agent.driver.interface import Driver, ReportsCapabilities
 from agent.driver.worker import DriverWorker
 from agent.errors import DRIVER_FAULT, ConfigError, DriverError
 from agent.model.facts import HostFacts, Origin
-from agent.model.names import choose_nodes, is_uuid, normal_uuid, printable
+from agent.model.names import choose_nodes, is_uuid, name_first, normal_uuid, printable
 
-SHOWN = 10
-"""How many nodes a message names."""
 # How many faults of one answer a message names.
 FAULTS = 3
 
@@ -55,7 +53,7 @@ def chosen_nodes(
     errors = [
         ConfigError(
             f"--node {name}: the driver {called} has no such node",
-            f"it has {', '.join(sorted(found.values())[:SHOWN]) or 'none'}",
+            f"it has {name_first(sorted(found.values())) or 'none'}",
         )
         for name in unmatched
     ]

@@ -38,8 +38,6 @@ def read_total_gib(folder: Path) -> int:
 # --- NUMA nodes that share CPUs -------------------------------------------------------------------
 
 FOLDER = "devices/system/node"
-MANY = 8
-"""How many NUMA nodes the warning names."""
 
 
 def shared_cpu_warnings(cells: Iterable[Cell]) -> tuple[str, ...]:
@@ -56,7 +54,7 @@ def shared_cpu_warnings(cells: Iterable[Cell]) -> tuple[str, ...]:
     if not sharing:
         return ()
     return (
-        f"NUMA nodes {name_first(sharing, MANY)} share CPUs {format_cpu_list(twice)}, as emulated "
+        f"NUMA nodes {name_first(sharing)} share CPUs {format_cpu_list(twice)}, as emulated "
         "nodes do (numa=fake): all of the host is counted as cell 0, so that each CPU counts once",
     )
 

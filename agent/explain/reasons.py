@@ -22,7 +22,6 @@ from agent.tracker.stored_state import StoredState
 from agent.tracker.verdicts import give_back
 
 CELL = re.compile(r"NUMA[0-9]+")
-MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ def _amount_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
         return
     texts = [_room_text(room, amount, view) for room in rooms]
     yield (
-        f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(texts, MOST_NAMED)}"
+        f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(texts)}"
         + _fewer([room.most(amount) for room in rooms], amount)
     )
 
@@ -176,7 +175,7 @@ def _device_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
         return
     texts = [_room_text(room, 1, view) for room in rooms]
     free = sum(max(room.free, 0) for room in rooms if room.most(1))
-    wanted = f"{name}: {constraint.amount} wanted, {name_first(texts, MOST_NAMED)}"
+    wanted = f"{name}: {constraint.amount} wanted, {name_first(texts)}"
     yield wanted + _fewer([free], constraint.amount)
 
 
@@ -193,7 +192,7 @@ def _required_numbers(name: str, group: RequestGroup, view: TreeView) -> Iterato
 
 
 def _names(providers: Sequence[ProviderRoom], view: TreeView) -> str:
-    return name_first([view.short_name(provider) for provider in providers], MOST_NAMED)
+    return name_first([view.short_name(provider) for provider in providers])
 
 
 SuggestionKind = Literal["guests", "request", "option", "device"]

@@ -150,7 +150,11 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def name_first(names: Sequence[str], most: int, separator: str = ", ") -> str:
+MOST_NAMED = 5
+"""How many things of a list a message names."""
+
+
+def name_first(names: Sequence[str], most: int = MOST_NAMED, separator: str = ", ") -> str:
     """Return the first ``most`` names, and how many more there are: ``a, b and 3 more``. With the
     separator ``; ``: ``a; b; and 3 more``.
     """

@@ -130,7 +130,7 @@ class HostPolicy:
                     f"{format_cpu_list(online)}"
                 )
                 pinned = [guest for guest, cells in guests if missing & pinned_cpus(cells)]
-                users = f" (pinned to such: {name_first(pinned, MAX_NAMED)})" if pinned else ""
+                users = f" (pinned to such: {name_first(pinned)})" if pinned else ""
                 yield ConfigError(
                     f"{option}: {what}",
                     f"bring them online: chcpu --enable {format_cpu_list(missing)}{users}; if the "
@@ -261,8 +261,6 @@ def _share(cell: HostCell, own: PlacedCell) -> HostCell:
     )
 
 
-MAX_NAMED = 5
-
 PresentGuests = Sequence[tuple[str, Sequence[PlacedCell]]]
 """The guests' uuids with their placed cells; a guest without cells floats on shared CPUs. A guest
 that moves may appear twice.
@@ -307,7 +305,7 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
     guests = list(dict.fromkeys(found))
     what = (
         f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with {kind} "
-        f"CPUs: {name_first(guests, MAX_NAMED)}"
+        f"CPUs: {name_first(guests)}"
     )
     yield ConfigError(
         what,

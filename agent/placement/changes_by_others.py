@@ -6,15 +6,12 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from agent.model.mirror import Journal, Ownership, PlacementView
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import MOST_NAMED, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree
 from agent.placement.answers import Row
 
 LOG = logging.getLogger(__name__)
-
-# Of how many providers, or other things, a message has the names.
-MOST_NAMED = 5
 
 
 def deleted_by_others(
@@ -104,7 +101,7 @@ def log_losses(
     }
     lines = [
         f"{printable(after.name_of(uuid))} lost traits that the agent had set: "
-        + ", ".join(sorted(lost))
+        + name_first(sorted(lost))
         for uuid, lost in losses.items()
         if lost
     ]
@@ -123,7 +120,7 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
         ("aggregates", root.aggregates - own.aggregates),
     ]
     lost = "; ".join(
-        f"{kind} {', '.join(map(printable, sorted(names)))}" for kind, names in foreign if names
+        f"{kind} {printable(name_first(sorted(names)))}" for kind, names in foreign if names
     )
     if lost:
         what = (
@@ -135,6 +132,4 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
 
 def _first_names(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are: a host has thousands of providers."""
-    ordered = sorted(map(printable, names))
-    more = len(ordered) - MOST_NAMED
-    return ", ".join(ordered[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return name_first(sorted(map(printable, names)))

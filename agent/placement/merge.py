@@ -32,7 +32,7 @@ from agent.placement.merge_inventory import (
     adoption_needed,
     set_aside,
 )
-from agent.placement.ownership import SHOWN, STATUS_DISABLED, MergeInputs
+from agent.placement.ownership import STATUS_DISABLED, MergeInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +373,7 @@ def _kept_for_others(provider: Provider, others: Sequence[str]) -> Drift:
         "held-device",
         "warning",
         f"{name}: the node does not have it any more, but somebody else gave it "
-        f"{name_first(others, SHOWN)}; it stays for that, and offers nothing of the agent",
+        f"{name_first(others)}; it stays for that, and offers nothing of the agent",
         f"if it does not come back: openstack resource provider delete {provider.uuid}",
         provider.uuid,
     )

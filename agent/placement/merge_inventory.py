@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from agent.errors import AgentError
 from agent.model.inventory import Inventories, Record, Resources, completed, problems, without_empty
 from agent.model.mirror import Ownership
-from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
+from agent.model.names import MOST_NAMED, ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.report import Drift
-from agent.placement.ownership import NODES_OWN, SHOWN, MergeInputs, foreign_inventory
+from agent.placement.ownership import NODES_OWN, MergeInputs, foreign_inventory
 
 ADOPT = "agent --once --adopt takes the tree over"
 
@@ -29,19 +29,19 @@ class Use:
         return tuple(self.shares)
 
     def __str__(self) -> str:
-        to = f" to {name_first(self.consumers, SHOWN)}" if self.consumers else ""
+        to = f" to {name_first(self.consumers)}" if self.consumers else ""
         return f"{self.amount} of it are allocated{to}"
 
     def ending(self, provider: ProviderUuid, name: str) -> str:
         """Return how what is used of the class ``name`` of ``provider`` becomes free."""
         if not self.shares:
             return "move or delete its consumers"
-        first = [*self.shares.items()][:SHOWN]
+        first = [*self.shares.items()][:MOST_NAMED]
         given_back = " && ".join(
             f"agent allocation remove {consumer} {provider} {name}={amount}"
             for consumer, amount in first
         )
-        more = ", and so with the others" if len(self.shares) > SHOWN else ""
+        more = ", and so with the others" if len(self.shares) > MOST_NAMED else ""
         return f"move its consumers away; if they go on without it: {given_back}{more}"
 
 

@@ -36,14 +36,17 @@ def read_provider(client: PlacementClient, row: Row) -> Provider:
         except PlacementRefused as error:
             if error.status != 404:
                 raise
-            raise GenerationConflict(f"provider {row.uuid} went away while it was read") from error
+            raise GenerationConflict(
+                f"provider {printable(row.name)} went away while it was read"
+            ) from error
         if at_inventory == at_aggregates == at_traits:
             return Provider(
                 row.uuid, row.name, at_traits, row.parent_uuid, inventory, traits, aggregates
             )
-        LOG.debug("provider %s changed while it was read", row.uuid)
+        LOG.debug("provider %s changed while it was read", printable(row.name))
     raise GenerationConflict(
-        f"provider {row.uuid} changed every time it was read", "it is read again in the next pass"
+        f"provider {printable(row.name)} changed every time it was read",
+        "it is read again in the next pass",
     )
 
 

@@ -36,8 +36,6 @@ NODES_OWN = frozenset(
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
 # The mark of a provider of devices, whose inventories are the agent's, or nova's before it.
 MANAGED_DEVICE = "COMPUTE_MANAGED_PCI_DEVICE"
-# How many of others' things on a provider a message names.
-SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.errors import ReshapeFailed
 from agent.model.inventory import Inventories
 from agent.model.mirror import REPARENT, PlacementView, ServerCapabilities
-from agent.model.names import ProviderUuid, is_custom, printable
+from agent.model.names import ProviderUuid, is_custom, name_first, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
@@ -350,7 +350,7 @@ def _why(old: Inventories, new: Inventories) -> str:
         ("the node no longer has", lost),
         ("other amounts of", other),
     )
-    return "; ".join(f"{text} {', '.join(sorted(names))}" for text, names in parts if names)
+    return "; ".join(f"{text} {name_first(sorted(names))}" for text, names in parts if names)
 
 
 def _why_traits(old: Provider, new: Provider) -> str:

@@ -17,7 +17,7 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.names import ProviderUuid, name_first
+from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.placement.client import PlacementClient
@@ -29,7 +29,6 @@ LOG = logging.getLogger(__name__)
 # proxy in front of Placement.
 OUTCOME_UNKNOWN = frozenset({401, 413, 500})
 # How many providers or consumers a message names.
-NAMED = 3
 
 
 class ReshapeRequest:
@@ -122,13 +121,17 @@ class ReshapeRequest:
             raise not_done(self.client, f"the reshape of {self._involved()}")
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
-                raise GenerationConflict(f"provider {uuid} went away after the reshape")
+                raise GenerationConflict(
+                    f"provider {self._called(uuid)} went away after the reshape"
+                )
             # A reshape raises a generation by two, by one if no inventory is left, and by one more
             # if a consumer in it holds something there afterwards: any other difference means that
             # somebody else wrote too, and then the contents have to be read.
             expected = generation + (2 if records else 1) + self._has_allocations(uuid)
             if rows[uuid].generation != expected:
-                raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
+                raise GenerationConflict(
+                    f"provider {self._called(uuid)} was changed beside the reshape"
+                )
             tree.replace(replace(tree.provider(uuid), generation=expected, inventory=records))
         self._follow_named(
             {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded}
@@ -152,15 +155,19 @@ class ReshapeRequest:
             uuid in allocation.resources for allocation in self.operation.allocations.values()
         )
 
+    def _called(self, uuid: ProviderUuid) -> str:
+        return printable(self.tree.name_of(uuid)) if self.tree.exists(uuid) else uuid
+
     def _involved(self) -> str:
         """Return the providers and consumers for a message; only the first of many."""
+        providers = sorted(map(self._called, self.operation.inventories))
         return ", ".join(
-            f"{kind} {name_first(sorted(uuids), NAMED, ' ')}"
-            for kind, uuids in (
-                ("provider", self.operation.inventories),
-                ("consumer", self.operation.allocations),
+            f"{kind} {name_first(names, separator=' ')}"
+            for kind, names in (
+                ("provider", providers),
+                ("consumer", sorted(self.operation.allocations)),
             )
-            if uuids
+            if names
         )
 
 

@@ -5,7 +5,7 @@ the pause that keeps the two from writing against each other.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.names import ProviderUuid, number_of, printable
+from agent.model.names import ProviderUuid, name_first, number_of, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
@@ -134,8 +134,8 @@ class RivalWriters:
                     (f"{kind} {printable(name)}".strip(), written)
                 )
         for uuid, found in by_provider.items():
-            what = ", ".join(
-                f"{text} ({number_of(written.times, 'time')})" for text, written in found
+            what = name_first(
+                [f"{text} ({number_of(written.times, 'time')})" for text, written in found]
             )
             yield Drift(
                 "rival-writer",

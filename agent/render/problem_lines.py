@@ -20,10 +20,13 @@ _COMMAND = re.compile(
 )
 
 
-def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
-    """Return the lines of one drift, with its remedy."""
+def drift_lines(drift: Drift, look: Look, hidden: Names = NONE, names: Names = NONE) -> list[Text]:
+    """Return the lines of one drift, with its remedy.
+
+    ``hidden``: what replaces uuids that are not shown. ``names``: of the providers.
+    """
     style = "yellow" if drift.severity == "warning" else "cyan"
-    subject = drift.consumer or drift.provider
+    subject = drift.consumer or names.get(drift.provider or "", drift.provider)
     line = Text.assemble(
         ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
     )

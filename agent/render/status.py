@@ -139,7 +139,8 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             )
             for drift in node["drift"]
         ]
-        lines += [line for drift in found for line in drift_lines(drift, look)] or [
+        names = {node["uuid"]: node["name"]}
+        lines += [line for drift in found for line in drift_lines(drift, look, names=names)] or [
             Text("  no drift", "dim")
         ]
     if without:

@@ -118,10 +118,14 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
     hidden = provisional_names(node)
+    names: dict[str, str] = {one.uuid: one.name for one in node.tree.providers()}
     sections = [
         ("", tree_lines(node, look, _trait_changes(node)) if with_tree else []),
         ("operations", operation_lines(node, look)),
-        ("drift", [line for drift in node.drift for line in drift_lines(drift, look, hidden)]),
+        (
+            "drift",
+            [line for drift in node.drift for line in drift_lines(drift, look, hidden, names)],
+        ),
         ("errors", error_lines(node.errors, look, hidden)),
         ("hint", wrap_line(escape_text(node.hint), look) if node.hint else []),
     ]

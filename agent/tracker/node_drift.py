@@ -21,8 +21,6 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import Refusal, contradictions
 from agent.tracker.verdicts import free_device
 
-MANY = 5
-"""How many guests, cells or devices a message names."""
 MOVED_REMEDY = (
     "once the hypervisor has these guests on the present cells and devices: agent guests import; "
     "until then no claim gets cells or devices that may be theirs"
@@ -117,7 +115,7 @@ def _moved_drift(state: NodeState) -> Iterator[Drift]:
         "guest-conflict",
         "warning",
         "the hardware changed under guests on record: "
-        f"{name_first(parts, MANY, '; ')}; guests: {name_first(guests, MANY)}",
+        f"{name_first(parts, separator='; ')}; guests: {name_first(guests)}",
         MOVED_REMEDY,
         state.node.uuid,
         guests[0] if len(guests) == 1 else None,
@@ -191,7 +189,7 @@ def used_twice(state: NodeState) -> Iterator[Drift]:
                 "warning",
                 (
                     f"instance {guest} has device {device.address} whole, and mediated devices of "
-                    f"{', '.join(sorted(parts))} exist or are promised"
+                    f"{name_first(sorted(parts))} exist or are promised"
                 ),
                 f"move or delete that server, or those with the mediated devices of {min(parts)}",
                 state.node.uuid,
@@ -238,8 +236,8 @@ def overdrawn_pages(
             if promised <= pool.total - pool.reserved:
                 continue
             kept = f", of which {pool.reserved} are reserved" if pool.reserved else ""
-            users = ", ".join(
-                f"{holders[guest][0]} {count}" for guest, count in sorted(pages.items())
+            users = name_first(
+                [f"{holders[guest][0]} {count}" for guest, count in sorted(pages.items())]
             )
             most = max(sorted(pages), key=lambda guest: pages[guest])
             yield Drift(

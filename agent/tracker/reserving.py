@@ -15,7 +15,7 @@ from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import Domain
 from agent.model.host_units import MdevShare, MdevSource, UnitRecord
 from agent.model.instance import Amounts, Flavor, Guest, Instance, PciPolicy, PlacedCell
-from agent.model.names import number_of, printable
+from agent.model.names import name_first, number_of, printable
 from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
 from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError
 from agent.numa.host import HostCell
@@ -109,7 +109,7 @@ def choose_mdevs(
             if amount > free:
                 reasons.append(
                     f"{number_of(amount, 'mediated device')} of {name} wanted on "
-                    f"{', '.join(sorted(parents))}, {free or 'none'} free"
+                    f"{name_first(sorted(parents))}, {free or 'none'} free"
                 )
             chosen.append(
                 MdevShare(
@@ -248,7 +248,7 @@ def _withheld(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[s
         if (parts := state.mediated_parts(device, mediated)) and any(
             matches(device, request) for request in requests
         ):
-            yield f"guests have mediated devices of {', '.join(sorted(parts))}"
+            yield f"guests have mediated devices of {name_first(sorted(parts))}"
         elif device.address in moved and any(matches(device, request) for request in requests):
             yield (
                 f"device {device.address} may be {moved[device.address]} of a guest on record: see "

@@ -13,7 +13,7 @@ from agent.model.claim import Claim
 from agent.model.facts import Domain, DomainState, format_cpu_list
 from agent.model.host_units import MdevShare, UnitRecord
 from agent.model.instance import Amounts, Flavor, Instance, PlacedCell, VmState
-from agent.model.names import printable
+from agent.model.names import name_first, printable
 from agent.model.node_records import RecordChanges
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests, is_displaced
@@ -300,7 +300,7 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             }
         )
         yield Refusal(
-            error.message + (f", by {', '.join(owners)}" if owners else ""),
+            error.message + (f", by {name_first(owners)}" if owners else ""),
             "pin one of them to other CPUs, or stop one" if owners else error.remedy,
         )
 

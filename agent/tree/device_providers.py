@@ -19,7 +19,6 @@ from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
 from agent.placement.merge_inventory import Use, uses_of
-from agent.placement.ownership import SHOWN
 from agent.tree.node_trees import shares_provider
 from agent.tree.reported_cards import (
     DeviceUse,
@@ -242,7 +241,7 @@ def _hold_former(
         "held-device",
         "warning",
         f"{printable(wanted.name)}: {use.amount} of {former} are allocated to guests that have no "
-        f"such device by their records: {name_first(use.consumers, SHOWN)}; the host has another "
+        f"such device by their records: {name_first(use.consumers)}; the host has another "
         "one there, which waits until these are free",
         "none: the allocations are lowered by themselves once two audits agree",
         uuid,
@@ -353,7 +352,7 @@ def _raise_total(
     """Raise the total to what is used, and report drift."""
     detail = (
         f"{printable(wanted.name)}: {use.amount} of {wanted.resource_class} are allocated to "
-        f"{name_first(use.consumers, SHOWN)}, but there are only {wanted.total}; the total stays "
+        f"{name_first(use.consumers)}, but there are only {wanted.total}; the total stays "
         f"at {use.amount}"
     )
     drift = Drift(
@@ -408,9 +407,11 @@ def still_reported(reported: Reported) -> list[ConfigError]:
     """
     if not reported.by_name:
         return []
-    names = ", ".join(
-        printable(name)
-        for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root)))
+    names = name_first(
+        [
+            printable(name)
+            for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root)))
+        ]
     )
     what = (
         "[pci] report_in_placement is false, but Placement has the devices of "

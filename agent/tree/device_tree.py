@@ -9,7 +9,6 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.model.report import Drift
-from agent.placement.ownership import SHOWN
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.node_trees import ensure_child, last_parent, shares_provider
@@ -141,7 +140,7 @@ def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> Pro
 
 def _stuck_drift(last: Provider, parent: str, belongs: str, users: Sequence[ConsumerUuid]) -> Drift:
     detail = (
-        f"{printable(last.name)} is used by {name_first(users, SHOWN)} below {printable(parent)} "
+        f"{printable(last.name)} is used by {name_first(users)} below {printable(parent)} "
         f"and belongs below {printable(belongs)}; this Placement cannot move it"
     )
     return Drift(

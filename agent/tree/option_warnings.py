@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from agent.conf import nova
 from agent.model.facts import format_cpu_list
-from agent.model.names import printable
+from agent.model.names import name_first, printable
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED
 from agent.pci.settings import PciSettings
 from agent.tree.policy import Policy
@@ -91,7 +91,7 @@ def _provider_config(conf: cfg.ConfigOpts) -> Iterator[str]:
         and where.location is cfg.Locations.opt_default
         and (files := sorted(NOVA_PROVIDER_CONFIG.glob("*.yaml")))
     ):
-        names = printable(", ".join(file.name for file in files[:5]))
+        names = printable(name_first([file.name for file in files]))
         yield (
             f"{NOVA_PROVIDER_CONFIG}/ has {names}, which nova reads and the agent does not: set "
             "[compute] provider_config_location"

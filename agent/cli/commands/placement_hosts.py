@@ -14,7 +14,14 @@ from agent.cli.command import Commands, Options
 from agent.cli.commands.allocation import holdings_lines
 from agent.cli.placement_work import finish, placement_work
 from agent.errors import AgentError, ConfigError
-from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, number_of, printable
+from agent.model.names import (
+    ConsumerUuid,
+    ProviderUuid,
+    is_uuid,
+    name_first,
+    number_of,
+    printable,
+)
 from agent.placement.allocations.candidates import (
     Candidates,
     candidates,
@@ -183,7 +190,7 @@ def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
     for consumer, where in done.unknown.items():
         yield (
             f"  consumer {consumer} is not known to be of this node and keeps what it has on "
-            f"{', '.join(where)}"
+            f"{name_first(where)}"
         )
 
 

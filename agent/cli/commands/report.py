@@ -21,7 +21,7 @@ from agent.cli.output import answer
 from agent.cli.record_lists import Page, read_pages
 from agent.errors import ConfigError, StoreError
 from agent.model.claim import ENDED
-from agent.model.names import choose_nodes, number_of, printable
+from agent.model.names import choose_nodes, name_first, number_of, printable
 from agent.model.report import NodeReport, Report
 from agent.render.json_report import error_rows, node_document, tree_document
 from agent.version import agent_version
@@ -88,7 +88,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             f"--node {unmatched[0]}: no such tree in the store"
             if unmatched
             else "no tree in the store",
-            f"it has {', '.join(tree.name for tree in trees[:10])}"
+            f"it has {name_first([tree.name for tree in trees])}"
             if trees
             else "agent --once puts one there",
         )

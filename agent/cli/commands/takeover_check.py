@@ -25,7 +25,7 @@ from agent.conf.default import host_name, only_observes
 from agent.deadline import within
 from agent.errors import AgentError, PlacementRefused
 from agent.model.mirror import REPARENT
-from agent.model.names import ProviderUuid, number_of, printable
+from agent.model.names import ProviderUuid, name_first, number_of, printable
 from agent.model.report import CHANGED, CONFLICTS, DONE, FAILED, NodeReport, Report
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
@@ -274,7 +274,7 @@ def _root_checks(client: PlacementClient, node: NodeReport, agent: str) -> Itera
     else:
         yield Check("identity", "ok", f"{name} is provider {root}")
         if marks := sorted(other_marks(client.traits(root)[1], agent)):
-            what = f"the root of {name} has the mark of another agent: {', '.join(marks)}"
+            what = f"the root of {name} has the mark of another agent: {name_first(marks)}"
             yield Check("another-agent", "blocks", what, "stop that agent")
 
 

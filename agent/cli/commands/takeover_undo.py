@@ -17,7 +17,7 @@ from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.mirror import Name
-from agent.model.names import ProviderUuid, choose_nodes, number_of, printable
+from agent.model.names import ProviderUuid, choose_nodes, name_first, number_of, printable
 from agent.model.report import CHANGED, DONE, PARTLY, exit_code
 from agent.render.json_report import report_document
 from agent.render.look import look_of
@@ -103,7 +103,7 @@ def _nodes(store: Store, host: str, options: Options) -> Mapping[ProviderUuid, s
             names[root] = view.tree.name_of(root)
     chosen, unmatched = choose_nodes(names.items(), options.nodes, lambda node: node)
     if unmatched and names:
-        there = ", ".join(map(printable, names.values()))
+        there = printable(name_first([*names.values()]))
         raise ConfigErrors(
             [
                 ConfigError(
@@ -154,7 +154,7 @@ def _by_kind(names: Sequence[Name]) -> dict[str, list[str]]:
 def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool) -> Iterator[str]:
     for consumer, cards in given.released.items():
         verb = "would lose" if dry_run else "lost"
-        yield f"consumer {consumer} {verb} {', '.join(map(printable, cards))}"
+        yield f"consumer {consumer} {verb} {printable(name_first([*cards]))}"
     for consumer, kept in given.kept.items():
         for uuid, card in kept.items():
             yield (

@@ -15,7 +15,7 @@ from agent.cli.output import write, write_document
 from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
 from agent.errors import StoreError
 from agent.model.inventory import capacity
-from agent.model.names import choose_nodes
+from agent.model.names import choose_nodes, name_first
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree, tree_document
@@ -47,7 +47,7 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     if unmatched:
         raise StoreError(
             f"--node {unmatched[0]}: no such tree in the {place}",
-            f"it has {', '.join(tree.name for tree in found[:10]) or 'none'}",
+            f"it has {name_first([tree.name for tree in found]) or 'none'}",
         )
     if not chosen:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
@@ -152,7 +152,7 @@ def _select(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Docume
     if unmatched:
         raise StoreError(
             f"--node {unmatched[0]}: no records of such a node",
-            f"there are {', '.join(node['name'] for node in nodes[:10]) or 'none'}",
+            f"there are {name_first([node['name'] for node in nodes]) or 'none'}",
         )
     return chosen
 

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from agent.errors import PlacementError
 from agent.model.inventory import Allocation, Holdings
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.placement.allocations.checks import (
     ConsumerChanged,
     NegativeResult,
@@ -253,7 +253,7 @@ def remove_from_one(client: PlacementClient, consumer: str, roots: Collection[st
             raise SeveralTrees(
                 (
                     f"consumer {uuid} holds something of {len(there)} of these nodes: "
-                    f"{', '.join(there)}"
+                    f"{name_first(there)}"
                 ),
                 "say of which of them it is to go",
             )

@@ -47,16 +47,13 @@ def check_room(
     )
 
 
-MAX_NAMED = 5
-
-
 def reshape_failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
     """Return the error that ``what`` is wrong because of ``consumers``, of which the message names
     the first.
     """
     users = sorted(set(consumers))
     return ReshapeFailed(
-        f"{what} by {name_first(users, MAX_NAMED)}",
+        f"{what} by {name_first(users)}",
         remedy,
         consumer=users[0],
         consumers=tuple(users),

@@ -20,102 +20,24 @@ from agent.api.problem import (
     MEDIA_TYPE,
     UnknownMethod,
     UnknownPath,
+    WaitLimit,
     plain,
     problem_of,
     refusal,
     status_of,
 )
-from agent.api.resources.devices import (
-    CleanedDeviceResource,
-    DeviceClaimResource,
-    DeviceClaimsResource,
-    DevicesResource,
-    DeviceUseResource,
-)
-from agent.api.resources.guests import GuestImportsResource, GuestResource, GuestsResource
-from agent.api.resources.instances import (
+from agent.api.record_resources import (
     STEPS,
-    AllocationResource,
     ClaimResource,
-    ClaimsResource,
-    DroppedHalfResource,
+    DeviceResource,
+    GuestResource,
     InstanceResource,
-    InstancesResource,
-    MigrationsResource,
     MoveResource,
-    MovesResource,
-    MoveStepResource,
-)
-from agent.api.resources.nodes import (
-    BuildsResource,
-    NodeReportResource,
-    NodeResource,
-    NodesResource,
-    PageMaker,
-    ReportResource,
-    TreeResource,
-)
-from agent.api.resources.state import (
-    AuditResource,
-    AuditsResource,
-    AuditWaiter,
-    HealthResource,
-    MetricsResource,
-    ReadinessResource,
-    ReloadResource,
 )
 from agent.api.service import Service
-from agent.api.wait_limit import WaitLimit
+from agent.api.state_resources import AuditResource, HealthResource, NodeResource
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
-
-
-def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
-    """Return the resources by path template.
-
-    ``waiters``: how many requests may wait at once for audits, reloads and Placement.
-    """
-    room, timed_tracker = (
-        WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"),
-        TimedTracker(service, metrics),
-    )
-    waiting, pages = AuditWaiter(service, room), PageMaker(service)
-    return {
-        "/healthz": HealthResource(service),
-        "/readyz": ReadinessResource(service),
-        "/metrics": MetricsResource(metrics),
-        "/v1/nodes": NodesResource(service),
-        "/v1/nodes/{uuid}": NodeResource(service),
-        "/v1/nodes/{uuid}/tree": TreeResource(service),
-        "/v1/nodes/{uuid}/report": NodeReportResource(pages),
-        "/v1/report": ReportResource(pages),
-        "/v1/nodes/{uuid}/builds": BuildsResource(timed_tracker),
-        "/v1/audits": AuditsResource(service, waiting),
-        "/v1/audits/{id}": AuditResource(waiting),
-        "/v1/reload": ReloadResource(service, room),
-        "/v1/claims": ClaimsResource(service, timed_tracker),
-        "/v1/claims/{id}": ClaimResource(service, timed_tracker),
-        "/v1/moves": MovesResource(service, timed_tracker),
-        "/v1/moves/{id}": MoveResource(service, timed_tracker),
-        "/v1/moves/{id}/drop": DroppedHalfResource(service, timed_tracker),
-        **{
-            f"/v1/moves/{{id}}/{word}": MoveStepResource(service, timed_tracker, word)
-            for word in STEPS
-        },
-        "/v1/devices": DevicesResource(service),
-        "/v1/devices/cleaned": CleanedDeviceResource(service, timed_tracker),
-        "/v1/devices/claims": DeviceClaimsResource(service, timed_tracker),
-        "/v1/devices/claims/{id}": DeviceClaimResource(service, timed_tracker),
-        "/v1/devices/claims/{id}/allocate": DeviceUseResource(service, timed_tracker),
-        "/v1/guests": GuestsResource(service),
-        "/v1/guests/import": GuestImportsResource(service, timed_tracker),
-        "/v1/guests/{uuid}": GuestResource(timed_tracker),
-        "/v1/instances": InstancesResource(service),
-        "/v1/instances/{uuid}": InstanceResource(service, timed_tracker),
-        "/v1/instances/{uuid}/allocation": AllocationResource(service, timed_tracker, room),
-        "/v1/migrations": MigrationsResource(service),
-    }
-
 
 LOG = logging.getLogger(__name__)
 
@@ -150,9 +72,73 @@ def application(
         ]
     )
     handle_errors(app)
-    for path, resource in routes(service, metrics, waiters).items():
-        app.add_route(path, resource)
+    add_routes(app, routes(service, metrics, waiters))
     return app
+
+
+Routes = Mapping[str, tuple[object, str | None]]
+"""From the template of a path to its resource and the suffix of the responders' names."""
+
+
+def health_routes(service: Service, metrics: Metrics) -> Routes:
+    """Return the routes of health and metrics."""
+    health = HealthResource(service, metrics)
+    return {
+        "/healthz": (health, None),
+        "/readyz": (health, "readiness"),
+        "/metrics": (health, "metrics"),
+    }
+
+
+def routes(service: Service, metrics: Metrics, waiters: int) -> Routes:
+    """Return the routes of the API.
+
+    ``waiters``: how many requests may wait at once for audits, reloads and Placement.
+    """
+    room, timed_tracker = (
+        WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"),
+        TimedTracker(service, metrics),
+    )
+    audits, nodes = AuditResource(service, room), NodeResource(service, timed_tracker)
+    claims, moves = ClaimResource(service, timed_tracker), MoveResource(service, timed_tracker)
+    devices, guests = DeviceResource(service, timed_tracker), GuestResource(service, timed_tracker)
+    instances = InstanceResource(service, timed_tracker, room)
+    return {
+        **health_routes(service, metrics),
+        "/v1/nodes": (nodes, "list"),
+        "/v1/nodes/{uuid}": (nodes, None),
+        "/v1/nodes/{uuid}/tree": (nodes, "tree"),
+        "/v1/nodes/{uuid}/report": (nodes, "report"),
+        "/v1/report": (nodes, "reports"),
+        "/v1/nodes/{uuid}/builds": (nodes, "builds"),
+        "/v1/audits": (audits, "list"),
+        "/v1/audits/{id}": (audits, None),
+        "/v1/reload": (audits, "reload"),
+        "/v1/claims": (claims, "list"),
+        "/v1/claims/{id}": (claims, None),
+        "/v1/moves": (moves, "list"),
+        "/v1/moves/{id}": (moves, None),
+        "/v1/moves/{id}/drop": (moves, "drop"),
+        **{f"/v1/moves/{{id}}/{word}": (moves, "step") for word in STEPS},
+        "/v1/devices": (devices, "list"),
+        "/v1/devices/cleaned": (devices, "cleaned"),
+        "/v1/devices/claims": (devices, "claims"),
+        "/v1/devices/claims/{id}": (devices, "claim"),
+        "/v1/devices/claims/{id}/allocate": (devices, "use"),
+        "/v1/guests": (guests, "list"),
+        "/v1/guests/import": (guests, "import"),
+        "/v1/guests/{uuid}": (guests, None),
+        "/v1/instances": (instances, "list"),
+        "/v1/instances/{uuid}": (instances, None),
+        "/v1/instances/{uuid}/allocation": (instances, "allocation"),
+        "/v1/migrations": (moves, "migrations"),
+    }
+
+
+def add_routes(app: "falcon.App[Any, Any]", added: Routes) -> None:
+    """Add the routes to ``app``."""
+    for path, (resource, suffix) in added.items():
+        app.add_route(path, resource, suffix=suffix)
 
 
 def handle_errors(app: "falcon.App[Any, Any]") -> None:

@@ -14,10 +14,16 @@ import falcon
 from oslo_config import cfg
 
 from agent.api.access import Access, group_id
-from agent.api.application import Authorizer, RequestLog, application, handle_errors
+from agent.api.application import (
+    Authorizer,
+    RequestLog,
+    add_routes,
+    application,
+    handle_errors,
+    health_routes,
+)
 from agent.api.metrics import Metrics, NodeFigures
 from agent.api.problem import ListenerUnusable
-from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.server import GRACE, WORKERS, LocalServer
 from agent.api.service import Service
 from agent.api.socket_file import (
@@ -170,7 +176,5 @@ def _figures(service: Service, metrics: Metrics, *middleware: Authorizer) -> "fa
     """Return the application of metrics and health alone."""
     app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics), *middleware])
     handle_errors(app)
-    app.add_route("/metrics", MetricsResource(metrics))
-    app.add_route("/healthz", HealthResource(service))
-    app.add_route("/readyz", ReadinessResource(service))
+    add_routes(app, health_routes(service, metrics))
     return app

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from agent.api.documents.node import (
+from agent.api.node_documents import (
     JsonObject,
     claim_document,
     device_document,

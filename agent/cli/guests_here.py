@@ -7,7 +7,7 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.api.documents.node import (
+from agent.api.node_documents import (
     JsonObject,
     instance_document,
     node_guests,

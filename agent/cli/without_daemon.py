@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.documents.node import (
+from agent.api.node_documents import (
     node_records,
 )
 from agent.api.record_views import RecordViews

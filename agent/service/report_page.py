@@ -5,8 +5,7 @@ in memory.
 import time
 from collections.abc import Sequence
 
-from agent.api.documents.node import JsonObject
-from agent.api.documents.node_page import node_page_document
+from agent.api.node_documents import JsonObject, node_page_document
 from agent.api.service import LastAudit, ReportPage
 from agent.model.names import choose_nodes, printable
 from agent.model.report import Problem

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from agent.api.documents.node import JsonObject, stats
+from agent.api.node_documents import JsonObject, stats
 from agent.model.claim import Claim, Migration, MigrationType
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology

@@ -27,7 +27,7 @@ from agent.render.json_report import error_rows, node_document, tree_document
 from agent.version import agent_version
 
 if TYPE_CHECKING:
-    from agent.api.documents.node import JsonObject
+    from agent.api.node_documents import JsonObject
     from agent.audit.fleet import Fleet
     from agent.store.store import Store
     from agent.tracker.node_state import NodeState
@@ -78,7 +78,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | 
 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
-    from agent.api.documents.node_page import NO_RECORDS, allocations_document
+    from agent.api.node_documents import NO_RECORDS, allocations_document
     from agent.cli import without_daemon
 
     trees = list(without_daemon.trees(store))
@@ -288,7 +288,7 @@ def _audited_node(
     report: NodeReport, state: "NodeState | None", tracker: "Tracker"
 ) -> "JsonObject":
     # Imported here, because the daemon makes its pages itself.
-    from agent.api.documents.node_page import node_page_document
+    from agent.api.node_documents import node_page_document
 
     now = time.time() if report.seconds else None
     node = {

@@ -1,6 +1,6 @@
 """The numbers of a node."""
 
-from agent.api.documents.node import stats
+from agent.api.node_documents import stats
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid
 

@@ -7,8 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from agent import deadline
-from agent.api.problem import Busy
-from agent.api.wait_limit import WaitLimit
+from agent.api.problem import Busy, WaitLimit
 from tests.support.service_manager import until
 
 

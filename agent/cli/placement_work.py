@@ -44,27 +44,19 @@ class RecordingExchange(Exchange):
         self.dry_run = dry_run
         self.writes: list[Write] = []
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        version: str | None,
-        body: Any = None,
-        timeout: float | None = None,
-        *,
-        patient: bool = False,
+    def send_once(
+        self, method: str, path: str, version: str | None, body: Any, timeout: float | None
     ) -> PlacementAnswer:
-        """Send or record one request, see :meth:`Exchange.send`."""
-        if method == "GET":
-            return super().send(method, path, version, body, timeout, patient=patient)
+        """Send or record one request."""
+        looks = self.dry_run and method != "GET"
         answer = (
             self._assume_success(method, path, body)
-            if self.dry_run
-            else super().send(method, path, version, body, timeout)
+            if looks
+            else super().send_once(method, path, version, body, timeout)
         )
-        self.writes.append(
-            Write(method, path, version, body, None if self.dry_run else answer.status)
-        )
+        if method != "GET":
+            status = None if looks else answer.status
+            self.writes.append(Write(method, path, version, body, status))
         return answer
 
     def _assume_success(self, method: str, path: str, body: Any) -> PlacementAnswer:

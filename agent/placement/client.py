@@ -22,7 +22,6 @@ from agent.placement.answers import (
     HoldersBody,
     InventoriesBody,
     NotDocumented,
-    PlacementAnswer,
     Row,
     Rows,
     TraitNames,
@@ -64,42 +63,25 @@ class PlacementClient:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-
-    # --- transport --------------------------------------------------------------------------------
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        version: str,
-        good: Iterable[int],
-        body: Any = None,
-        timeout: float | None = None,
-    ) -> PlacementAnswer:
-        answer = self.exchange.send(method, path, version, body, timeout)
-        if answer.status not in good:
-            raise answer.refusal() if answer.status >= 400 else self.exchange.foreign_answer(answer)
-        return answer
+        self._send = exchange.send
 
     def _read(self, path: str, version: str, kind: type[Body]) -> Body:
         """Send a GET and return its decoded body."""
-        return self.exchange.decode(self._call("GET", path, version, (200,)), kind)
+        return self.exchange.decode(self._send("GET", path, version), kind)
 
     def max_version(self) -> str:
         """Return the server's highest microversion.
 
         :raises PlacementUnreachable: the service that answers is not Placement.
         """
-        answer = self.exchange.send("GET", "/", None)
-        if answer.status not in (200, 300):
-            raise answer.refusal()
+        answer = self._send("GET", "/", None, (200, 300))
         return self.exchange.decode(answer, Versions).versions[0].max_version
 
     # --- providers --------------------------------------------------------------------------------
 
     def tree(self, member: ProviderUuid) -> list[Row]:
         """Return all providers of the tree that holds ``member``; empty if Placement has none."""
-        answer = self._call(
+        answer = self._send(
             "GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,)
         )
         rows = self.exchange.decode(answer, Rows).resource_providers
@@ -111,18 +93,16 @@ class PlacementClient:
 
     def providers_with_trait(self, trait: str) -> list[Row]:
         """Return all providers that have ``trait``; empty if Placement does not know the trait."""
-        answer = self.exchange.send(
-            "GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES
+        answer = self._send(
+            "GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES, (200, 400)
         )
         if answer.status == 400:
             return []
-        if answer.status != 200:
-            raise answer.refusal()
         return self.exchange.decode(answer, Rows).resource_providers
 
     def provider(self, uuid: ProviderUuid) -> Row | None:
         """Return one provider, ``None`` if Placement does not have it."""
-        answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
+        answer = self._send("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
         return self.exchange.decode(answer, Row) if answer.status == 200 else None
 
     def provider_named(self, name: str) -> Row | None:
@@ -158,7 +138,7 @@ class PlacementClient:
         """Create a provider, a root if ``parent`` is ``None``."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
         return self.exchange.decode(
-            self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row
+            self._send("POST", "/resource_providers", WITH_CODES, (200,), body), Row
         )
 
     def update_provider(
@@ -170,13 +150,13 @@ class PlacementClient:
         """
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
         return self.exchange.decode(
-            self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row
+            self._send("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row
         )
 
     def delete_provider(self, uuid: ProviderUuid) -> bool:
         """Delete a provider; one that is gone already is no error. Return whether it existed."""
         return (
-            self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status
+            self._send("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status
             == 204
         )
 
@@ -195,7 +175,7 @@ class PlacementClient:
         """
         sent = {GENERATION: generation, "inventories": inventories}
         body = self.exchange.decode(
-            self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent),
+            self._send("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent),
             InventoriesBody,
         )
         return body.generation, cast(Inventories, body.inventories)
@@ -211,7 +191,7 @@ class PlacementClient:
         """Replace all traits of a provider; return the new generation and the traits."""
         sent = {GENERATION: generation, "traits": sorted(traits)}
         body = self.exchange.decode(
-            self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent),
+            self._send("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent),
             TraitsBody,
         )
         return body.generation, body.traits
@@ -227,14 +207,14 @@ class PlacementClient:
         """Replace all aggregates of a provider; return the new generation and the aggregates."""
         sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
         body = self.exchange.decode(
-            self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent),
+            self._send("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent),
             AggregatesBody,
         )
         return body.generation, frozenset(body.aggregates)
 
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
         """Return the allocated amount of each class of a provider; empty if it does not exist."""
-        answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
+        answer = self._send("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
         return self.exchange.decode(answer, UsagesBody).usages if answer.status == 200 else {}
 
     # --- names ------------------------------------------------------------------------------------
@@ -251,11 +231,11 @@ class PlacementClient:
 
     def ensure_trait(self, name: str) -> None:
         """Create a custom trait unless it exists."""
-        self._call("PUT", f"/traits/{_custom(name)}", WITH_CODES, (201, 204))
+        self._send("PUT", f"/traits/{_custom(name)}", WITH_CODES, (201, 204))
 
     def ensure_resource_class(self, name: str) -> None:
         """Create a custom resource class unless it exists."""
-        self._call("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
+        self._send("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
 
     def delete_trait(self, name: str) -> bool:
         """Delete a custom trait unless a provider has it. Return whether it was deleted."""
@@ -268,7 +248,7 @@ class PlacementClient:
         return self._delete_name(f"/resource_classes/{_custom(name)}")
 
     def _delete_name(self, path: str) -> bool:
-        return self._call("DELETE", path, WITH_CODES, (204, 404, 409)).status == 204
+        return self._send("DELETE", path, WITH_CODES, (204, 404, 409)).status == 204
 
     # --- allocations ------------------------------------------------------------------------------
 
@@ -276,7 +256,7 @@ class PlacementClient:
         """Return the allocation of each consumer on one provider, ``None`` if there is no such
         provider.
         """
-        answer = self._call(
+        answer = self._send(
             "GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404)
         )
         if answer.status == 404:
@@ -299,7 +279,7 @@ class PlacementClient:
         The consumer's type is set only if ``version`` is ``CONSUMER_TYPES`` or later.
         """
         path = f"/allocations/{quote(consumer, safe='')}"
-        answer = self._call("GET", path, version, (200,))
+        answer = self._send("GET", path, version)
         body = self.exchange.decode(answer, AllocationBody)
         if not body.allocations:
             return None
@@ -321,20 +301,20 @@ class PlacementClient:
         self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS
     ) -> None:
         """Replace all allocations of a consumer, guarded by the consumer generation in ``body``."""
-        self._call("PUT", f"/allocations/{consumer}", version, (204,), body)
+        self._send("PUT", f"/allocations/{consumer}", version, (204,), body)
 
     def set_allocations(
         self, bodies: Mapping[ConsumerUuid, Mapping[str, Any]], version: str = ALLOCATIONS
     ) -> None:
         """Replace all allocations of many consumers in one atomic request."""
-        self._call("POST", "/allocations", version, (204,), bodies)
+        self._send("POST", "/allocations", version, (204,), bodies)
 
     def delete_allocation(self, consumer: ConsumerUuid) -> bool:
         """Delete all allocations of a consumer, whatever its generation. Return whether there were
         any.
         """
         return (
-            self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
+            self._send("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
         )
 
     def candidates(self, query: str, version: str = CANDIDATES) -> CandidatesBody:
@@ -347,9 +327,7 @@ class PlacementClient:
         The request is ``patient``: it is repeated up to three times.
         """
         query = {"project_id": project_id} | ({"user_id": user_id} if user_id is not None else {})
-        answer = self.exchange.send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
-        if answer.status != 200:
-            raise answer.refusal()
+        answer = self._send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
         return self.exchange.decode(answer, UsagesBody).usages
 
     def reshape(
@@ -369,7 +347,7 @@ class PlacementClient:
                 allocation.consumer: allocation.as_body() for allocation in allocations
             },
         }
-        self._call(
+        self._send(
             "POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape
         )
 

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from typing import Any, TypeVar
@@ -59,11 +59,15 @@ class MirrorInsufficient(Exception):
 
 
 class Exchange:
-    """The requests of one cycle, under one global request id."""
+    """The requests of one cycle, under one global request id.
 
-    def __init__(self, transport: Transport, request_id: str) -> None:
+    ``sends`` False: nothing is sent, and each request raises :class:`MirrorInsufficient`.
+    """
+
+    def __init__(self, transport: Transport, request_id: str, *, sends: bool = True) -> None:
         self.transport = transport
         self.request_id = request_id
+        self._sends = sends
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -82,17 +86,20 @@ class Exchange:
         method: str,
         path: str,
         version: str | None,
+        good: Collection[int] = (200,),
         body: Any = None,
         timeout: float | None = None,
         *,
         patient: bool = False,
     ) -> PlacementAnswer:
-        """Send one request.
+        """Send one request, and return its answer with one of the statuses ``good``.
 
         A GET is repeated once if the service could not answer, a ``patient`` one up to three times.
 
+        :raises PlacementRefused: the answer has another status.
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
         :raises ObservesOnly: the request would write, and the transport is read-only.
+        :raises MirrorInsufficient: nothing may be sent.
         """
         outages = self.transport.outages
         if self.transport.read_only and method != "GET":
@@ -101,7 +108,7 @@ class Exchange:
             answer = (
                 self._send_get(path, version, timeout, patient)
                 if method == "GET"
-                else self._send(method, path, version, body, timeout)
+                else self.send_once(method, path, version, body, timeout)
             )
         except PlacementUnreachable as failure:
             if failure.kind != "cancelled":
@@ -122,6 +129,8 @@ class Exchange:
             raise self.foreign_answer(answer)
         elif answer.status != 200:
             outages.record_answer()
+        if answer.status not in good:
+            raise answer.refusal() if answer.status >= 400 else self.foreign_answer(answer)
         return answer
 
     def _check_length(self, path: str, *, known: bool = False) -> None:
@@ -135,7 +144,7 @@ class Exchange:
             if len(path) <= SHORT_PATH:
                 return
             try:
-                known = self._send("GET", "/", None, None, None).status in (200, 300)
+                known = self.send_once("GET", "/", None, None, None).status in (200, 300)
             except PlacementUnreachable:
                 return
         if known:
@@ -188,7 +197,7 @@ class Exchange:
     ) -> PlacementAnswer:
         try:
             answer: PlacementAnswer = read_policy(self.transport.cancelled, patient=patient).call(
-                self._send, "GET", path, version, None, timeout
+                self.send_once, "GET", path, version, None, timeout
             )
         except RetryError as exhausted:
             answer = exhausted.last_attempt.value
@@ -201,9 +210,15 @@ class Exchange:
             f"{trace}"
         )
 
-    def _send(
+    def send_once(
         self, method: str, path: str, version: str | None, body: Any, timeout: float | None
     ) -> PlacementAnswer:
+        """Send one request, without repetition, and return whatever answer comes.
+
+        :raises PlacementUnreachable: none came.
+        """
+        if not self._sends:
+            raise MirrorInsufficient(f"{method} {brief(path)}")
         transport, answers = self.transport, []
         timeout, begun = left(timeout or transport.timeouts.read), time.monotonic()
         options: dict[str, Any] = {} if body is None else {"json": body}
@@ -298,26 +313,6 @@ class Exchange:
             pool = ThreadPoolExecutor(transport.max_in_flight, thread_name_prefix="placement")
             stack.enter_context(pool)
             return list(pool.map(lambda item: calls.run(lambda: function(item)), work))
-
-
-class NoExchange(Exchange):
-    """An exchange that sends nothing."""
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        version: str | None,  # noqa: ARG002 - no request is sent
-        body: Any = None,  # noqa: ARG002 - no request is sent
-        timeout: float | None = None,  # noqa: ARG002 - no request is sent
-        *,
-        patient: bool = False,  # noqa: ARG002 - no request is sent
-    ) -> PlacementAnswer:
-        """Refuse the request.
-
-        :raises MirrorInsufficient: always.
-        """
-        raise MirrorInsufficient(f"{method} {brief(path)}")
 
 
 def _seconds(attempt: int, least: float, longest: float) -> float:

@@ -319,15 +319,28 @@ def set_contents(
     :raises PlacementNotDone: the answer shows the contents, or the generation, from before; or an
         earlier answer did not, and Placement has it not.
     """
-    changed = _set_contents(client, operation, present)
-    if isinstance(operation, SetInventory):
-        shown = _whole_numbers(changed.inventory) == _whole_numbers(operation.new)
-    else:
-        shown = not isinstance(operation, SetTraits) or changed.traits == operation.new
+    generation = present.generation or 0
+    try:
+        if isinstance(operation, SetInventory):
+            reached, inventory = client.set_inventories(present.uuid, generation, operation.new)
+            changed = replace(present, generation=reached, inventory=inventory)
+            shown = _whole_numbers(inventory) == _whole_numbers(operation.new)
+        elif isinstance(operation, SetAggregates):
+            reached, aggregates = client.set_aggregates(present.uuid, generation, operation.new)
+            changed, shown = replace(present, generation=reached, aggregates=aggregates), True
+        else:
+            changed = _set_traits(client, operation, present)
+            shown = changed.traits == operation.new
+    except PlacementRefused as error:
+        if error.status == 404 or error.is_conflict:
+            raise GenerationConflict(
+                f"provider {printable(present.name)} was changed meanwhile: {error.message}"
+            ) from error
+        raise
     # Placement raises the generation with each change of contents.
-    if not shown or (changed.generation or 0) <= (present.generation or 0):
+    if not shown or (changed.generation or 0) <= generation:
         raise not_done(client, f"the {operation.op} of {printable(present.name)}")
-    if confirmed > (present.generation or 0):
+    if confirmed > generation:
         row = client.provider(changed.uuid)
         if row is not None and row.generation < (changed.generation or 0):
             raise not_done(client, f"the {operation.op} of {printable(present.name)}")
@@ -352,24 +365,6 @@ def _whole_numbers(inventory: Mapping[str, Mapping[str, Any]]) -> Mapping[str, A
         name: {key: value for key, value in record.items() if key != "allocation_ratio"}
         for name, record in inventory.items()
     }
-
-
-def _set_contents(client: PlacementClient, operation: Contents, present: Provider) -> Provider:
-    generation = present.generation or 0
-    try:
-        if isinstance(operation, SetInventory):
-            generation, inventory = client.set_inventories(present.uuid, generation, operation.new)
-            return replace(present, generation=generation, inventory=inventory)
-        if isinstance(operation, SetAggregates):
-            generation, aggregates = client.set_aggregates(present.uuid, generation, operation.new)
-            return replace(present, generation=generation, aggregates=aggregates)
-        return _set_traits(client, operation, present)
-    except PlacementRefused as error:
-        if error.status == 404 or error.is_conflict:
-            raise GenerationConflict(
-                f"provider {printable(present.name)} was changed meanwhile: {error.message}"
-            ) from error
-        raise
 
 
 def _set_traits(client: PlacementClient, operation: SetTraits, present: Provider) -> Provider:

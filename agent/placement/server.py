@@ -20,7 +20,7 @@ from agent.model.mirror import (
 )
 from agent.model.names import ProviderUuid, is_custom
 from agent.placement.client import PlacementClient
-from agent.placement.exchange import Exchange, NoExchange
+from agent.placement.exchange import Exchange
 from agent.placement.transport import Transport
 
 LOG = logging.getLogger(__name__)
@@ -178,8 +178,7 @@ class Server:
 
         ``sends`` False: a client whose every request raises :class:`MirrorInsufficient`.
         """
-        kind = Exchange if sends else NoExchange
-        return PlacementClient(kind(self.transport, f"req-{uuid.uuid4()}"))
+        return PlacementClient(Exchange(self.transport, f"req-{uuid.uuid4()}", sends=sends))
 
     @property
     def capabilities(self) -> ServerCapabilities | None:

@@ -105,7 +105,7 @@ def test_requests_are_counted_by_method_and_cycle(transport):
     one, other = Exchange(transport, REQUEST), Exchange(transport, REQUEST)
     for _ in range(2):
         one.send("GET", PATH, "1.23")
-    one.send("PUT", "/traits/CUSTOM_A", "1.23")
+    one.send("PUT", "/traits/CUSTOM_A", "1.23", (201, 204))
     assert (one.counts, other.counts) == ({"GET": 2, "PUT": 1}, {})
 
 

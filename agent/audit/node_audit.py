@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.device_repair import Surpluses
 from agent.audit.flushing import Flushing
+from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
 from agent.audit.observation import Observation, PlanOutcome
 from agent.audit.planning import plan_audit, plan_removal
@@ -28,6 +29,7 @@ from agent.errors import (
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.model.provider_tree import PresentTree
 from agent.model.report import NodeReport, NodeState, Problem, Usage
+from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient
 from agent.placement.node_state import NodePlacementState
@@ -74,6 +76,7 @@ class NodeAudit:
         # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that
         # only a start (or the audit after a takeover) may do is done.
         self._started = self._moved = False
+        self._misplaced = MisplacedGuests()
         self._refusal: RefusedAudit | None = None
         self._last: Observation | None = None
         self.sighted: frozenset[Key] | None = None
@@ -132,7 +135,7 @@ class NodeAudit:
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
                     self._remember(seen, outcome)
-                if self._flushing.flush(run, outcome):
+                if self._flushing.flush(run, self._with_misplaced(run, outcome)):
                     return
 
     def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
@@ -146,6 +149,13 @@ class NodeAudit:
                     outcome = plan_removal(self._reader.deleted(run))
                 if self._flushing.flush(run, outcome):
                     return
+
+    def _with_misplaced(self, run: AuditRun, outcome: PlanOutcome) -> PlanOutcome:
+        """Return the outcome with the guests that do not belong on the node any more."""
+        if run.records is None or outcome.plan is None or self.context.gives_back:
+            return outcome
+        found = self._misplaced.drift(run.records.state, outcome.plan.target.tree, clock.now())
+        return replace(outcome, drift=(*outcome.drift, *found)) if found else outcome
 
     # --- what an attempt begins with --------------------------------------------------------------
 

@@ -51,6 +51,9 @@ EXPLAINED = (
     Argument("--alias", "devices by an alias of [pci]; may be repeated", "NAME[:COUNT]", many=True),
     Argument("--volume-backed", "the root disk is a volume", "", switch=True),
     Argument("--claim", "a claim in JSON, as the local API takes it; - for stdin", "FILE"),
+    Argument(
+        "--guest", "a guest that is here: whether its host would still grant what it has", "UUID"
+    ),
     Argument("--anywhere", "show also what Placement says of all nodes", "", switch=True),
     Argument("--suggest", "show what would make the request fit", "", switch=True),
     Argument(
@@ -105,6 +108,7 @@ COMMANDS = (
             "agent explain --vcpus 4 --ram 8192 --extra-spec hw:cpu_policy=dedicated --suggest",
             "agent explain --flavor flavor.json --image-property hw_mem_page_size=large",
             "agent explain --anywhere resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX",
+            f"agent explain --guest {A_UUID}",
         ),
     ),
     Command(

@@ -20,7 +20,7 @@ from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
 from agent.explain.spec_faults import property_faults, spec_faults
 from agent.model.instance import Flavor, Instance
 from agent.model.inventory import MAX_INT
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable
 from agent.pci.device_request import EXTRA_SPEC, Aliases
 from agent.placement.allocations.candidates import parse_query
 from agent.placement.allocations.checks import refuse
@@ -63,9 +63,11 @@ class AskedRequest:
     """A query for candidates."""
     node: ProviderUuid | None = None
     """The node that the body of a claim names."""
+    guest: ConsumerUuid | None = None
+    """A guest that is here, instead of a request."""
 
     def explained(self, aliases: Aliases, *, devices_in_placement: bool) -> ExplainedRequest:
-        """Return the request with its query.
+        """Return the request with its query; not of a guest that is here.
 
         :raises BadRequest, InvalidTrackerRequest: no node could grant the request.
         """
@@ -88,13 +90,16 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
     :raises RequestUnreadable, NotJson: a file has no request.
     """
     flavored = any(arguments[name] not in (None, False, (), []) for name in FLAVOR_FLAGS)
-    forms = [flavored, arguments["claim"] is not None, bool(arguments["query"])]
+    named = ("claim", "guest")
+    forms = [flavored, bool(arguments["query"]), *(arguments[name] is not None for name in named)]
     if sum(forms) != 1:
         raise ExplainRefused(
             "no request to explain" if not any(forms) else "more than one request to explain",
-            "give one: a flavor (--flavor FILE, or --vcpus and --ram), --claim FILE, or KEY=VALUE "
-            "words of a query",
+            "give one: a flavor (--flavor FILE, or --vcpus and --ram), --claim FILE, --guest UUID, "
+            "or KEY=VALUE words of a query",
         )
+    if arguments["guest"] is not None:
+        return AskedRequest(guest=_guest_named(arguments["guest"]))
     if arguments["query"]:
         return AskedRequest(words=arguments["query"])
     if arguments["claim"] is not None:
@@ -104,6 +109,14 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
     assert asked.claim is not None
     _refuse_ignored(asked.claim.instance)
     return asked
+
+
+def _guest_named(text: str) -> ConsumerUuid:
+    if not is_uuid(text):
+        raise ExplainRefused(
+            f"--guest {printable(text[:SHOWN])}: no uuid", "agent guests list has the uuids"
+        )
+    return ConsumerUuid(normal_uuid(text))
 
 
 def _refuse_ignored(instance: Instance) -> None:

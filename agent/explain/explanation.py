@@ -186,7 +186,9 @@ class NodeExplanation:
     devices: tuple[RequestedDevice, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
     allocated: bool = False
-    """Whether the claim names allocations, so that it needs no candidate."""
+    """Whether the claim names allocations, or its guest is here and the tree has what it asks for,
+    so that it needs no candidate.
+    """
     pending: int = 0
     """How many changes of the node's tree are not in Placement yet."""
     problems: Sequence[Problem] = ()

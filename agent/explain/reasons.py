@@ -69,10 +69,18 @@ def meets(constraint: Constraint, query: CandidateQuery, view: TreeView) -> bool
     if constraint.kind == "alias":
         rooms = view.rooms(constraint.name)
         return sum(max(room.free, 0) for room in rooms if room.most(1)) >= constraint.amount
-    if constraint.kind == "required-trait" and group is not None and group.resources:
-        return any(
-            constraint.name in provider.traits for provider in view.offering(group.resources)
-        )
+    return group is None or not group.resources or _has_trait(constraint, group, view)
+
+
+def _has_trait(constraint: Constraint, group: RequestGroup, view: TreeView) -> bool:
+    """Return whether a provider that offers something of the group has the trait, or lacks it if it
+    is forbidden. True for other constraints.
+    """
+    offering = view.offering(group.resources)
+    if constraint.kind == "required-trait":
+        return any(constraint.name in provider.traits for provider in offering)
+    if constraint.kind == "forbidden-trait" and offering:
+        return any(constraint.name not in provider.traits for provider in offering)
     return True
 
 

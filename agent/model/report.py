@@ -35,6 +35,7 @@ DriftKind = Literal[
     "rival-writer",
     "disabled",
     "guest-conflict",
+    "misplaced-guest",
     "reported-otherwise",
     "nova-not-asked",
 ]

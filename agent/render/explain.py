@@ -19,6 +19,7 @@ from agent.explain.explanation import (
 from agent.explain.host_answer import HostAnswer
 from agent.explain.reasons import Reason, Suggestion
 from agent.model.facts import format_cpu_list
+from agent.model.instance import Instance
 from agent.model.names import number_of
 from agent.model.report import Problem
 from agent.placement.allocations.candidates import CandidateQuery
@@ -42,6 +43,8 @@ class Explanation:
     notice: str = ""
     """A line to show first."""
     exit_code: int = 0
+    guest: Instance | None = None
+    """The guest that was asked about; None for a request."""
 
     @property
     def fits(self) -> bool:
@@ -62,6 +65,9 @@ def explain_document(found: Explanation) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "fits": found.fits,
+        "guest": None
+        if found.guest is None
+        else {"uuid": found.guest.uuid, "flavor": found.guest.flavor.name},
         "query": {
             "text": f"/allocation_candidates?{found.query.encoded()}",
             "words": _words(found.query),
@@ -159,6 +165,8 @@ def _host_row(host: HostAnswer) -> dict[str, Any]:
 def render_explanation(found: Explanation, look: Look) -> str:
     """Return the text of the command."""
     lines = wrap_line(escape_text(found.notice, "italic"), look) if found.notice else []
+    if (guest := found.guest) is not None:
+        lines += [escape_text(f"guest {guest.uuid}, flavor {guest.flavor.name}", "bold"), Text()]
     lines += [Text("the query of nova's scheduler", "bold")]
     command = shlex.join(["agent", "candidates", *_words(found.query)])
     # Never wrapped, because it is meant to be copied.
@@ -166,10 +174,12 @@ def render_explanation(found: Explanation, look: Look) -> str:
     if found.anywhere is not None:
         lines += [*_anywhere_lines(found.anywhere, look), Text()]
     for node in found.nodes:
-        lines += [*_node_lines(node, look), Text()]
+        lines += [*_node_lines(node, look, here=found.guest is not None), Text()]
     lines += error_lines(found.problems, look)
     fitting = sum(node.fits for node in found.nodes)
     closing = f"fits {fitting} of {number_of(len(found.nodes), 'node')}"
+    if found.guest is not None:
+        closing = "its host would grant it again" if found.fits else "its host would not grant it"
     return to_string([*lines, Text(closing, "bold green" if found.fits else "bold red")], look)
 
 
@@ -188,7 +198,8 @@ def _anywhere_lines(answer: AnywhereAnswer, look: Look) -> Iterator[Text]:
         yield from _item("the limit of the query is reached; there may be more nodes", look)
 
 
-def _node_lines(node: NodeExplanation, look: Look) -> Iterator[Text]:
+def _node_lines(node: NodeExplanation, look: Look, *, here: bool) -> Iterator[Text]:
+    """Yield the lines of a node. ``here``: a guest is explained that the node has."""
     style, word = ("green", "fits") if node.fits else ("red", "does not fit")
     if node.placement is None:
         style, word = "yellow", "not known"
@@ -196,7 +207,8 @@ def _node_lines(node: NodeExplanation, look: Look) -> Iterator[Text]:
         escape_text(node.name, "bold"), "  ", (word, f"bold {style}"), escape_text(f"  {node.uuid}")
     )
     if node.placement is not None:
-        yield from _placement_lines(node.placement, look)
+        shown = _tree_lines if here else _placement_lines
+        yield from shown(node.placement, look)
     if node.host is not None:
         yield from _host_lines(node, node.host, look)
     if node.suggestions:
@@ -236,6 +248,15 @@ def _placement_lines(answer: CandidateAnswer, look: Look) -> Iterator[Text]:
             yield from _numbers(reason, look)
     if not answer.excluded_by.complete:
         yield from _item(CUT, look)
+
+
+def _tree_lines(answer: CandidateAnswer, look: Look) -> Iterator[Text]:
+    """Yield what the tree lacks of the flavor of a guest that is there."""
+    word = "lacks what the flavor asks for" if answer.lacking else "has what the flavor asks for"
+    yield Text.assemble(("  tree: ", "bold"), word, (", without the guest itself", "dim"))
+    for reason in answer.lacking:
+        yield from _item(f"not met: {reason.constraint.text}", look, look.signs.bad)
+        yield from _numbers(reason, look)
 
 
 def _numbers(reason: Reason, look: Look) -> Iterator[Text]:

@@ -27,6 +27,8 @@ class PageGuest:
     record: str
     """How its record stands, in a word."""
     refusals: tuple[Document, ...]
+    misplaced: bool
+    """Whether the drift says that its host would not grant it any more."""
 
 
 def page_guests(node: Document) -> tuple[PageGuest, ...]:
@@ -38,9 +40,15 @@ def page_guests(node: Document) -> tuple[PageGuest, ...]:
         claims.setdefault(claim["instance"], []).append(claim)
     shown = {guest["uuid"]: guest for guest in node["guests"]}
     names = {row["uuid"]: row["name"] for row in node["tree"]}
+    misplaced = {one.get("consumer") for one in node["drift"] if one["kind"] == "misplaced-guest"}
     return tuple(
         _guest(
-            number, uuid, shown.get(uuid), claims.get(uuid, ()), allocation_words(node, uuid, names)
+            number,
+            uuid,
+            shown.get(uuid),
+            claims.get(uuid, ()),
+            allocation_words(node, uuid, names),
+            misplaced=uuid in misplaced,
         )
         for uuid, number in guest_numbers(node).items()
     )
@@ -90,6 +98,8 @@ def _guest(
     shown: Document | None,
     claims: Sequence[Document],
     allocation: tuple[str, ...],
+    *,
+    misplaced: bool,
 ) -> PageGuest:
     held = [cell for claim in claims for cell in claim["cells"]]
     cells = held or (shown["cells"] if shown else [])
@@ -109,6 +119,7 @@ def _guest(
         allocation=allocation,
         record=shown["outcome"] if shown else "claimed",
         refusals=tuple(shown["refusals"]) if shown else (),
+        misplaced=misplaced,
     )
 
 

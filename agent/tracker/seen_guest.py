@@ -23,6 +23,9 @@ from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
 from agent.tracker.reserving import guest_topology
 
+SEEN = "seen-"
+"""How the id of a flavor begins that was made from what the hypervisor shows."""
+
 
 def seen_flavor(
     guest: Domain, vcpus: int, cells: Iterable[HostCell], mdevs: Iterable[MdevShare] = ()
@@ -46,7 +49,7 @@ def seen_flavor(
     }
     digest = hashlib.sha256(json.dumps([vcpus, memory, specs], sort_keys=True).encode()).hexdigest()
     return Flavor(
-        f"seen-{digest[:16]}",
+        f"{SEEN}{digest[:16]}",
         f"as seen: {vcpus} CPUs, {memory} MiB",
         vcpus,
         memory,

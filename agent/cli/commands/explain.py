@@ -16,12 +16,14 @@ from agent.audit.explaining import explain_anywhere, explain_node
 from agent.audit.fleet import Fleet
 from agent.bootstrap.fleet import running_fleet
 from agent.cli.command import Commands, Options
-from agent.cli.explained_request import AskedRequest, asked_request
+from agent.cli.explained_request import AskedRequest, ExplainRefused, asked_request
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, PlacementUnreachable
-from agent.explain.explanation import ExplainedRequest, NodeExplanation
-from agent.model.names import ProviderUuid
-from agent.model.report import DONE, FAILED, NodeReport
+from agent.explain.explanation import AnywhereAnswer, ExplainedRequest, NodeExplanation
+from agent.explain.guest_here import guest_here, has_guest
+from agent.explain.scheduler_query import SchedulerQuery
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.report import DONE, FAILED, NodeReport, Report
 from agent.placement import clock
 from agent.placement.allocations.candidates import check_candidates_offered
 from agent.render.explain import Explanation, explain_document, render_explanation
@@ -41,8 +43,11 @@ def explain_request(conf: cfg.ConfigOpts, options: Options) -> int:
     asked = asked_request(options.arguments)
     with running_fleet(conf, Event(), dry_run=True) as fleet:
         pci = fleet.context.pci
-        request = asked.explained(pci.aliases, devices_in_placement=pci.report)
-        found = _explanation(fleet, options, asked, request)
+        if asked.guest is not None:
+            found = _guest_explanation(fleet, options, asked.guest)
+        else:
+            request = asked.explained(pci.aliases, devices_in_placement=pci.report)
+            found = _explanation(fleet, options, asked, request)
     found = replace(found, exit_code=_exit_code(found))
     if options.as_document:
         write_document(explain_document(found), options)
@@ -56,19 +61,48 @@ def _explanation(
 ) -> Explanation:
     names = options.nodes or ((asked.node,) if asked.node is not None else ())
     report = fleet.run(AuditOptions(dry_run=True, adopt=True, start=True), names)
-    server = fleet.context.server
-    anywhere = None
-    if options.arguments["anywhere"]:
-        client = server.client()
-        check_candidates_offered(server.connect(client))
-        anywhere = explain_anywhere(client, request.query)
     return Explanation(
         request.query.query,
         tuple(_nodes(fleet, report.nodes, request, options)),
-        anywhere,
+        _anywhere(fleet, request.query, options),
         report.errors,
         report.notice,
     )
+
+
+def _anywhere(fleet: Fleet, query: SchedulerQuery, options: Options) -> AnywhereAnswer | None:
+    if not options.arguments["anywhere"]:
+        return None
+    server = fleet.context.server
+    client = server.client()
+    check_candidates_offered(server.connect(client))
+    return explain_anywhere(client, query)
+
+
+def _guest_explanation(fleet: Fleet, options: Options, guest: ConsumerUuid) -> Explanation:
+    """Explain a guest on the node of this agent that has it.
+
+    :raises AgentError: no node has it, its flavor is not known, or contradicts itself.
+    """
+    report = fleet.run(AuditOptions(dry_run=True, adopt=True, start=True), options.nodes)
+    states = fleet.states()
+    for node in report.nodes:
+        state = states.get(ProviderUuid(node.uuid))
+        if state is None or not has_guest(state, guest):
+            continue
+        here = guest_here(
+            state, guest, node.tree, clock.now(), devices_in_placement=fleet.context.pci.report
+        )
+        explained = _with_audit(here.explained(clock.now()), node)
+        return Explanation(
+            here.query.query,
+            (explained,),
+            _anywhere(fleet, here.query, options),
+            report.errors,
+            report.notice,
+            guest=here.claim.instance,
+        )
+    raise _no_guest(guest, report)
 
 
 def _nodes(
@@ -102,15 +136,31 @@ def _nodes(
             lost = error if isinstance(error, PlacementUnreachable) else None
             yield NodeExplanation(node.name, uuid, problems=problems_of(error))
             continue
-        pending = sum(outcome.status == "planned" for outcome in node.outcomes)
-        # A uuid that was generated for this run alone means nothing to anybody.
-        shown = ProviderUuid("") if node.provisional else uuid
-        yield replace(explained, uuid=shown, pending=pending, problems=node.errors)
+        yield _with_audit(explained, node)
+
+
+def _with_audit(explained: NodeExplanation, node: NodeReport) -> NodeExplanation:
+    """Return the explanation with what the dry run of the node's audit found."""
+    pending = sum(outcome.status == "planned" for outcome in node.outcomes)
+    # A uuid that was generated for this run alone means nothing to anybody.
+    shown = ProviderUuid("") if node.provisional else explained.uuid
+    return replace(explained, uuid=shown, pending=pending, problems=node.errors)
+
+
+def _no_guest(guest: ConsumerUuid, report: Report) -> AgentError:
+    """Return why a guest cannot be explained that no node of this agent has."""
+    for problem in (*report.errors, *(one for node in report.nodes for one in node.errors)):
+        return ExplainRefused(
+            f"guest {guest}: not found, and not all is known: {problem.message}", problem.remedy
+        )
+    return ExplainRefused(f"no node of this agent has guest {guest}", "agent guests list has all")
 
 
 def _exit_code(found: Explanation) -> int:
     if found.fits:
         return DONE
+    if found.guest is not None:
+        return DOES_NOT_FIT
     known = found.anywhere is not None or any(node.placement is not None for node in found.nodes)
     return DOES_NOT_FIT if known else FAILED
 

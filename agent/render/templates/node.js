@@ -70,8 +70,9 @@ const machine = (shown, prefix) => section(prefix, "machine", "Machine",
   shown.mdevs.map(text => words("p", "", words("bdi", "", text))),
   shown.devices.length ? [words("h4", "", "Devices of no known cell"), words("ul", "devices", shown.devices.map(device))] : []);
 
-const guest = shown => element("li", { tabindex: "0", "data-guest": shown.number },
-  words("p", "", words("bdi", "name", shown.name || shown.uuid), " ", words("span", "dim", `${shown.state} · record: ${shown.record}`)),
+const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": shown.number },
+  words("p", "", words("bdi", "name", shown.name || shown.uuid), " ", words("span", "dim", `${shown.state} · record: ${shown.record}`),
+    shown.misplaced ? [" ", element("a", { class: "severity info", href: `#${prefix}-drift` }, "misplaced")] : []),
   words("p", "", shown.vcpus === null ? "" : `${plural(shown.vcpus, "CPU")}, `, shown.memory_mb === null ? "" : `${shown.memory_mb} MiB`,
     shown.flavor ? [", flavor ", words("bdi", "", shown.flavor)] : [], " ", words("code", "dim", shown.uuid)),
   shown.cells.length || shown.devices.length || shown.allocation.length ? words("ul", "holdings",
@@ -117,7 +118,7 @@ const article = node => {
     node.errors.length ? section(prefix, "errors", "Errors", problems(node.errors)) : [],
     tree(node, prefix),
     node.machine === null ? [] : machine(node.machine, prefix),
-    node.guests.length ? section(prefix, "guests", "Guests", words("ul", "guests", node.guests.map(guest))) : [],
+    node.guests.length ? section(prefix, "guests", "Guests", words("ul", "guests", node.guests.map(one => guest(one, prefix)))) : [],
     section(prefix, "plan", "Changes", node.steps.length ? words("ol", "steps", node.steps.map(step)) : words("p", "dim", "Nothing to change.")),
     node.drift.length ? section(prefix, "drift", "Drift", drift(node.drift)) : [],
     node.claims.length || node.moves.length ? claims(node, prefix) : []);

@@ -1,0 +1,140 @@
+"""The guests of one node that do not belong there any more, remembered between audits. Pure but for
+that memory; asks nobody.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from agent.explain.guest_here import GuestHere, known_guest
+from agent.model.claim import Claim
+from agent.model.facts import Domain
+from agent.model.instance import Instance
+from agent.model.names import ConsumerUuid, name_first
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift
+from agent.tracker import nova_commands
+from agent.tracker.errors import InvalidTrackerRequest
+from agent.tracker.node_state import NodeState
+from agent.tracker.verdicts import free_device
+
+MANY = 3
+"""How many reasons a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What of a node decides which guests belong there: facts and options, and no guest."""
+
+    host: Any
+    devices: Any
+    providers: Any
+
+    @classmethod
+    def of(cls, state: NodeState, tree: ProviderTree) -> Self:
+        host = state.host
+        return cls(
+            (host.cells, host.strategy, host.strict, host.shares_cpus, host.aliases),
+            [
+                replace(free_device(device), used=False, reserved=0, reserved_at=0, version=0)
+                for device in state.devices.values()
+            ],
+            [(one.uuid, one.inventory, one.traits) for one in tree.providers()],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was found of one guest."""
+
+    guest: Any
+    """Its record and its claims then."""
+    drift: Drift | None
+    claims: Any
+    """Those of all guests then, if it was denied: others may have let go of what it needs."""
+
+
+class MisplacedGuests:
+    """Finds the misplaced guests of one node. Looks at a guest again only when the guest, the facts
+    or the options changed.
+    """
+
+    def __init__(self) -> None:
+        self._state: NodeState | None = None
+        self._tree: ProviderTree | None = None
+        self._ground: _Ground | None = None
+        self._answers: dict[ConsumerUuid, _Answer] = {}
+
+    def drift(self, state: NodeState, tree: ProviderTree, now: float) -> list[Drift]:
+        """Return the drift of each misplaced guest. ``tree``: the node's, as Placement should hold
+        it. ``now``: seconds since the epoch.
+        """
+        if state is not self._state or tree is not self._tree:
+            self._state, self._tree = state, tree
+            self._look(state, tree, now)
+        return [found.drift for found in self._answers.values() if found.drift is not None]
+
+    def _look(self, state: NodeState, tree: ProviderTree, now: float) -> None:
+        guests = _settled(state)
+        # Most nodes of a backend have no guest on record.
+        ground = _Ground.of(state, tree) if guests else None
+        if ground != self._ground:
+            self._ground, self._answers = ground, {}
+        shown = {guest.uuid: guest for guest in state.host.guests or ()} if guests else {}
+        found = {}
+        for guest, claims in sorted(guests.items()):
+            instance, last = (
+                known_guest(state.instances.get(guest), shown.get(guest)),
+                self._answers.get(guest),
+            )
+            looked_at = (instance, claims)
+            if last is not None and last.guest == looked_at and last.claims in (None, state.claims):
+                found[guest] = last
+                continue
+            reasons = _reasons(state, instance, tree, now)
+            drift = _drift(state, guest, shown.get(guest), reasons) if reasons else None
+            found[guest] = _Answer(looked_at, drift, state.claims if reasons else None)
+        self._answers = found
+
+
+def _settled(state: NodeState) -> Mapping[ConsumerUuid, list[Claim]]:
+    """Return the claims of each guest, without the guests that move or are being built."""
+    found: dict[ConsumerUuid, list[Claim]] = {}
+    for claim in state.claims.values():
+        found.setdefault(claim.instance, []).append(claim)
+    return {
+        guest: claims
+        for guest, claims in found.items()
+        if (instance := state.instances.get(guest)) is not None
+        and not instance.moving
+        and all(claim.half == "only" and claim.state == "consumed" for claim in claims)
+    }
+
+
+def _reasons(
+    state: NodeState, instance: Instance | None, tree: ProviderTree, now: float
+) -> list[str]:
+    """Return why the guest does not belong on the node; nothing if its flavor is not known."""
+    if instance is None:
+        return []
+    try:
+        guest = GuestHere.of(state, instance, tree, now, devices_in_placement=False)
+    except InvalidTrackerRequest:
+        # No host grants what contradicts itself.
+        return []
+    return guest.broken(now)
+
+
+def _drift(
+    state: NodeState, guest: ConsumerUuid, shown: Domain | None, reasons: list[str]
+) -> Drift:
+    called = nova_commands.guest_name(shown) if shown is not None else f"guest {guest}"
+    return Drift(
+        "misplaced-guest",
+        "info",
+        f"{called}: this host would not grant it any more: {name_first(reasons, MANY, '; ')}",
+        f"none if it may stay so; to move it: {nova_commands.migrate(guest)}; all of it: agent "
+        f"explain --guest {guest}",
+        state.node.uuid,
+        guest,
+    )

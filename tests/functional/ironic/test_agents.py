@@ -68,22 +68,6 @@ def test_of_two_agents_of_one_shard_one_manages_and_the_other_stands_by(
     assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
 
 
-def test_the_one_that_stands_by_takes_over_at_once_when_the_other_stops(
-    metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
-) -> None:
-    time, node = Time(), ironic.available(shard="s1")
-    one, other = (
-        metal(place=shared, scope={"shard": "s1"}, host=host, clock=time)
-        for host in ("metal-1", "metal-2")
-    )
-    one.nodes()
-    stands_by(other, one, placement)
-    one.stop()
-    assert {uuid: report.state for uuid, report in other.nodes().items()} == {node: "changed"}
-    assert mark(other) in placement.other.traits(node)
-    stands_by(one, other, placement)
-
-
 def test_the_one_that_stands_by_takes_over_when_the_other_is_not_heard_of(
     metal: Metal, ironic: Ironic, placement: PlacementServer
 ) -> None:
@@ -114,18 +98,6 @@ def test_an_agent_that_cannot_reach_ironic_does_not_keep_one_that_can_from_takin
             time.pass_by(LEASE / 5 + 1)
         assert set(other.nodes()) == {node}
     stands_by(one, other, placement)
-
-
-def test_an_agent_that_works_keeps_its_lease(
-    metal: Metal, ironic: Ironic, placement: PlacementServer
-) -> None:
-    time = Time()
-    one, other = metal(clock=time), metal(host="metal-2", clock=time)
-    nodes = {ironic.available(), ironic.available()}
-    for _ in range(10):
-        assert set(one.nodes()) == nodes
-        stands_by(other, one, placement)
-        time.pass_by(LEASE / 4)
 
 
 def test_nodes_that_are_not_audited_stay_the_agents_own(
@@ -252,16 +224,6 @@ def test_a_node_with_our_instance_stays_ours_when_somebody_moves_it_to_another_s
     assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
     ironic.provision(node, "deleted", "available")
     assert agent.nodes() == {}
-
-
-def test_agents_of_different_shards_work_side_by_side(
-    metal: Metal, ironic: Ironic, placement: PlacementServer
-) -> None:
-    nodes = {shard: ironic.available(shard=shard) for shard in ("s1", "s2")}
-    agents = {shard: metal(scope={"shard": shard}, host=f"metal-{shard}") for shard in nodes}
-    assert {shard: set(agent.nodes()) for shard, agent in agents.items()} == {
-        shard: {node} for shard, node in nodes.items()
-    }
 
 
 def resource_classes(placement: PlacementServer, node: str) -> set[str]:

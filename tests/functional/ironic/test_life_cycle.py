@@ -101,22 +101,6 @@ def test_a_node_is_reserved_from_its_deployment_until_it_is_cleaned_and_availabl
     scene.offers(free, node)
 
 
-def test_maintenance_reserves_an_active_node_that_is_reserved_anyway_and_a_free_one(
-    scene: Scene,
-) -> None:
-    active, free = scene.ironic.available(), scene.ironic.available()
-    scene.ironic.deploy(active, new_uuid())
-    scene.offers(free)
-    for node in (active, free):
-        scene.ironic.maintenance(node, on=True)
-    scene.offers()
-    assert (scene.reserved(active), scene.reserved(free)) == (1, 1)
-    for node in (active, free):
-        scene.ironic.maintenance(node, on=False)
-    scene.offers(free)
-    assert scene.reserved(active) == 1
-
-
 def test_a_node_of_which_the_power_is_not_known_is_not_offered(scene: Scene) -> None:
     node = scene.ironic.create()
     scene.ironic.provision(node, "manage", "manageable")
@@ -195,16 +179,6 @@ def test_traits_follow_the_node_and_those_of_others_stay(
     assert placement.count() == 1
 
 
-def test_another_class_of_a_free_node_takes_the_place_of_the_old_one(
-    scene: Scene, placement: PlacementServer
-) -> None:
-    node = scene.ironic.available("silver")
-    scene.agent.nodes()
-    scene.ironic.set(node, resource_class="baremetal-gold")
-    scene.offers(node)
-    assert placement.dump()["providers"][node]["inventories"] == unit(0)
-
-
 def test_another_class_of_a_node_that_somebody_has_is_not_offered_until_he_gives_it_back(
     scene: Scene, placement: PlacementServer
 ) -> None:
@@ -238,15 +212,6 @@ def test_an_allocation_and_its_deployment_are_no_overcommitment(
     # The list, what the claim moved, and the one write.
     assert placement.count("PUT") == 1
     assert not [one for one in placement.requests if one.path.endswith("/usages")]
-
-
-def test_a_dry_run_writes_nothing_and_shows_what_would_be(
-    scene: Scene, placement: PlacementServer
-) -> None:
-    node = scene.ironic.available()
-    (report,) = scene.agent.nodes(dry_run=True).values()
-    assert (report.uuid, report.state) == (node, "pending")
-    assert placement.dump()["providers"] == {}
 
 
 def test_a_pattern_chooses_nodes(scene: Scene, placement: PlacementServer) -> None:

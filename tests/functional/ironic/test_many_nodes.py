@@ -92,23 +92,6 @@ def test_many_nodes_cost_what_the_budgets_say(
     restarted.kill()
 
 
-@pytest.mark.long
-def test_only_the_three_nodes_that_changed_are_asked_for_their_facts(
-    placement: PlacementServer, tmp_path: Path, recorded: Recorded
-) -> None:
-    ironic = recorded(50)
-    agent = agent_of(ironic, placement, tmp_path)
-    agent.run()
-    asked: list[str] = []
-    facts = agent.driver.facts
-    agent.driver.facts = lambda name: asked.append(name) or facts(name)  # type: ignore[method-assign,func-returns-value]
-    for number in (1, 2, 3):
-        ironic.nodes[node_uuid(number)]["traits"].append("CUSTOM_NEW")
-    agent.run()
-    assert sorted(asked) == sorted(map(node_uuid, (1, 2, 3)))
-    agent.kill()
-
-
 def test_what_changes_in_placement_is_looked_at_although_ironic_says_nothing_new(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded
 ) -> None:
@@ -156,20 +139,6 @@ def test_a_node_that_is_not_well_is_looked_at_every_time(
         report = agent.run()
         assert audited(report) == {bare}
         assert [one.uuid for one in report.nodes if one.state == "failed"] == [bare]
-    agent.kill()
-
-
-def test_a_list_of_pages_that_are_full_to_the_last_ends_with_an_empty_one(
-    placement: PlacementServer, tmp_path: Path, recorded: Recorded
-) -> None:
-    ironic = recorded(6, page=3)
-    agent = agent_of(ironic, placement, tmp_path)
-    assert len(agent.run().nodes) == 6
-    asked = [one for one in ironic.asked if one.startswith("/v1/nodes") and "limit=1" not in one]
-    assert len(asked) == 3
-    assert [
-        f"marker={node_uuid(number)}" in one for one, number in zip(asked[1:], (2, 5), strict=True)
-    ] == [True, True]
     agent.kill()
 
 

@@ -124,22 +124,6 @@ def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(
     assert time.monotonic() - begun < 30
 
 
-def test_an_ironic_that_goes_down_in_the_middle_and_comes_back(
-    metal: Metal, ironic: Ironic, placement: PlacementServer
-) -> None:
-    agent, node = metal(), ironic.available()
-    agent.nodes()
-    before = placement.dump()
-    ironic.stop()
-    for _ in range(2):
-        report = agent.run()
-        assert ([one.code for one in report.errors], report.nodes) == ([NotReady.code], ())
-    assert placement.dump() == before
-    ironic.start()
-    ironic.maintenance(node, on=True)
-    assert audited(agent.run()) == {node}
-
-
 def test_an_ironic_that_hangs_is_given_up_after_the_timeout(metal: Metal, ironic: Ironic) -> None:
     ironic.available()
     agent = metal(scope={"timeout": 1})
@@ -248,9 +232,3 @@ def test_a_conductor_group_is_meant_in_upper_and_lower_case(
     )
     # Empty is the default group, which none of these is in.
     assert metal(guarded.credentials(), scope={"conductor_group": ""}, host="metal-3").nodes() == {}
-
-
-def test_the_default_group_is_an_empty_one(metal: Metal, ironic: Ironic) -> None:
-    node = ironic.create()
-    assert set(metal(scope={"conductor_group": ""}).nodes()) == {node}
-    assert metal(scope={"conductor_group": "racka"}, host="metal-2").nodes() == {}

@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import threading
 import time
 from typing import get_args
 
@@ -48,14 +47,6 @@ def test_the_facts_of_this_machine_are_those_that_the_host_driver_reads_from_sys
     assert facts.disk_gib == ours.disk_gib
     assert (facts.domains, facts.units) == ((), ())
     assert facts.traits["HW_ARCH_X86_64"] and facts.traits["COMPUTE_NET_VIF_MODEL_VIRTIO"]
-
-
-def test_its_node_is_called_as_libvirt_calls_the_host_and_has_the_hosts_identity(
-    libvirtd, operator
-):
-    with started(libvirtd.uri) as driver:
-        assert driver.nodes() == {IDENTITY: operator.connection.getHostname()}
-        assert driver.is_node_deleted("another") is False
 
 
 def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvirtd, operator):
@@ -168,20 +159,6 @@ def test_while_libvirtd_is_down_it_is_asked_less_and_less_often(libvirtd):
         assert len(waits) == 3, "after one second, and after two more"
 
 
-def test_many_who_need_the_connection_open_it_once(libvirtd):
-    with started(libvirtd.uri) as driver:
-        node, found = node_of(driver), []
-        threads = [
-            threading.Thread(target=lambda: found.append(driver.facts(node).incomplete))
-            for _ in range(8)
-        ]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-        assert found == [{}] * 8
-
-
 def test_a_libvirt_that_is_too_old_is_refused_for_good(libvirtd, monkeypatch):
     monkeypatch.setattr(driver_module, "OLDEST_LIBVIRT", (99, 0, 0))
     driver = LibvirtDriver(libvirt_conf(libvirtd.uri))
@@ -189,16 +166,3 @@ def test_a_libvirt_that_is_too_old_is_refused_for_good(libvirtd, monkeypatch):
         ConfigError, match=r"libvirt \d+\.\d+\.\d+ is too old .*install libvirt 99\.0\.0 or newer"
     ):
         driver.start(host_driver.CONTEXT)
-
-
-def test_what_is_asked_once_is_asked_again_on_a_new_connection_only(libvirtd):
-    with started(libvirtd.uri) as driver:
-        node = node_of(driver)
-        driver.facts(node)
-        known = driver._collector._known
-        driver.facts(node)
-        assert driver._collector._known is known
-        libvirtd.stop()
-        libvirtd.start()
-        until(lambda: not driver.facts(node).incomplete, seconds=5)
-        assert driver._collector._known is not known

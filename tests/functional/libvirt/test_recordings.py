@@ -21,7 +21,7 @@ from drivers.host import HostDriver
 from drivers.libvirt import LibvirtDriver
 from tests.support.agent import AgentUnderTest
 from tests.support.host_driver import host_conf
-from tests.support.libvirt_host import IDENTITY, Operator, libvirt_conf, node_of, started
+from tests.support.libvirt_host import IDENTITY, libvirt_conf, node_of, started
 from tests.support.libvirtd import Libvirtd
 from tests.support.placement import PlacementServer
 from tests.support.recorded_sysfs import smt_host
@@ -38,14 +38,6 @@ KNIGHTS_LANDING, POWER9, OFFLINE = (
     "offline-cpu0-node0",
 )
 
-WITH_DEVICES = f"""\
-<devices>
-  <hostdev mode='subsystem' type='pci' managed='yes'>
-    <source><address domain='0x0000' bus='0x3b' slot='0x02' function='0x1'/></source>
-  </hostdev>
-  <hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{MDEV}'/></source></hostdev>
-</devices>
-"""
 
 # So many devices are offered in the trees, the last ones, where functions are.
 OFFERED = 8
@@ -205,27 +197,3 @@ def test_the_tree_is_the_one_that_the_host_driver_gives_for_the_same_recording(n
             if name == OWN:
                 _, inventories, _ = tree[f"{node_of(libvirt)}_pci_0000_06_00_0"]
                 assert inventories["VGPU"]["total"] == 15
-
-
-def test_what_libvirtd_lists_from_a_recording_of_our_own_making_is_not_little(tmp_path):
-    with both(recording(OWN, tmp_path)) as (libvirt, _):
-        operator = Operator(libvirt._settings.uri)
-        operator.define("one", more=WITH_DEVICES)
-        operator.close()
-        facts = libvirt.facts(node_of(libvirt))
-    assert facts.incomplete == {}
-    (domain,) = facts.domains
-    assert [str(one) for one in domain.devices] == ["0000:3b:02.1"]
-    assert [(one.name, [(mdev.uuid, mdev.owner) for mdev in one.mdevs]) for one in facts.mdev] == [
-        (GPU, [(MDEV, domain.uuid)])
-    ]
-    assert [cell.id for cell in facts.numa.cells] == [0, 8, 9, 250]
-    assert facts.cpu.online == {0, 1, 2, 3, 4, 5, 8}
-    (card,) = [one for one in facts.pci if one.is_physical_function]
-    assert (
-        str(card.address),
-        card.numa_node,
-        card.max_virtual_functions,
-        len(card.virtual_functions),
-    ) == ("0000:3b:00.0", 0, 4, 2)
-    assert facts.traits["HW_CPU_HYPERTHREADING"] is True

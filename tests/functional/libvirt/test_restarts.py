@@ -7,11 +7,9 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from agent.model.facts import Section
 from agent.tree.policy import Policy
 from drivers.libvirt import collector, connection
 from drivers.libvirt.binding import binding
@@ -104,26 +102,6 @@ def test_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and
     agent.stop()
     until(lambda: not Counter(threads()) - idle[0], lambda: (threads(), idle), GENEROUS)
     until(lambda: descriptors() <= idle[1], lambda: (descriptors(), idle), GENEROUS)
-
-
-def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(
-    libvirtd, operator, monkeypatch
-):
-    operator.start("one", paused=True)
-    with started(libvirtd.uri) as driver:
-        node, genuine = node_of(driver), collector.list_devices
-
-        def killed_between(handle):
-            libvirtd.kill()
-            return genuine(handle)
-
-        monkeypatch.setattr(collector, "list_devices", killed_between)
-        facts = driver.facts(node)
-        assert set(facts.incomplete) == set(get_args(Section))
-        assert facts.pci is None
-        monkeypatch.undo()
-        libvirtd.start()
-        until(lambda: not driver.facts(node).incomplete, seconds=GENEROUS)
 
 
 def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_another_error_is(

@@ -11,8 +11,6 @@ from agent.model.node_records import RecordChanges
 from agent.tracker.requests import InstanceClaim
 from tests.support.refusals import rows
 from tests.support.site import (
-    CARD,
-    FUNCTIONS,
     GPUS,
     PMEM_UNIT,
     allocated,
@@ -124,22 +122,6 @@ def test_what_a_caller_says_of_a_guest_is_kept(site, ha):
     shown = site.call("GET", f"/v1/instances/{guest('i1')}").json
     assert {name: shown[name] for name in told} == told
     assert (shown["host"], shown["node"], shown["launched_on"]) == ("HA", ha.node, "HA")
-
-
-def test_limits_are_kept(site, ha):
-    site.call(
-        "POST",
-        "/v1/claims",
-        claim_body(ha, "i1", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008}),
-    )
-    assert (
-        site.call(
-            "POST",
-            "/v1/claims",
-            claim_body(ha, "i2", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008}),
-        ).status
-        == 201
-    )
 
 
 def test_limits_of_cells_are_kept(site):
@@ -365,11 +347,6 @@ def test_a_claim_on_another_hosts_node_is_not_said_to_be_unknown(site, ha):
     assert claim.open
 
 
-def test_a_node_that_was_removed_is_unknown(site, ha):
-    ha.usage_step.mark_deleted(ha.node)
-    site.refused("node.unknown", 404, "POST", "/v1/claims", claim_body(ha, "i1"))
-
-
 def test_a_node_that_the_driver_does_not_offer_is_unavailable(site, ha):
     ha.usage_step.set_listed_nodes([])
     site.refused("node.unavailable", 409, "POST", "/v1/claims", claim_body(ha, "i1"))
@@ -437,17 +414,6 @@ def test_every_reason_why_there_is_no_room_is_told(site, ha):
         "3 devices with kind=gpu wanted, 2 free",
         "3 units of CUSTOM_PMEM_NAMESPACE_4GB wanted, 2 free",
     ]
-
-
-def test_a_device_has_one_holder(site, ha):
-    wanted = [{"id": uuid_of("port"), "count": 1, "spec": {"address": FUNCTIONS[0]}}]
-    site.call("POST", "/v1/claims", claim_body(ha, "i1", devices=wanted))
-    for address in (FUNCTIONS[0], CARD):
-        body = claim_body(
-            ha, "i2", devices=[{"id": uuid_of("port"), "count": 1, "spec": {"address": address}}]
-        )
-        answer = site.refused("resources.unavailable", 409, "POST", "/v1/claims", body)
-        assert answer.json["reasons"] == [f"1 device with address={address} wanted, 0 free"]
 
 
 @pytest.mark.parametrize(

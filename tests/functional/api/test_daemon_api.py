@@ -1,6 +1,5 @@
 """The local API of a daemon: what it says from start to end, and what can be asked of it."""
 
-import json
 import signal
 import socket
 import threading
@@ -270,14 +269,6 @@ def test_a_reload_keeps_the_socket_and_everybody_who_is_connected(host):
 
 
 @pytest.mark.long
-def test_other_rights_come_into_force_with_a_reload(host):
-    with host.service.running():
-        host.ready()
-        host.set("api", read_group="12345")
-        assert host.client.reload()
-
-
-@pytest.mark.long
 def test_a_killed_agents_socket_is_in_nobodys_way(host):
     with host.service.running() as service:
         host.ready()
@@ -401,22 +392,6 @@ def test_status_and_tree_come_from_the_daemon_and_without_it_from_the_store(host
     assert (stopped.code, stopped.stdout.count("node-a")) == (0, 1)
     assert host.command.run("reload").code == 1
     assert http_placement.dump()
-
-
-@pytest.mark.long
-def test_the_daemons_tree_is_newer_than_the_stores(host):
-    with host.service.running() as service:
-        host.ready()
-        tree = host.command.run("tree", "--format", "json").json["nodes"][0]["tree"]
-        assert tree[0]["owned"] is True
-        assert tree == host.client.tree(ROOT)["tree"]
-        stopped.stop(service.process.pid)
-        try:
-            assert json.loads(host.command.run("tree", "--offline", "--format", "json").stdout)[
-                "nodes"
-            ]
-        finally:
-            service.process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.long

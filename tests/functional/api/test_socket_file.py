@@ -41,26 +41,6 @@ def test_an_agents_umask_makes_no_difference(tmp_path):
         os.umask(before)
 
 
-def test_its_folder_is_made(tmp_path):
-    with api_here(tmp_path / "a" / "b") as api:
-        assert api.call("GET", "/healthz").status == 200
-
-
-def test_a_socket_that_nobody_listens_on_any_more_is_replaced(tmp_path):
-    left_behind(tmp_path / "agent.sock")
-    with api_here(tmp_path) as api:
-        assert api.call("GET", "/healthz").status == 200
-
-
-def test_a_running_agents_socket_is_left_alone(tmp_path):
-    with api_here(tmp_path) as api:
-        with pytest.raises(SocketUnusable, match="another agent listens there"):
-            SocketFile(api.path, None)
-        assert api.call("GET", "/healthz").status == 200
-    with api_here(tmp_path) as api:
-        assert api.call("GET", "/healthz").status == 200, "and is free when that one is gone"
-
-
 def test_another_programs_socket_is_left_alone(tmp_path):
     path = tmp_path / "agent.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:

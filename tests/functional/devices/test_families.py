@@ -7,16 +7,12 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.claims import allocate_devices
-from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable
-from agent.tracker.requests import DeviceClaim
 from tests.support.device_host import ROOT, DeviceHost
-from tests.support.tracking import guest, uuid_of
+from tests.support.tracking import guest
 
 FAMILY = {"address": "0000:81:02.*"}
 
@@ -42,18 +38,6 @@ def test_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: DeviceH
     assert family.free == {"F2", "V20", "V21"}
 
 
-def test_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(
-    family: DeviceHost,
-) -> None:
-    family.claim("S1", "V20")
-    before = family.rows
-    with pytest.raises(ResourcesUnavailable):
-        family.claim("S2", "F2")
-    assert (family.rows, family.holders) == (before, {"V20": guest("S1")})
-    family.start(report=False)
-    assert family.holders == {"V20": guest("S1")}
-
-
 def test_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(
     family: DeviceHost,
 ) -> None:
@@ -67,32 +51,3 @@ def test_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wr
             transaction.write(wrong)
     family.claim("S1", "F2")
     assert family.holders == {"F2": guest("S1")}
-
-
-def test_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None:
-    family.claim("S1")
-    family.claim("S2")
-    wanted = (DeviceRequest("port", 1, {"address": "0000:81:02.1"}),)
-    claim = DeviceClaim(
-        id=uuid_of("port"), node=ProviderUuid(ROOT), instance=guest("S1"), devices=wanted
-    )
-    family.tracker.claim_devices(claim)
-    before = family.rows
-    with pytest.raises(ClaimIdTaken):
-        family.tracker.claim_devices(replace(claim, instance=guest("S2")))
-    assert family.tracker.free_devices(ProviderUuid(ROOT), guest("S2"), None) == 0
-    assert (family.rows, family.holders) == (before, {"V20": guest("S1")})
-    family.tracker.change(claim.id, allocate_devices)
-    assert (family.rows["V20"].state, family.holders) == ("allocated", {"V20": guest("S1")})
-
-
-def test_a_device_in_use_that_is_gone_is_kept_until_it_is_free(family: DeviceHost) -> None:
-    family.claim("S1", "V20")
-    held = family.rows["V20"]
-    del family.devices["V20"]
-    family.cycle()
-    assert family.rows["V20"] == replace(held, present=False, version=family.rows["V20"].version)
-    assert family.free == {"V21"}
-    family.delete("S1")
-    assert family.rows.keys() == {"F2", "V21"}
-    assert family.free == {"F2", "V21"}

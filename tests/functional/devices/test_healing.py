@@ -70,34 +70,6 @@ def test_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consum
     assert (used.placement.writes(), used.placement.count()) == ([], 1)
 
 
-def test_what_placement_lacks_is_added_together_with_a_card_that_is_reported_for_the_first_time(
-    host: DeviceHost,
-) -> None:
-    host.values = (V2,)
-    host.start(report=False)
-    host.claim("S1", "V20")
-    host.allocate("S1")
-    report = host.start()
-    assert (host.tree, host.allocated("S1"), len(reshapes(report))) == (
-        [f"{F2}: {VF}=2"],
-        {F2: {VF: 1}},
-        1,
-    )
-    assert host.cycle().state == "in-sync"
-
-
-def test_an_amount_that_is_too_small_is_corrected(used: DeviceHost) -> None:
-    used.claim("S2", "V21")
-    used.allocate("S2", V21=1)
-    used.delete("S1")
-    used.release("S1")
-    used.cycle()
-    used.claim("S3", "V20")
-    used.allocate("S3")
-    used.cycle()
-    assert (used.allocated("S2"), used.allocated("S3")) == ({F2: {VF: 1}}, {F2: {VF: 1}})
-
-
 def test_one_of_two_devices_is_added(host: DeviceHost) -> None:
     host.start(V2)
     host.claim("S1", "V20", "V21")

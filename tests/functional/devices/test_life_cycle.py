@@ -1,13 +1,11 @@
 """Devices that come, go, are used and change, and what Placement has of them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.model.operation import SetInventory
 from agent.model.report import NodeReport
-from tests.functional.devices.conftest import Made
 from tests.support.agent import operations
 from tests.support.device_host import ROOT, DeviceHost, errors
 from tests.support.tracking import guest
@@ -17,7 +15,6 @@ P0, F2, F3 = "0000:81:00.0", "0000:81:02.0", "0000:82:03.0"
 VF, PF = "CUSTOM_PCI_8086_154C", "CUSTOM_PCI_8086_1572"
 V2 = {"product_id": "154c", "address": "0000:81:02.*"}
 P2 = {"product_id": "1572", "address": F2}
-ONCE = {"address": P0, "one_time_use": True}
 
 
 def inventories_written(report: NodeReport) -> int:
@@ -26,15 +23,6 @@ def inventories_written(report: NodeReport) -> int:
 
 def held(report: NodeReport) -> list[str]:
     return [one.detail for one in report.drift if one.kind == "held-device"]
-
-
-def test_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
-    host.start(V2)
-    host.claim("S1", "V20")
-    host.allocate("S1", V20=1)
-    report = host.cycle()
-    assert (host.tree, host.allocated("S1"), held(report)) == ([f"{F2}: {VF}=2"], {F2: {VF: 1}}, [])
-    assert report.used[host.provider("V20")] == {VF: 1}
 
 
 def test_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(
@@ -91,29 +79,6 @@ def test_an_unused_card_changes_its_class_in_one_write(
     uuid = host.provider("F2")
     report = host.start(after)
     assert (host.tree, host.provider("F2"), inventories_written(report)) == ([tree], uuid, 1)
-
-
-def test_fewer_virtual_functions(host: DeviceHost) -> None:
-    host.start(V2)
-    del host.devices["V21"]
-    host.cycle()
-    assert host.tree == [f"{F2}: {VF}=1"]
-
-
-def test_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(
-    host: DeviceHost,
-) -> None:
-    host.start(V2)
-    host.claim("S1", "V21")
-    host.allocate("S1", V21=1)
-    del host.devices["V21"]
-    report = host.cycle()
-    assert host.tree == [f"{F2}: {VF}=2"]
-    assert ["0000:81:02.2" in one for one in held(report)] == [True]
-    host.delete("S1")
-    host.release("S1")
-    host.cycle()
-    assert host.tree == [f"{F2}: {VF}=1"]
 
 
 def test_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(
@@ -240,49 +205,6 @@ def test_reporting_is_not_switched_off_by_an_option_alone(options: Any, host: De
     assert host.placement.dump() == before
 
 
-def test_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: DeviceHost) -> None:
-    host.start(ONCE)
-    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_ONE_TIME_USE}}"]
-    host.claim("S1", "P0")
-    host.allocate("S1", P0=1)
-    host.cycle()
-    used = [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{HW_PCI_ONE_TIME_USE}}"]
-    assert host.tree == used
-    host.delete("S1")
-    host.release("S1")
-    host.cycle()
-    assert host.tree == used
-    query = "/allocation_candidates?resources=VCPU:1&resources1=CUSTOM_PCI_8086_1533:1"
-    assert host.placement.other.call("GET", query).json()["allocation_requests"] == []
-    host.placement.other.set_inventory(
-        host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 0}}
-    )
-    assert host.cycle().state == "in-sync"
-    assert len(host.placement.other.call("GET", query).json()["allocation_requests"]) == 1
-
-
-def test_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
-    host: DeviceHost,
-) -> None:
-    host.start({"address": P0})
-    host.claim("S1", "P0")
-    host.allocate("S1", P0=1)
-    host.start(ONCE)
-    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{HW_PCI_ONE_TIME_USE}}"]
-    host.start({"address": P0})
-    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1"]
-
-
-def test_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None:
-    host.start({"address": P0})
-    host.placement.other.set_inventory(
-        host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 1}}
-    )
-    assert host.cycle().state == "in-sync"
-    host.start({"address": P0, "traits": "a"})
-    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{CUSTOM_A}}"]
-
-
 @pytest.mark.parametrize(("reserved", "left"), [(1, 1), (4, 3)])
 def test_what_an_operator_reserved_is_sent_again_with_another_total(
     reserved: int, left: int, host: DeviceHost
@@ -294,16 +216,6 @@ def test_what_an_operator_reserved_is_sent_again_with_another_total(
     del host.devices["V33"]
     host.cycle()
     assert host.tree == [f"{F3}: {VF}=3 reserved {left}"]
-
-
-def test_a_card_that_comes_back_is_not_left_reserved(host: DeviceHost) -> None:
-    host.start(V2)
-    host.allocate("S1", V20=1)
-    host.without_specs()
-    host.cycle()
-    assert host.tree == [f"{F2}: {VF}=2 reserved 2"]
-    host.start(V2)
-    assert host.tree == [f"{F2}: {VF}=2"]
 
 
 def test_the_cards_of_another_agent_are_taken_over_whole(host: DeviceHost) -> None:
@@ -320,18 +232,6 @@ def test_the_cards_of_another_agent_are_taken_over_whole(host: DeviceHost) -> No
     assert [one.kind for one in report.drift] == ["adoption-needed"]
     host.start(V2, adopt=True)
     assert (host.tree, host.provider("F2")) == ([f"{F2}: {VF}=2"], card)
-
-
-def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(
-    host: DeviceHost,
-) -> None:
-    spec = {"address": "0000:81:02.1", "physical_network": "physnet1"}
-    host.start(spec, {"address": "0000:81:02.2"})
-    host.claim("S1", "V20")
-    report = host.cycle()
-    assert (host.tree, held(report)) == ([f"{F2}: {VF}=1"], [])
-    host.devices["V20"] = replace(host.devices["V20"], numa_node=1)
-    assert host.start(spec, {"address": "0000:81:02.2"}).state == "in-sync"
 
 
 def test_a_card_that_was_held_is_not_left_reserved_when_it_comes_back_after_a_pass_with_incomplete_facts(
@@ -359,21 +259,6 @@ def test_a_card_that_was_held_is_not_left_reserved_when_it_comes_back_after_a_pa
     host.incomplete = {}
     host.cycle()
     assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
-
-
-def test_a_held_card_of_a_cell_whose_facts_are_incomplete_is_not_left_reserved(made: Made) -> None:
-    host = made(layout="nested")
-    host.start({"address": "0000:81:00.0"})
-    host.allocate("stranger", P0=1)
-    card = host.devices.pop("P0")
-    host.cycle()
-    for incomplete in ({"numa": "hung"}, {"numa": "hung", "pci": "hung"}, {"pci": "hung"}, {}):
-        host.incomplete = incomplete
-        host.cycle()
-        assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
-    host.devices["P0"] = card
-    host.cycle()
-    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1"]
 
 
 # --- physical networks ----------------------------------------------------------------------------

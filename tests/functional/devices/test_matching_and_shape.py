@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.pci.settings import PciSettings
-from tests.support.agent import operations
-from tests.support.device_host import MARKS, NODE, DeviceHost, errors
+from tests.support.device_host import NODE, DeviceHost, errors
 from tests.unit.pci import scene
 
 P0, F2, F3 = "0000:81:00.0", "0000:81:02.0", "0000:82:03.0"
@@ -184,20 +182,3 @@ def test_what_an_operator_adds_to_a_card_stays(host: DeviceHost) -> None:
     other.set_traits(uuid, {*other.traits(uuid), "CUSTOM_RACK7"})
     host.start({"address": P0, "traits": "b"})
     assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 {{CUSTOM_B, CUSTOM_RACK7}}"]
-
-
-def test_a_dry_run_shows_the_cards_and_writes_nothing(host: DeviceHost) -> None:
-    host.without_specs()
-    host.start(V2)
-    host.placement.clear()
-    assert host.agent is not None
-    host.agent.pci = PciSettings(scene.specs({"address": P0}), report=True)
-    report = host.agent.once(dry_run=True)
-    assert host.placement.writes() == []
-    assert {(one.op, one.provider.name) for one in operations(report) if one.provider} == {
-        ("create-provider", f"c1_{P0}"),
-        ("set-inventory", f"c1_{P0}"),
-        ("set-traits", f"c1_{P0}"),
-        ("delete-provider", f"c1_{F2}"),
-    }
-    assert set(report.tree.provider(f"c1_{P0}").traits) == MARKS

@@ -112,21 +112,6 @@ def test_a_device_is_not_offered_again_when_its_card_was_missing_from_one_listin
     goes_on_in(used, USED)
 
 
-def test_a_device_is_not_offered_again_when_its_card_was_missing_before_anybody_was_told(
-    host: DeviceHost,
-) -> None:
-    host.start(ONCE)
-    host.claim("S1", "P0")
-    card = host.devices.pop("P0")
-    host.cycle()
-    host.delete("S1")
-    host.cycle()
-    assert host.tree == []
-    host.devices["P0"] = card
-    host.cycle()
-    assert host.tree == USED
-
-
 def test_a_device_is_not_offered_again_when_its_spec_comes_back(stored: DeviceHost) -> None:
     used = use(stored)
     used.without_specs()
@@ -218,19 +203,6 @@ def test_a_device_that_somebody_has_cleaned_is_offered_again(used: DeviceHost) -
     goes_on_in(used, USED)
 
 
-def test_a_device_is_offered_again_that_was_cleaned_as_soon_as_placement_knew_of_it_or_while_no_agent_ran(
-    host: DeviceHost,
-) -> None:
-    host.start(ONCE)
-    for name, following in (("S1", host.cycle), ("S2", host.start)):
-        come_and_gone(host, name)
-        host.cycle()
-        clean(host)
-        following()
-        assert host.tree == CLEAN
-        goes_on_in(host, CLEAN)
-
-
 def test_a_device_in_use_is_not_clean_whatever_somebody_says(host: DeviceHost) -> None:
     host.start(ONCE)
     host.claim("S1", "P0")
@@ -316,14 +288,6 @@ def test_what_an_operator_reserved_survives_that_nothing_of_the_card_is_offered(
     goes_on_in(reserved, RESERVED)
 
 
-def test_what_an_operator_reserved_survives_that_its_provider_is_made_anew(
-    reserved: DeviceHost,
-) -> None:
-    reserved.placement.other.delete_provider(reserved.provider("F3"))
-    reserved.cycle()
-    goes_on_in(reserved, RESERVED)
-
-
 def test_what_an_operator_reserved_of_a_card_without_its_physical_function_survives_too(
     host: DeviceHost,
 ) -> None:
@@ -371,14 +335,6 @@ def test_a_device_that_the_agent_is_told_to_be_clean_is_offered_again(
     goes_on_in(host, CLEAN)
     come_and_gone(host, "S2")
     goes_on_in(host, USED)
-
-
-def test_a_guest_that_comes_after_a_device_was_told_to_be_clean_uses_it_again(
-    used: DeviceHost,
-) -> None:
-    used.tracker.clean(ProviderUuid(ROOT), P0)
-    come_and_gone(used, "S2")
-    goes_on_in(used, USED)
 
 
 def test_a_card_that_never_came_back_is_forgotten_once_it_is_told_to_be_clean(

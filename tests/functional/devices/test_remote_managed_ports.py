@@ -41,14 +41,6 @@ def test_without_functions_that_are_offered_for_it_nobody_is_told_of_the_capabil
     assert not has_trait(able)
 
 
-def test_functions_that_are_all_in_use_are_enough(able: DeviceHost) -> None:
-    able.start(REMOTE)
-    able.claim("S1", "V20")
-    able.claim("S2", "V21")
-    able.cycle()
-    assert has_trait(able)
-
-
 def test_while_the_devices_cannot_be_listed_it_stays_as_it_was(able: DeviceHost) -> None:
     devices = able.devices
     for values, there in (((), False), ((REMOTE,), True)):

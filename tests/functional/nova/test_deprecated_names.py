@@ -5,12 +5,9 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from agent.cli.command import Options, Source
-from agent.cli.configuration import load
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
 from tests.support import backends
@@ -67,12 +64,3 @@ def test_every_older_name_that_nova_still_reads_is_read_for_every_option() -> No
     # The comparison saw the options, those of the dynamic sections too.
     assert theirs["ironic conductor_group"] == [["ironic", "partition_key"]]
     assert {f"mdev_{TYPE} device_addresses", f"neutron_physnet_{NETWORK} numa_nodes"} <= shared
-
-
-def test_a_file_with_older_names_only_means_the_same(tmp_path: Path) -> None:
-    file = tmp_path / "nova.conf"
-    file.write_text(
-        "[DEFAULT]\nimage_cache_subdirectory_name = cache\n[ironic]\npartition_key = rackA\n"
-    )
-    conf = load(Options(sources=(Source(file),)), {})
-    assert (conf.image_cache.subdirectory_name, conf.ironic.conductor_group) == ("cache", "rackA")

@@ -210,30 +210,6 @@ def test_a_reshape_moves_allocations_and_may_change_amounts(node: Node) -> None:
     assert node.requests(lambda: node.update(cell)) == ["GET /resource_providers"]
 
 
-def test_a_reshape_of_allocations_that_changed_meanwhile_is_made_again_from_fresh_ones(
-    node: Node,
-) -> None:
-    node.update(flat)
-    consumer = new_uuid()
-    node.other.claim({ROOT: HELD}, consumer)
-
-    def attempt(before_write: Callable[[], object]) -> None:
-        tree = node.mirrored.tree("compute-1")
-        allocations = LazyAllocations(node.mirrored.allocations)
-        assert set(allocations) == {consumer}
-        before_write()
-        cell(tree)
-        allocations[consumer]["allocations"] = {
-            ROOT: {"resources": {"MEMORY_MB": 512}},
-            tree.data("cell").uuid: {"resources": {"VCPU": 1}},
-        }
-        node.mirrored.write(tree, allocations)
-
-    with pytest.raises(ReshapeConflict):
-        attempt(lambda: node.other.claim({ROOT: {"VCPU": 1}}, new_uuid()))
-    assert node.other.allocations(consumer)["allocations"][ROOT]["resources"] == HELD
-
-
 def test_a_reshape_that_drops_what_a_consumer_has_is_refused_before_anything_is_written(
     node: Node,
 ) -> None:

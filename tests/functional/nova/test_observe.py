@@ -3,13 +3,11 @@ what Placement has otherwise than the host and its guests.
 """
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.functional.nova.watched_host import (
     ALLOCATION,
-    GPU,
     HEAL,
     HELD,
     MARKS,
@@ -31,103 +29,6 @@ GOOD, LOST, OTHER, TWICE, BOTH, MOVING, FIRST, SECOND = (
 @pytest.fixture
 def watched(tmp_path: Path, http_placement: HttpPlacement) -> Watched:
     return Watched(tmp_path, http_placement)
-
-
-def drift_of(node: Any) -> dict[tuple[str, str | None], str]:
-    return {(one["kind"], one["consumer"]): one["remedy"] for one in node["drift"]}
-
-
-def test_of_a_node_as_it_should_be_nothing_is_told(watched: Watched) -> None:
-    watched.as_nova_has_it()
-    watched.has(a_guest(GOOD, "good"))
-    watched.other.claim({ROOT: HELD}, GOOD)
-    node = watched.observe()
-    assert (node["operations"], node["drift"], node["errors"]) == ([], [], [])
-    assert node["state"] == "in-sync"
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("total", 4), ("reserved", 3), ("allocation_ratio", 2.0)]
-)
-def test_an_inventory_that_is_not_the_hosts_is_a_difference(
-    watched: Watched, field: str, value: float
-) -> None:
-    options = {"DEFAULT": {"cpu_allocation_ratio": 8.0}}
-    watched.as_nova_has_it(**options)
-    watched.has(**options)
-    inventory = watched.other.inventory(ROOT)
-    wrong = {**inventory["VCPU"], field: value}
-    watched.other.set_inventory(ROOT, {**inventory, "VCPU": wrong})
-    (operation,) = watched.observe()["operations"]
-    assert (operation["op"], operation["status"]) == ("set-inventory", "planned")
-    assert operation["after"]["VCPU"][field] == inventory["VCPU"][field]
-
-
-def test_a_trait_that_is_missing_is_a_difference_and_the_agents_marks_are_none(
-    watched: Watched,
-) -> None:
-    watched.as_nova_has_it()
-    watched.has()
-    watched.other.set_traits(ROOT, watched.other.traits(ROOT) - {"COMPUTE_NODE"})
-    (operation,) = watched.observe()["operations"]
-    assert operation["op"] == "set-traits"
-    assert set(operation["after"]) - set(operation["before"]) == {"COMPUTE_NODE"}
-
-
-def test_each_allocation_that_is_not_its_guests_is_told_with_the_command_that_mends_it(
-    watched: Watched,
-) -> None:
-    watched.as_nova_has_it()
-    other, leftover, unknown, migration = watched.other, new_uuid(), new_uuid(), new_uuid()
-    elsewhere = other.create_provider("node-b")
-    other.set_inventory(elsewhere, {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100})
-    watched.has(
-        *(
-            a_guest(uuid, name)
-            for uuid, name in (
-                (GOOD, "good"),
-                (LOST, "lost"),
-                (OTHER, "other"),
-                (BOTH, "both"),
-                (MOVING, "moving"),
-            )
-        )
-    )
-    other.claim({ROOT: HELD}, GOOD)
-    other.claim({ROOT: {**HELD, "MEMORY_MB": 4096}}, OTHER)
-    other.claim({ROOT: HELD, elsewhere: HELD}, BOTH)
-    other.claim({ROOT: HELD}, migration)
-    other.claim({elsewhere: HELD}, MOVING)
-    other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}, elsewhere: HELD}, leftover)
-    other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 1024}}, unknown)
-    node = watched.observe()
-    found = drift_of(node)
-    assert found.keys() == {
-        ("missing-allocation", LOST),
-        ("missing-allocation", MOVING),
-        ("allocation-mismatch", OTHER),
-        ("allocation-mismatch", BOTH),
-        ("orphaned-allocation", leftover),
-        ("orphaned-allocation", unknown),
-    }
-    # Two guests have no allocation here, and the migration holds as much as either of them.
-    missing = {one["severity"]: one for one in node["drift"] if one["kind"] == "missing-allocation"}
-    assert missing["info"]["consumer"] == MOVING
-    assert migration in missing["info"]["detail"]
-    assert found["missing-allocation", LOST].endswith(f"else: {HEAL} {LOST}")
-    assert found["missing-allocation", LOST].startswith(
-        "if nova-compute is down: openstack server show "
-    )
-    assert found["allocation-mismatch", OTHER] == f"{at_rest(OTHER)}{HEAL} {OTHER} --force"
-    unset = f"{ALLOCATION} unset --provider"
-    assert found["allocation-mismatch", BOTH].endswith(
-        f": {at_rest(BOTH)}{unset} {elsewhere} {BOTH}"
-    )
-    assert found["orphaned-allocation", leftover].endswith(f" && {unset} {ROOT} {leftover}")
-    audit = f"nova-manage placement audit --verbose --resource_provider {ROOT} | grep {unknown}"
-    assert found["orphaned-allocation", unknown].endswith(
-        f"&& {audit} && {ALLOCATION} delete {unknown}"
-    )
 
 
 def test_what_may_be_a_migration_is_told_as_that_for_a_day_and_then_as_a_leftover(
@@ -177,17 +78,6 @@ def test_a_server_that_was_evacuated_is_not_taken_for_the_migration_of_another(
     other.claim({ROOT: HELD, elsewhere: HELD}, evacuated)
     found = {one["consumer"]: one["severity"] for one in watched.observe()["drift"]}
     assert found == {MOVING: "warning", evacuated: "warning"}
-
-
-def test_a_guest_whose_migration_was_not_cleaned_up_is_held_twice(watched: Watched) -> None:
-    watched.as_nova_has_it()
-    watched.has(a_guest(TWICE, "twice"))
-    migration = new_uuid()
-    watched.other.claim({ROOT: HELD}, TWICE)
-    watched.other.claim({ROOT: HELD}, migration)
-    (drift,) = watched.observe()["drift"]
-    assert (drift["kind"], drift["consumer"]) == ("orphaned-allocation", migration)
-    assert f"as much as guest {TWICE} by an allocation of its own" in drift["detail"]
 
 
 def test_a_guest_without_an_allocation_beside_a_leftover_of_its_amounts_is_a_warning(
@@ -251,35 +141,6 @@ def test_a_trait_that_nova_compute_does_not_know_is_told_for_information(
     assert (drift["kind"], drift["severity"]) == ("reported-otherwise", "info")
     assert "HW_CPU_X86_SSE3" in drift["detail"]
     assert node["operations"] == []
-
-
-def test_what_two_guests_have_and_what_is_not_offered_is_told(watched: Watched) -> None:
-    options = {
-        "compute": {"cpu_shared_set": "0-3,8-11", "cpu_dedicated_set": "4-7,12-15"},
-        "pci": {"device_spec": f'{{"address": "{GPU}"}}'},
-    }
-    watched.as_nova_has_it(**options)
-
-    def pinned(first: int) -> list[dict[str, Any]]:
-        pins = {"0": first, "1": first + 1}
-        return [{"host_cell": 0, "memory_mib": 1024, "dedicated": "0-1", "pins": pins}]
-
-    def bare(uuid: str, name: str, **more: Any) -> dict[str, Any]:
-        return {"uuid": uuid, "name": name, **more}
-
-    guests = (
-        bare(FIRST, "first", cells=pinned(4), devices=[GPU]),
-        bare(SECOND, "second", cells=pinned(5), devices=[GPU], state="stopped"),
-        bare(OTHER, "outside", cells=pinned(2)),
-    )
-    watched.has(*guests, **options)
-    for uuid in (FIRST, SECOND, OTHER):
-        watched.other.claim({ROOT: {"PCPU": 2, "MEMORY_MB": 1024}}, uuid)
-    told = [(one["consumer"], one["detail"]) for one in watched.observe()["drift"]]
-    assert {uuid for uuid, _ in told} == {SECOND, OTHER}
-    text = "\n".join(detail for _, detail in told)
-    assert f"CPUs [5] are pinned already, by {FIRST}" in text
-    assert f"it has device {GPU}, which belongs to {FIRST}" in text
 
 
 def test_monitoring_gets_a_line_and_the_code_of_a_plugin(watched: Watched) -> None:

@@ -68,27 +68,6 @@ def with_pages(total: int, *guests: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_device_that_is_allocated_of_another_card_is_told(watched: Watched) -> None:
-    watched.as_nova_has_it(two_cards(), **REPORTED)
-    cards = {name: watched.provider(name.upper()) for name in (GPU, OTHER_GPU)}
-    watched.is_host(two_cards(a_guest(FIRST, "first", devices=[OTHER_GPU])), **REPORTED)
-    watched.other.claim({ROOT: HELD, cards[GPU]: {GPU_CLASS: 1}}, FIRST)
-    node = watched.observe()
-    (drift,) = node["drift"]
-    assert (drift["kind"], drift["severity"], drift["consumer"]) == (
-        "allocation-mismatch",
-        "warning",
-        FIRST,
-    )
-    assert f"1 {GPU_CLASS} of node-a_{GPU.upper()} instead of 0" in drift["detail"]
-    assert f"0 {GPU_CLASS} of node-a_{OTHER_GPU.upper()} instead of 1" in drift["detail"]
-    assert drift["remedy"].endswith(
-        replacement(FIRST, {ROOT: HELD, cards[OTHER_GPU]: {GPU_CLASS: 1}})
-    )
-    # Nobody corrects it, so that nothing is planned.
-    assert node["operations"] == []
-
-
 def test_a_device_without_an_allocation_is_told(watched: Watched) -> None:
     watched.as_nova_has_it(two_cards(), **REPORTED)
     card = watched.provider(GPU.upper())
@@ -165,19 +144,6 @@ def test_a_mediated_device_that_is_allocated_of_another_parent_is_told(watched: 
     assert drift["remedy"].endswith(replacement(FIRST, {ROOT: HELD, uuids[1]: {"VGPU": 1}}))
 
 
-def test_allocations_of_the_right_providers_are_no_drift(watched: Watched) -> None:
-    watched.as_nova_has_it(two_cards(), **REPORTED)
-    cards = {name: watched.provider(name.upper()) for name in (GPU, OTHER_GPU)}
-    watched.is_host(
-        two_cards(a_guest(FIRST, "first", devices=[OTHER_GPU]), a_guest(SECOND, "second")),
-        **REPORTED,
-    )
-    watched.other.claim({ROOT: HELD, cards[OTHER_GPU]: {GPU_CLASS: 1}}, FIRST)
-    watched.other.claim({ROOT: HELD}, SECOND)
-    node = watched.observe()
-    assert (node["operations"], node["drift"], node["errors"]) == ([], [], [])
-
-
 def test_a_leftover_on_several_providers_is_taken_from_all_of_them(watched: Watched) -> None:
     watched.as_nova_has_it(two_cards(), **REPORTED)
     watched.is_host(two_cards(), **REPORTED)
@@ -193,31 +159,6 @@ def test_a_leftover_on_several_providers_is_taken_from_all_of_them(watched: Watc
     assert found[FIRST].endswith(f"{unset} {providers} {FIRST}")
     assert found[SECOND].endswith(
         f"openstack --os-placement-api-version 1.28 resource provider allocation delete {SECOND}"
-    )
-
-
-def test_huge_pages_that_guests_overdraw_are_told_for_each_cell(watched: Watched) -> None:
-    watched.as_nova_has_it(with_pages(1024))
-    watched.is_host(
-        with_pages(
-            1024,
-            paged(FIRST, "first", 0, 1536),
-            paged(SECOND, "second", 0, 1024, state="stopped"),
-            paged(guest("third"), "third", 1, 2048),
-        )
-    )
-    for uuid, mib in ((FIRST, 1536), (SECOND, 1024), (guest("third"), 2048)):
-        watched.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": mib}}, uuid)
-    (drift,) = watched.observe()["drift"]
-    assert (drift["kind"], drift["severity"], drift["provider"]) == (
-        "overcommitted",
-        "warning",
-        ROOT,
-    )
-    assert "cell 0: 1280 pages of 2048 KiB are promised, of 1024" in drift["detail"]
-    assert f"first ({FIRST}) 768, second ({SECOND}) 512" in drift["detail"]
-    assert drift["remedy"].endswith(
-        "echo 1280 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
     )
 
 

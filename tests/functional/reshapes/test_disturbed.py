@@ -119,24 +119,6 @@ def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(
 
 @few
 @all_at_once
-def test_who_is_deleted_meanwhile_holds_nothing(host: ReshapeHost, goal: Layout) -> None:
-    report = once(host, goal, faults.before(lambda _exchange: host.vanish(GONE[0])))
-    assert (report.errors, report.attempts) == ((), 2)
-    settled(host, goal)
-
-
-@few
-@all_at_once
-def test_who_comes_meanwhile_is_moved_with_the_others(
-    host: ReshapeHost, goal: Layout, case: Case
-) -> None:
-    report = once(host, goal, faults.before(arrival(host, goal, case)))
-    assert (report.errors, report.attempts) == ((), 2)
-    settled(host, goal)
-
-
-@few
-@all_at_once
 def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(
     host: ReshapeHost, goal: Layout
 ) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from agent.model.host_units import AssignableUnit
 from agent.model.names import child_uuid
-from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of, race
+from tests.support.refusals import refused
+from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of
 
 
 @pytest.fixture
@@ -39,13 +39,6 @@ def test_units_are_taken_in_order_and_none_twice(world: World, hm: Host) -> None
         take(hm, "m3")
     assert caught.value.data["reasons"] == [f"1 unit of {PMEM} wanted, none free"]
     assert hm.instance("m3") is None
-    assert hm.usage == "4608/3/22528"
-
-
-def test_of_three_guests_at_the_same_moment_two_get_a_unit(hm: Host) -> None:
-    results = race(*(lambda name=name: take(hm, name) for name in ("m1", "m2", "m3")))  # type: ignore[misc]
-    assert sum(isinstance(result, Exception) for result in results) == 1
-    assert set(held(hm)) == {"ns_0", "ns_1"}
     assert hm.usage == "4608/3/22528"
 
 
@@ -101,14 +94,6 @@ def test_a_held_unit_that_is_gone_is_drift_and_stays_held(
     assert held(hm) == {"ns_0": "m1"}
 
 
-def test_a_free_unit_that_is_gone_is_no_reason_not_to_start(world: World, hm: Host) -> None:
-    take(hm, "m1")
-    hm.restart()
-    hm.audit(start=True, units=(AssignableUnit(PMEM, "ns_0"),))
-    with refused(world, "resources.unavailable"):
-        take(hm, "m2")
-
-
 def test_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_again(
     world: World, hm: Host
 ) -> None:
@@ -137,20 +122,6 @@ def test_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
     assert held(hm) == {"ns_0": "m1"}
     assert held(source) == {"ns_0": "m1"}
     assert hm.usage == source.usage == "2560/2/12288"
-
-
-def test_a_second_abort_frees_nothing_and_makes_no_noise(
-    world: World, hm: Host, caplog: pytest.LogCaptureFixture
-) -> None:
-    take(hm, "m1")
-    hm.abort("m1")
-    assert held(hm) == {}
-    take(hm, "m2")
-    before = rows(world)
-    assert hm.abort("m1").repeated
-    assert rows(world) == before
-    assert held(hm) == {"ns_0": "m2"}
-    assert [record for record in caplog.records if record.name.startswith("agent")] == []
 
 
 def test_units_of_a_child_are_those_of_its_provider(world: World) -> None:

@@ -1,6 +1,5 @@
 """Claims whose store fails, or whose process dies."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,16 +66,6 @@ def test_a_claim_whose_commit_is_in_doubt_counts_if_it_came_through(ha: Host) ->
     assert ha.usage == "2560/2/22528"
     assert ha.claim("i1", F1).repeated
     assert ha.usage == "2560/2/22528"
-
-
-def test_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> None:
-    breakable(ha).break_at("answer", sys.exit)
-    with pytest.raises(SystemExit):
-        ha.claim("i1", F1)
-    ha.restart()
-    ha.audit(start=True)
-    assert ha.usage == "2560/2/22528"
-    assert [claim.state for claim in ha.claims("i1")] == ["held"]
 
 
 def test_a_claim_that_was_committed_is_there_after_a_kill(

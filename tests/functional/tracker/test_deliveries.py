@@ -62,12 +62,3 @@ def test_a_confirm_comes_again_although_the_source_is_no_more(ha: Host, hb: Host
     assert not ha.tracker.change(ha.move_id("i1"), confirm).repeated
     assert ha.tracker.change(ha.move_id("i1"), confirm).repeated
     assert hb.usage == "2560/2/22528"
-
-
-def test_the_source_sees_at_once_that_its_guest_is_elsewhere(ha: Host, hb: Host) -> None:
-    ha.claim("i1", F1)
-    hb.move("i1", "migration")
-    hb.tracker.change(hb.move_id("i1"), finish)
-    (found,) = ha.tracker.view(ha.node).instances.values()
-    assert found.host == "HB"
-    assert ha.usage == "2560/2/22528"

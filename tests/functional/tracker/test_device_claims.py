@@ -15,7 +15,7 @@ from agent.tracker.requests import DeviceClaim
 from agent.tracker.stored_state import PlannedChange
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, FG, Host, World, device, guest, race, uuid_of
+from tests.support.tracking import F1, FG, Host, World, device, guest, uuid_of
 
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 ADDRESSES = {
@@ -107,30 +107,6 @@ def test_a_guest_gets_a_device_with_its_room(hp: Host) -> None:
     assert hp.usage == "4608/3/22528"
 
 
-def test_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
-    hp.claim("g1", FG, devices=GPU)
-    results = race(lambda: hp.claim("g2", FG, devices=GPU), lambda: hp.claim("g3", FG, devices=GPU))
-    loser = "g2" if isinstance(results[0], Exception) else "g3"
-    winner = "g3" if loser == "g2" else "g2"
-    assert held(hp) == {"G0": ("g1", "allocated"), "G1": (winner, "allocated")}
-    (error,) = (result for result in results if isinstance(result, Exception))
-    assert getattr(error, "code", None) == "resources.unavailable"
-    assert hp.instance(loser) is None
-    assert hp.usage == "8704/5/43008"
-
-
-def test_an_aborted_guests_device_goes_to_the_next(hp: Host) -> None:
-    hp.claim("g1", FG, devices=GPU)
-    hp.claim("g2", FG, devices=GPU)
-    hp.abort("g2")
-    hp.abort("g1")
-    assert free(hp) & {"G0", "G1"} == {"G0", "G1"}
-    hp.claim("g2", FG, devices=GPU, id="again")
-    assert hp.usage == "4608/3/22528"
-    hp.claim("g3", FG, devices=GPU)
-    assert held(hp) == {"G0": ("g2", "allocated"), "G1": ("g3", "allocated")}
-
-
 def test_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Host) -> None:
     attach(attached, "i1", "V1")
     assert held(attached) == {"V1": ("i1", "claimed")}
@@ -149,14 +125,6 @@ def test_the_last_function_frees_the_card(attached: Host) -> None:
     assert "P0" not in free(attached)
     attached.tracker.abort(claim_id("i2", "V2"))
     assert "P0" in free(attached)
-
-
-def test_a_card_is_refused_while_a_function_of_it_is_held(world: World, attached: Host) -> None:
-    attach(attached, "i1", "V1")
-    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
-    with refused(world, "resources.unavailable") as caught:
-        attach(attached, "i2", "P0")
-    assert "1 device with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
 
 
 def test_a_card_is_refused_together_with_a_function_of_it(world: World, attached: Host) -> None:
@@ -186,17 +154,6 @@ def test_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) -> None
     assert held(attached) == {"V1": ("i1", "allocated"), "V2": ("i1", "allocated")}
     # What is attached takes no memory, CPU or disk.
     assert attached.usage == "4608/3/43008"
-
-
-def test_claims_and_allocations_are_repeatable(world: World, attached: Host) -> None:
-    attach(attached, "i1", "V1")
-    before = rows(world)
-    assert attach(attached, "i1", "V1").repeated
-    assert rows(world) == before
-    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
-    before = rows(world)
-    assert attached.tracker.change(claim_id("i1", "V1"), allocate_devices).repeated
-    assert rows(world) == before
 
 
 def test_a_repeated_drop_leaves_the_device_with_its_new_holder(
@@ -254,20 +211,6 @@ def test_a_held_device_that_comes_back_is_its_holders_still(hp: Host) -> None:
     assert "G0" in free(hp)
 
 
-def test_a_free_device_that_vanished_is_gone(hp: Host) -> None:
-    unplug(hp, "G0")
-    hp.audit()
-    assert free(hp) & {"G0", "G1"} == {"G1"}
-    assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
-
-
-def test_devices_that_could_not_be_read_are_not_gone(hp: Host) -> None:
-    before = hp.tracker.view(hp.node).devices
-    hp.devices = None
-    hp.audit()
-    assert hp.tracker.view(hp.node).devices == before
-
-
 def test_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: Host) -> None:
     hp.claim("g1", FG, devices=GPU)
     unplug(hp, "G0")
@@ -315,23 +258,6 @@ def test_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: H
     assert held(hp) == {"G0": ("g1", "allocated"), "V1": ("g1", "allocated")}
 
 
-def test_devices_in_one_state_are_freed_and_others_kept(attached: Host) -> None:
-    attach(attached, "i1", "V1")
-    attach(attached, "i1", "V2")
-    attached.tracker.change(claim_id("i1", "V1"), allocate_devices)
-    assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 1
-    assert held(attached) == {"V1": ("i1", "allocated")}
-    assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 0
-    assert attached.tracker.free_devices(attached.node, guest("i1"), "allocated") == 1
-    assert held(attached) == {}
-
-
-def test_devices_that_came_with_a_guest_are_not_freed_without_it(hp: Host) -> None:
-    hp.claim("g1", FG, devices=GPU)
-    assert hp.tracker.free_devices(hp.node, guest("g1"), None) == 0
-    assert held(hp) == {"G0": ("g1", "allocated")}
-
-
 def test_a_guest_that_is_gone_gives_what_was_attached_back(attached: Host) -> None:
     attach(attached, "i1", "V1")
     attached.update("i1", vm_state="deleted", deleted=True)
@@ -340,18 +266,3 @@ def test_a_guest_that_is_gone_gives_what_was_attached_back(attached: Host) -> No
     attached.abort("i2")
     assert held(attached) == {}
     assert attached.usage == "512/1/2048"
-
-
-def test_devices_for_a_guest_that_is_not_here_are_refused(world: World, hp: Host, hb: Host) -> None:
-    with refused(world, "instance.unknown"):
-        attach(hp, "i1", "V1")
-    hb.claim("i1", F1)
-    with refused(world, "instance.elsewhere"):
-        attach(hp, "i1", "V1")
-
-
-def test_released_devices_cannot_be_put_to_use(world: World, attached: Host) -> None:
-    attach(attached, "i1", "V1")
-    attached.tracker.abort(claim_id("i1", "V1"))
-    with refused(world, "state.wrong"):
-        attached.tracker.change(claim_id("i1", "V1"), allocate_devices)

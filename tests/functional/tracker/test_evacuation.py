@@ -6,7 +6,6 @@ same numbers.
 
 import pytest
 
-from agent.tracker.requests import ClaimLimits
 from tests.support.journey import Journey
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F2, F3, Host, World, domain, stats_of
@@ -106,12 +105,6 @@ def test_the_source_returns_after_the_end_and_counts_nothing(claimed: Journey) -
     assert claimed.usages == (EMPTY, AS_F2)
 
 
-def test_a_claim_that_is_refused_leaves_the_guest_where_it_was(journey: Journey) -> None:
-    with refused(journey.world, "resources.unavailable"):
-        journey.dest.move("i1", "evacuation", limits=ClaimLimits(memory_mb=4607))
-    assert journey.usages == (AS_F2, EMPTY)
-
-
 def test_a_rebuild_that_fails_gives_the_destination_back(claimed: Journey) -> None:
     claimed.dest.update("i1", vm_state="error", task_state=None)
     claimed.abort()
@@ -121,13 +114,6 @@ def test_a_rebuild_that_fails_gives_the_destination_back(claimed: Journey) -> No
     before = rows(claimed.world)
     claimed.abort()
     assert rows(claimed.world) == before
-
-
-def test_what_failed_once_may_be_tried_again(claimed: Journey) -> None:
-    claimed.abort()
-    claimed.dest.move("i1", "evacuation", id="again")
-    assert claimed.claims == {("HA", "old", "f2"), ("HB", "new", "f2")}
-    assert claimed.usages == (AS_F2, AS_F2)
 
 
 def test_a_rebuild_in_place_claims_nothing(journey: Journey) -> None:

@@ -91,11 +91,3 @@ def test_what_the_driver_says_is_not_there_is_taken_away(
     say(agent, disk_gib=0)
     assert agent.cycle().state == "changed"
     assert published(placement) == {"VCPU": 32, "MEMORY_MB": 65536}
-
-
-def test_a_node_without_cpus_has_nothing_to_forget(
-    agent: AgentUnderTest, placement: PlacementServer
-) -> None:
-    say(agent, cpu=None, memory_mib=None, disk_gib=None)
-    assert agent.cycle().state == "changed"
-    assert published(placement) == {}

@@ -10,13 +10,12 @@ from agent.model.instance import Flavor
 from agent.model.report import Drift
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.domains import GuestImport
-from agent.tracker.errors import GuestsUnknown, NodeUnavailable, ResourcesUnavailable
+from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.reconcile import ReconcileRules
 from tests.support.tracking import F1, FN, FN4, Host, World, device, domain, guest, race, settled
 from tests.unit.tracker.samples import pinned
 
 GPU = "0000:01:00.0"
-EMPTY = "512/0/0"
 
 
 def outcomes(found: GuestImport) -> dict[str, str]:
@@ -100,37 +99,6 @@ def test_after_it_an_audit_finds_nothing_strange_but_what_stayed_out(world: Worl
     assert hn.usage == "5120/6/20480"
 
 
-def test_what_would_be_imported_is_shown_and_not_written(world: World) -> None:
-    hn = inhabited(world)
-    found = hn.tracker.preview_import(hn.tracker.view(hn.node))
-    assert outcomes(found) == {
-        "floats": "importable",
-        "pinned": "importable",
-        "has-gpu": "importable",
-        "odd": "refused",
-    }
-    assert hn.usage == EMPTY
-    assert hn.claims("floats") == ()
-    assert hn.changed == []
-
-
-def test_again_it_imports_nothing_more(world: World) -> None:
-    hn = inhabited(world)
-    first, hn.changed[:] = hn.tracker.import_guests(hn.node), []
-    again = hn.tracker.import_guests(hn.node)
-    assert outcomes(again) == {
-        "floats": "known",
-        "pinned": "known",
-        "has-gpu": "known",
-        "odd": "refused",
-    }
-    assert {guest.guest.name: guest.claim for guest in again.guests} == {
-        guest.guest.name: guest.claim for guest in first.guests
-    }
-    assert hn.changed == []
-    assert hn.usage == "5120/6/20480"
-
-
 def test_nobody_else_gets_what_they_have(world: World) -> None:
     hn = inhabited(world)
     hn.tracker.import_guests(hn.node)
@@ -155,16 +123,6 @@ def test_once_the_one_that_contradicts_has_gone_the_other_gets_in(world: World) 
     assert outcomes(hn.tracker.import_guests(hn.node))["odd"] == "imported"
     assert hn.instance("odd").vm_state == "stopped"
     assert hn.audit().drift == ()
-
-
-def test_62_a_restart_counts_them_as_before(world: World) -> None:
-    hn = inhabited(world)
-    hn.tracker.import_guests(hn.node)
-    before = hn.tracker.view(hn.node)
-    hn.restart()
-    hn.audit(start=True)
-    after = hn.tracker.view(hn.node)
-    assert (after.used, after.cells) == (before.used, before.cells)
 
 
 def test_64_sets_that_lack_their_cpus_are_drift(world: World) -> None:
@@ -281,28 +239,6 @@ def test_an_imported_guest_is_resized_from_the_flavor_that_its_maker_wrote_down(
     assert hn.usage == "4608/2/10240"
     hn.move("i1", "resize", FN4)
     assert hn.usage == "12800/6/20480"
-
-
-def test_a_node_that_cannot_take_claims_imports_nothing(world: World) -> None:
-    hn = inhabited(world)
-    hn.usage_step.set_listed_nodes([])
-    with pytest.raises(NodeUnavailable):
-        hn.tracker.import_guests(hn.node)
-
-
-def test_a_driver_that_tells_of_no_guests_is_not_one_without_guests(ha: Host) -> None:
-    with pytest.raises(GuestsUnknown, match="its driver does not report guests"):
-        ha.tracker.import_guests(ha.node)
-    ha.audit(incomplete={"domains": "the listing\nbroke off"})
-    with pytest.raises(GuestsUnknown, match=r"the listing\\nbroke off"):
-        ha.tracker.import_guests(ha.node)
-    ha.audit(domains=(), incomplete={})
-    assert ha.tracker.import_guests(ha.node).guests == ()
-
-
-def test_those_that_a_broken_listing_shows_are_imported(ha: Host) -> None:
-    ha.audit(domains=(domain("i1", 1024, 1),), incomplete={"domains": "one guest makes no sense"})
-    assert outcomes(ha.tracker.import_guests(ha.node)) == {"i1": "imported"}
 
 
 def test_a_flavor_that_says_less_than_is_seen_does_not_hide_what_is_seen(ha: Host) -> None:

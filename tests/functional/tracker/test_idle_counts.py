@@ -177,15 +177,3 @@ def test_a_node_that_stopped_offering_itself_is_counted_again(counted):
 
     assert counted.audit().state.host.available
     assert counted.records.transactions == 1
-
-
-def test_a_store_that_cannot_be_read_fails_the_audit_and_not_the_pass(counted, monkeypatch):
-    def fail(*_args: Any) -> Any:
-        raise StoreError("the store cannot be read", "mend the disk")
-
-    monkeypatch.setattr(counted.records._records, "reading", fail)
-    monkeypatch.setattr(counted.records._records, "transaction", fail)
-
-    counted.usage_step.read_versions([counted.node])
-    with pytest.raises(StoreError):
-        counted.audit()

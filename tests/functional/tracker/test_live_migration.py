@@ -6,7 +6,7 @@ from agent.model.claim import MigrationStatus
 from agent.tracker.claims import allocate_devices
 from agent.tracker.moves import finish
 from tests.support.journey import ANY_DEVICE, Journey
-from tests.support.refusals import refused, rows
+from tests.support.refusals import refused
 from tests.support.tracking import F1, F3, FG, Host, World, device, domain, guest
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
@@ -75,14 +75,6 @@ def test_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_an_abort_that_is_repeated_changes_nothing(journey: Journey) -> None:
-    journey.abort()
-    before = rows(journey.world)
-    for host in (journey.source, journey.dest):
-        assert host.tracker.abort(journey.id).repeated
-    assert rows(journey.world) == before
-
-
 def test_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
     journey.finish()
     assert journey.migration.status == "completed"
@@ -91,13 +83,6 @@ def test_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
     assert journey.holders(journey.source) == {}
     assert journey.holders(journey.dest) == {ON_DEST: ("allocated", True)}
     assert journey.usages == (EMPTY, AS_F1)
-
-
-def test_an_arrival_that_is_told_twice_changes_nothing_more(journey: Journey) -> None:
-    journey.finish()
-    before = rows(journey.world)
-    journey.finish()
-    assert rows(journey.world) == before
 
 
 def test_devices_of_the_move_itself_are_attached_when_the_guest_arrives(

@@ -7,11 +7,10 @@ import pytest
 from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.node_records import RecordChanges
-from agent.tracker.moves import confirm
 from agent.tracker.requests import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, F2, F3, FG, Host, World, device, guest, step, uuid_of
+from tests.support.tracking import F1, F3, FG, Host, World, device
 from tests.support.unsound_records import UnsoundRecords
 
 EMPTY, AS_F1, AS_F3 = "512/1/2048", "2560/2/22528", "8704/5/84992"
@@ -38,19 +37,6 @@ def finished(claimed: Journey) -> Journey:
     claimed.finish()
     claimed.dest.update("i1", vm_state="resized", task_state=None)
     return claimed
-
-
-def test_the_source_counts_the_guest_and_the_destination_what_comes(claimed: Journey) -> None:
-    assert claimed.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
-    assert claimed.place == ("HA", "HA")
-    migration = claimed.migration
-    assert (migration.type, migration.status) == ("resize", "pre-migrating")
-    assert (migration.source_compute, migration.dest_compute, migration.dest_host) == (
-        "HA",
-        "HB",
-        "192.0.2.1",
-    )
-    assert claimed.usages == (AS_F1, AS_F3)
 
 
 def test_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> None:
@@ -86,28 +72,6 @@ def test_reverted_at_the_destination_only_the_source_counts(finished: Journey) -
         finished.instance.old_flavor,
         finished.instance.new_flavor,
     ) == (F1, None, None)
-
-
-@pytest.mark.parametrize("end", ["confirm", "revert"])
-def test_an_end_that_is_told_twice_changes_nothing_more(finished: Journey, end: str) -> None:
-    getattr(finished, end)()
-    before = rows(finished.world)
-    # Each end of the move may have lost the answer, whichever of them has no claim any more.
-    for host in (finished.source, finished.dest):
-        assert step(host.tracker, end, finished.id).repeated
-    assert rows(finished.world) == before
-
-
-@pytest.mark.parametrize(("end", "then"), [("confirm", "HA"), ("revert", "HB")])
-def test_a_guest_whose_move_is_over_moves_again(finished: Journey, end: str, then: str) -> None:
-    getattr(finished, end)()
-    other = {"HA": finished.source, "HB": finished.dest}[then]
-    other.move("i1", "resize", F2, id="again")
-    assert {(claim.half, claim.flavor_id) for claim in other.claims("i1")} == {
-        ("old", finished.instance.flavor.id),
-        ("new", "f2"),
-    }
-    assert other.usage == "4608/3/53760"
 
 
 def test_what_the_instance_says_of_its_old_flavor_does_not_matter(finished: Journey) -> None:
@@ -182,17 +146,6 @@ def _cancelled(journey: Journey, migration: Migration) -> RecordChanges:
         )
 
 
-def test_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:
-    journey.dest.move("i1", "migration")
-    assert journey.usages == (AS_F1, AS_F1)
-    journey.finish()
-    assert journey.claims == {("HA", "old", "f1"), ("HB", "new", "f1")}
-    assert journey.place == ("HB", "HB")
-    assert journey.usages == (AS_F1, AS_F1)
-    journey.confirm()
-    assert journey.usages == (EMPTY, AS_F1)
-
-
 def test_a_confirmation_that_is_not_written_changes_nothing(world: World) -> None:
     ha, hb = world.plain("HA"), world.plain("HB")
     for host in (ha, hb):
@@ -225,14 +178,3 @@ def test_a_half_that_was_dropped_is_not_dropped_by_the_end_of_the_move(finished:
     finished.confirm()
     assert finished.usages == (EMPTY, AS_F3)
     assert finished.claims == {("HB", "only", "f3")}
-
-
-def test_a_move_of_another_is_not_this_one(journey: Journey) -> None:
-    journey.source.claim("i2", F1)
-    of_i2 = replace(journey.recorded("m1", "resize"), instance=guest("i2"), uuid=guest("m2"))
-    with refused(journey.world, "request.invalid"):
-        journey.dest.move("i1", "resize", F3, migration=of_i2)
-    with refused(journey.world, "claim.unknown"):
-        journey.source.tracker.change(uuid_of("claim-i1"), confirm)
-    with refused(journey.world, "node.elsewhere"):
-        journey.dest.tracker.abort(uuid_of("claim-i1"))

@@ -139,17 +139,6 @@ def test_who_keeps_auditing_keeps_the_node(world: World, hb: Host) -> None:
     assert lease(world, hb.node).host == "HB"
 
 
-def test_a_lease_is_written_only_when_a_third_of_it_is_over(world: World, hb: Host) -> None:
-    hb.audit()
-    before = rows(world)
-    world.time.pass_by(hb.lease_seconds / 3 - 1)
-    hb.audit()
-    assert rows(world) == before
-    world.time.pass_by(1)
-    hb.audit()
-    assert lease(world, hb.node).expires_at == world.time() + hb.lease_seconds
-
-
 def test_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: Host) -> None:
     hb.node_leases.release()
     contenders = [twin(world, hb, name) for name in ("HC", "HD")]
@@ -197,17 +186,6 @@ def test_the_audit_of_one_node_forgets_nothing_of_another(ha: Host) -> None:
     assert (a.usage, b.usage) == (EMPTY, AS_F1)
     a.abort("i1")
     assert (a.usage, b.usage) == (EMPTY, AS_F1)
-
-
-def test_an_abort_after_both_were_audited_gives_back_once(ha: Host) -> None:
-    a, b = ha, ha.beside("node-b")
-    a.claim("i1", F1)
-    b.claim("i2", F1)
-    a.audit()
-    b.audit()
-    for _ in range(2):
-        a.abort("i1")
-        assert (a.usage, b.usage) == (EMPTY, AS_F1)
 
 
 def test_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:

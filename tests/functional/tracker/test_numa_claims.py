@@ -6,15 +6,13 @@ from dataclasses import replace
 import pytest
 
 from agent.model.claim import Claim
-from agent.model.facts import Cell, PagePool, Topology
+from agent.model.facts import Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.node_records import RecordChanges
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology
-from tests.support.refusals import refused, rows
+from tests.support.refusals import refused
 from tests.support.tracking import F1, FI, FN, FN4, Host, World, instance, numa_cells, uuid_of
-
-LARGE = Flavor("large", "LARGE", 1, 4096, root_gb=10, extra_specs={"hw:mem_page_size": "large"})
 
 
 def cell(host: Host, number: int) -> HostCell:
@@ -26,20 +24,6 @@ def used(host: Host, number: int) -> tuple[int, int, list[int]]:
     """Of a cell: MiB, shared CPUs, and the CPUs pinned to."""
     one = cell(host, number)
     return one.memory_used_mib, one.shared_used, sorted(one.pinned)
-
-
-def paged(pages_kib: int) -> Topology:
-    """One cell with pages of one size, as many as its memory has room for."""
-    return Topology(
-        (
-            Cell(
-                0,
-                frozenset(range(16)),
-                16384,
-                pages=(PagePool(pages_kib, 12 * 1024 * 1024 // pages_kib),),
-            ),
-        )
-    )
 
 
 def pinned_to(host: Host, name: str, *cpus: int) -> RecordChanges:
@@ -64,13 +48,6 @@ def write(host: Host, changes: RecordChanges) -> None:
     """Write records behind the tracker's back."""
     with host.records.transaction([host.node]) as transaction:
         transaction.write(changes)
-
-
-def test_dedicated_cpus_are_pinned_and_no_shared_ones_are_used(hn: Host) -> None:
-    hn.claim("n1", FN)
-    assert used(hn, 0) == (4096, 0, [4, 5])
-    assert used(hn, 1) == (0, 0, [])
-    assert hn.usage == "4608/2/10240"
 
 
 def test_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
@@ -186,24 +163,6 @@ def test_a_guest_without_cells_changes_no_cell(hn: Host) -> None:
     hn.claim("i1", F1)
     assert hn.usage == "2560/1/20480"
     assert hn.tracker.view(hn.node).cells == before
-
-
-def test_a_running_guest_does_not_go_where_its_pages_have_another_size(world: World) -> None:
-    small, large = world.numa("H2M", paged(2048)), world.numa("H1G", paged(1048576))
-    small.claim("i1", LARGE, vm_state="active")
-    assert [claim.cells[0].page_size_kib for claim in small.claims("i1")] == [2048]
-    before = rows(world)
-    with refused(world, "resources.unavailable") as caught:
-        large.move("i1", "live-migration")
-    assert (
-        "page size differs: the guest runs on pages of 2048 KiB, here it would get 1048576 KiB"
-        in str(caught.value)
-    )
-    assert rows(world) == before
-    assert large.usage == "512/0/0"
-    # One that is not running may get others.
-    large.move("i1", "migration")
-    assert cell(large, 0).pages[-1].used == 4
 
 
 def test_what_is_counted_of_cells_is_the_same_after_a_restart(hn: Host) -> None:

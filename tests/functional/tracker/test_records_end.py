@@ -8,13 +8,11 @@ import pytest
 
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
-from agent.tracker.errors import InstanceElsewhere
 from agent.tracker.moves import finish
 from tests.functional.tracker.test_orphans import domain
 from tests.support.refusals import rows
 from tests.support.tracking import F1, F3, Host, World, guest, uuid_of
 
-NOTHING_USED = "512/1/2048"
 MONTHS = 91 * 86400.0
 
 
@@ -83,22 +81,6 @@ def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(
 
 
 # --- guests without a host ------------------------------------------------------------------------
-
-
-def test_an_instance_without_a_host_can_be_told_to_be_deleted(ha: Host, hb: Host) -> None:
-    ha.claim("i1", F1)
-    ha.abort("i1")
-    assert hb.audit().usage.claims == 0
-    # Whichever host is asked.
-    assert hb.update("i1", deleted=True).deleted
-    assert ha.usage == NOTHING_USED
-
-
-def test_an_instance_of_another_host_is_still_that_hosts_to_tell(ha: Host, hb: Host) -> None:
-    ha.claim("i1", F1)
-    hb.audit()
-    with pytest.raises(InstanceElsewhere):
-        hb.update("i1", deleted=True)
 
 
 # --- records of what ended long ago ---------------------------------------------------------------

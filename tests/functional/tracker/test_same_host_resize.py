@@ -7,7 +7,7 @@ import pytest
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from agent.tracker.moves import confirm, finish, progress, revert
-from tests.support.refusals import refused, rows
+from tests.support.refusals import refused
 from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
 
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
@@ -41,24 +41,6 @@ def finished(claimed: Host) -> Host:
     claimed.tracker.change(claimed.move_id("i1"), finish)
     claimed.update("i1", vm_state="resized", task_state=None)
     return claimed
-
-
-def test_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
-    assert claimed.usage == "10752/6/105472"
-    migration = claimed.migration("i1")
-    assert (migration.type, migration.status, migration.same_node) == (
-        "resize",
-        "pre-migrating",
-        True,
-    )
-    assert (migration.old_flavor_id, migration.new_flavor_id) == ("f1", "f3")
-    assert halves(claimed) == {"old": "f1", "new": "f3"}
-    assert {claim.migration for claim in claimed.claims("i1")} == {migration.uuid}
-    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
-        F1,
-        F1,
-        F3,
-    )
 
 
 def test_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
@@ -107,52 +89,6 @@ def test_a_cold_migration_to_the_same_node_has_two_halves_until_its_end(hn: Host
     assert hn.pinned(0) | hn.pinned(1) == under_way["new"]
 
 
-def test_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
-    view = finished.audit()
-    assert finished.usage == "10752/6/105472"
-    assert finished.migration("i1").status == "finished"
-    assert record(finished).flavor == F3
-    assert halves(finished) == {"old": "f1", "new": "f3"}
-    assert (view.problems, view.drift) == ((), ())
-
-
-def test_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
-    finished.tracker.change(finished.move_id("i1"), confirm)
-    assert finished.usage == "8704/5/84992"
-    assert finished.migration("i1").status == "confirmed"
-    assert halves(finished) == {"only": "f3"}
-    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (
-        F3,
-        None,
-        None,
-    )
-    assert finished.audit().usage.instances == 1
-
-
-def test_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None:
-    finished.tracker.change(finished.move_id("i1"), confirm)
-    before = rows(world)
-    assert finished.tracker.change(finished.move_id("i1"), confirm).repeated
-    assert rows(world) == before
-    assert finished.usage == "8704/5/84992"
-
-
-def test_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
-    finished.update("i1", task_state="resize_reverting")
-    finished.tracker.change(finished.move_id("i1"), revert)
-    assert finished.usage == "2560/2/22528"
-    assert finished.migration("i1").status == "reverted"
-    assert halves(finished) == {"only": "f1"}
-    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (
-        F1,
-        None,
-        None,
-    )
-    before = rows(world)
-    assert finished.tracker.change(finished.move_id("i1"), revert).repeated
-    assert rows(world) == before
-
-
 def test_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
     hn.claim("i1", FN)
     hn.update("i1", vm_state="active", task_state="resize_prep")
@@ -173,23 +109,6 @@ def test_a_revert_that_nobody_announced_is_refused(
         finished.tracker.change(finished.move_id("i1"), revert)
     assert finished.usage == "10752/6/105472"
     assert finished.migration("i1").status == "finished"
-
-
-def test_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host) -> None:
-    claimed.tracker.abort(claimed.move_id("i1"))
-    assert claimed.migration("i1").status == "cancelled"
-    assert halves(claimed) == {"only": "f1"}
-    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
-        F1,
-        None,
-        None,
-    )
-    assert claimed.usage == "2560/2/22528"
-    claimed.audit()
-    assert claimed.usage == "2560/2/22528"
-    before = rows(world)
-    assert claimed.tracker.abort(claimed.move_id("i1")).repeated
-    assert rows(world) == before
 
 
 def test_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(
@@ -228,15 +147,6 @@ def test_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_i
     )
 
 
-def test_a_resize_that_rests_for_a_short_time_only_is_left_alone(
-    world: World, claimed: Host
-) -> None:
-    claimed.update("i1", task_state=None)
-    world.time.pass_by(claimed.rules.stranded_after - 1)
-    assert claimed.audit().drift == claimed.audit().drift == ()
-    assert claimed.usage == "10752/6/105472"
-
-
 def test_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
     world: World, claimed: Host
 ) -> None:
@@ -246,16 +156,6 @@ def test_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
     claimed.update("i1", task_state="resize_finish")
     assert claimed.audit().drift == ()
     assert claimed.usage == "10752/6/105472"
-
-
-def test_a_deleted_guest_gives_all_back_at_once(world: World, finished: Host) -> None:
-    finished.tracker.change(finished.move_id("i1"), confirm)
-    finished.update("i1", vm_state="deleted", deleted=True)
-    assert finished.usage == "512/1/2048"
-    before = rows(world)
-    finished.update("i1", vm_state="deleted", deleted=True)
-    assert rows(world) == before
-    assert finished.usage == "512/1/2048"
 
 
 def test_a_guest_that_is_deleted_in_the_middle_gives_both_halves_back(claimed: Host) -> None:
@@ -287,11 +187,6 @@ def gpus(host: Host) -> list[str | None]:
         half.get(device.holder or "")
         for _, device in sorted(host.tracker.view(host.node).devices.items())
     ]
-
-
-def test_the_new_half_gets_another_device(hp: Host) -> None:
-    assert gpus(hp) == ["old", "new"]
-    assert hp.usage == "12800/7/105472"
 
 
 def test_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:

@@ -18,8 +18,8 @@ from agent.model.instance import Flavor
 from agent.model.node_records import RecordChanges
 from agent.numa.fit import Fit, fit
 from agent.tracker import reserving
-from agent.tracker.errors import InstanceElsewhere, ResourcesUnavailable, ResourcesUndecided
-from tests.support.tracking import F1, FN, FN4, Host, World, uuid_of
+from agent.tracker.errors import InstanceElsewhere, ResourcesUndecided
+from tests.support.tracking import F1, FN, Host, World, uuid_of
 
 END = 60.0
 
@@ -82,10 +82,6 @@ def claim(host: Host, name: str, flavor: Flavor, **more: Any) -> Claim:
     return host.claim(name, flavor, **more).claim
 
 
-def pins(claim: Claim) -> set[int]:
-    return {cpu for cell in claim.cells for cpu in cell.pinned_cpus}
-
-
 def test_claims_of_other_nodes_do_not_wait_for_a_slow_fit(world: World, slow: SlowFit) -> None:
     here, there = world.numa("HN"), world.plain("HA")
     with waiting(slow, lambda: claim(here, "n1", FN)) as (first,):
@@ -132,28 +128,6 @@ def test_a_claim_whose_node_another_process_changes_during_its_fit_is_fitted_ane
     slow.before = change
     assert claim(host, "n1", FN).cells
     assert slow.count == 2
-
-
-def test_slow_fits_of_one_node_are_made_one_after_the_other(world: World, slow: SlowFit) -> None:
-    host = world.numa("HN")
-    with waiting(
-        slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))
-    ) as claims:  # type: ignore[misc]
-        pass
-    got = [pins(claim.result(END)) for claim in claims]
-    assert sorted(cpu for cpus in got for cpu in cpus) == [4, 5, 6, 7, 12, 13, 14, 15]
-    assert slow.count == 4
-
-
-def test_what_two_slow_claims_want_goes_to_one(world: World, slow: SlowFit) -> None:
-    host = world.numa("HN")
-    claim(host, "n0", FN4)
-    with waiting(slow, lambda: claim(host, "n1", FN4), lambda: claim(host, "n2", FN4)) as claims:
-        pass
-    assert sorted(isinstance(claim.exception(END), ResourcesUnavailable) for claim in claims) == [
-        False,
-        True,
-    ]
 
 
 def test_a_claim_that_was_made_elsewhere_while_its_fit_lasted_is_seen(

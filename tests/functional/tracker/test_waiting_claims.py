@@ -112,16 +112,6 @@ def test_equal_and_contradicting_claims_that_wait_see_each_other(
     settled(ha)
 
 
-def test_the_last_of_the_node_is_given_once(ha: Host, commits: Commits) -> None:
-    limits = ClaimLimits(memory_mb=512 + 2 * 2048)
-    with held_up(ha, claim(ha, "a", limits=limits), claim(ha, "b", limits=limits)) as (a, b):
-        pass
-    assert a.result().claim.open
-    with pytest.raises(ResourcesUnavailable):
-        b.result()
-    settled(ha)
-
-
 def test_a_claim_that_cannot_be_written_takes_no_other_with_it(
     ha: Host, commits: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:

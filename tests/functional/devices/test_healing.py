@@ -290,20 +290,6 @@ def test_what_is_too_big_in_a_new_process_is_only_told(surplus: DeviceHost, cloc
         assert (len(mismatches(surplus.start())), surplus.allocated("S1")) == (1, {F2: {VF: 2}})
 
 
-def test_a_device_that_was_given_back_without_moving_a_generation_is_not_told_to_be_wrong(
-    host: DeviceHost,
-) -> None:
-    """After a revert on one host: what the guest would have had is gone, which no
-    generation shows.
-    """
-    host.start(V2)
-    host.claim("S1")
-    host.allocate("S1", V20=1)
-    assert len(mismatches(host.cycle())) == 1
-    host.allocate("S1")
-    assert mismatches(host.cycle()) == []
-
-
 def test_what_a_guest_without_such_a_device_holds_is_told_and_left_alone(
     host: DeviceHost,
 ) -> None:

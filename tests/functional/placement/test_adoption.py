@@ -143,21 +143,6 @@ def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
     )
 
 
-def test_an_adopted_tree_stays_adopted(
-    host: Host,
-    placement: PlacementServer,
-    laid_by_nova: dict[str, Any],
-    agent_log: pytest.LogCaptureFixture,
-) -> None:
-    agent = host(shaped(WANTED, {"N0": (NAME, CELL), "N1": (NAME, CELL)}))
-    agent.once(adopt=True)
-    before = placement.dump()
-    agent.driver.script = shaped(WANTED, {"N0": (NAME, CELL)})
-    report = agent.once()
-    assert drifts(report) == []
-    settled(agent, placement, agent_log, {}, before=before, gone={"N1"})
-
-
 def test_an_adoption_that_has_nothing_to_write_is_remembered(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -172,25 +157,6 @@ def test_an_adoption_that_has_nothing_to_write_is_remembered(
     agent.driver.script = shaped(WANTED)
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, {}, before=before, gone={"N0"})
-
-
-def test_a_dry_run_of_the_adoption_adopts_nothing(
-    host: Host,
-    placement: PlacementServer,
-    laid_by_nova: dict[str, Any],
-    agent_log: pytest.LogCaptureFixture,
-) -> None:
-    agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
-    agent.once()
-    before = placement.dump()
-    report = agent.once(adopt=True, dry_run=True)
-    assert report.state == "pending"
-    assert [one.operation.op for one in report.outcomes] == ["set-inventory"]
-    assert placement.dump() == before
-    assert agent.once().state == "in-sync"
-    planned = [one.operation for one in report.outcomes]
-    assert [one.operation for one in agent.once(adopt=True).outcomes] == planned
-    settled(agent, placement, agent_log, {NAME: root_with({**WANTED, **LICENCES})}, before=before)
 
 
 def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
@@ -266,14 +232,6 @@ def test_a_standard_trait_that_the_driver_denies_is_taken_off_and_others_of_nova
         "N0": CELL_AS_FOUND,
     }
     settled(agent, placement, agent_log, want, before=laid_by_nova)
-
-
-def test_adopting_an_empty_placement_is_only_a_first_run(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped(WANTED))
-    assert agent.once(adopt=True).state == "changed"
-    settled(agent, placement, agent_log, {NAME: node(WANTED)})
 
 
 # --- what would move ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.checks import BadRequest, OutOfRetries, ProviderNotFound
+from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.host import add_host, remove_host
 from tests.support import faults
 from tests.support.allocation_scene import A, R, Scene
@@ -57,24 +57,6 @@ def test_after_a_race_others_memberships_survive(
     assert operation(scene.client, mine, provider=R)
     assert scene.seen() == [READ, f"PUT ag R g{g} -> 409", READ, f"PUT ag R g{g + 1} -> 200"]
     settled(scene, *left, moved=2)
-
-
-def test_somebody_else_who_adds_the_same_meanwhile(scene: Scene) -> None:
-    scene.placement.faults.add(
-        faults.before(lambda _: scene.other.set_aggregates(R, [A, OURS])), method="PUT"
-    )
-    assert not add_host(scene.client, OURS, provider=R), "by then it is in it, and not by us"
-    settled(scene, A, OURS)
-
-
-def test_after_four_races_it_is_given_up(scene: Scene) -> None:
-    scene.placement.faults.add(
-        faults.answer(409, "placement.concurrent_update"), method="PUT", times=None
-    )
-    with pytest.raises(OutOfRetries):
-        add_host(scene.client, OURS, provider=R)
-    assert (scene.placement.count("GET"), scene.placement.count("PUT")) == (4, 4)
-    scene.settled()
 
 
 @pytest.mark.parametrize("applied", [True, False])

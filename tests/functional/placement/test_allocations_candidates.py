@@ -1,7 +1,5 @@
 """Candidates, by the rows of the specification's tables of nested candidates."""
 
-from collections import Counter
-
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
@@ -18,7 +16,6 @@ from tests.support.allocation_scene import client_of
 from tests.support.placement import PlacementServer
 
 NIC = "HW_NIC_OFFLOAD_GRO"
-AGGREGATE = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a12"
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -119,18 +116,6 @@ def test_candidates_of_a_host_with_devices_in_cells(
     assert [one.version for one in flat.placement.requests] == ["1.36"]
 
 
-def test_a12_a_disabled_host_is_no_candidate(flat: Nested) -> None:
-    query = f"{ONE_VF}&root_required=COMPUTE_NODE,!COMPUTE_STATUS_DISABLED"
-    flat.other.set_traits(flat.uuids["CN"], ["COMPUTE_NODE"])
-    assert flat.found(query) == [FIRST, SECOND]
-    flat.other.set_traits(flat.uuids["CN"], ["COMPUTE_NODE", "COMPUTE_STATUS_DISABLED"])
-    assert flat.found(query) == []
-
-
-def test_a15_no_more_than_asked_for(flat: Nested) -> None:
-    assert len(flat.found(f"{ONE_VF}&limit=1")) == 1
-
-
 def test_every_provider_of_a_candidates_tree_is_summed_up(flat: Nested) -> None:
     flat.other.claim({flat.uuids["CN"]: {"VCPU": 3}})
     answer = flat.asked(ONE_VF)
@@ -190,32 +175,6 @@ def test_candidates_of_a_host_with_cpus_in_cells(
     deep: Nested, query: str, found: list[str]
 ) -> None:
     assert deep.found(query) == found
-
-
-def test_c_candidates_with_a_shared_store(deep: Nested) -> None:
-    query, both = (
-        "resources=VCPU:2,DISK_GB:10",
-        ["NUMA0:VCPU:2 SS:DISK_GB:10", "NUMA1:VCPU:2 SS:DISK_GB:10"],
-    )
-    assert deep.found(query) == [], "C1"
-    deep.other.set_aggregates(deep.uuids["SS"], [AGGREGATE])
-    deep.other.set_aggregates(deep.uuids["CN"], [AGGREGATE])
-    assert deep.found(query) == both, "C2"
-    deep.other.set_aggregates(deep.uuids["CN"], [])
-    deep.other.set_aggregates(deep.uuids["NUMA0"], [AGGREGATE])
-    assert deep.found(query) == both, "C3"
-    assert deep.found("resources=DISK_GB:10&resources_C=VCPU:2") == [], "C5"
-    assert deep.found("resources_D=DISK_GB:10&resources_C=VCPU:2&group_policy=none") == both, "C5"
-    assert deep.found(f"resources=VCPU:2&member_of=in:{AGGREGATE}") == ["NUMA0:VCPU:2"]
-    deep.other.set_inventory(deep.uuids["CN"], {"MEMORY_MB": 16384, "DISK_GB": 50})
-    local = ["CN:DISK_GB:10 CN:MEMORY_MB:1", "CN:MEMORY_MB:1 SS:DISK_GB:10"]
-    assert deep.found("resources=MEMORY_MB:1,DISK_GB:10") == local, "C4"
-    deep.other.set_traits(deep.uuids["CN"], ["COMPUTE_NODE"])
-    assert deep.found("resources=MEMORY_MB:1,DISK_GB:10&root_required=COMPUTE_NODE") == local, "C6"
-    assert Counter(deep.found("resources=DISK_GB:10")) == {
-        "CN:DISK_GB:10": 1,
-        "SS:DISK_GB:10": 1,
-    }, "C7"
 
 
 def test_what_the_server_refuses_is_told(flat: Nested) -> None:

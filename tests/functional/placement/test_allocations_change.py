@@ -18,8 +18,6 @@ from agent.placement.allocations.checks import (
     ConsumerNotFound,
     NegativeResult,
     NotAllocated,
-    NotEnoughRoom,
-    OutOfRetries,
 )
 from agent.placement.allocations.claim import claim
 from tests.support import faults
@@ -103,15 +101,6 @@ def test_two_who_add_the_same_at_once_both_have_it_added(scene: Scene) -> None:
     scene.settled({C: record({**TWO, PF0: {"SRIOV_NET_VF": 3}}, 3)}, {R: 2, PF0: 2})
 
 
-def test_after_four_attempts_it_is_given_up(scene: Scene) -> None:
-    scene.given((C, TWO))
-    scene.placement.faults.add(RACE, method="PUT", times=None)
-    with pytest.raises(OutOfRetries, match="at each of 4 attempts"):
-        add_resources(scene.client, C, VF)
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409"] * 4
-    scene.settled()
-
-
 @pytest.mark.parametrize("applied", [True, False])
 def test_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(
     scene: Scene, applied: bool
@@ -143,14 +132,6 @@ def test_nothing_to_add_or_to_take_is_no_request(scene: Scene, change: Callable[
     assert scene.seen() == []
 
 
-def test_what_does_not_fit_is_not_added(scene: Scene) -> None:
-    scene.given((C, TWO))
-    with pytest.raises(NotEnoughRoom):
-        add_resources(scene.client, C, {PF0: {"SRIOV_NET_VF": 5}})
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409"]
-    scene.settled()
-
-
 # --- taking ---------------------------------------------------------------------------------------
 
 
@@ -160,12 +141,6 @@ def test_a_provider_of_which_nothing_is_left_is_not_written(scene: Scene) -> Non
     assert scene.seen() == [READ, WRITTEN]
     assert scene.placement.writes()[0].body["allocations"] == {R: {"resources": {"VCPU": 2}}}
     scene.settled({C: record(TWO, 2)}, {R: 1})
-
-
-def test_a_class_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
-    scene.given((C, {R: {"VCPU": 2, "MEMORY_MB": 64}}))
-    remove_resources(scene.client, C, {R: {"VCPU": 1, "MEMORY_MB": 64}})
-    scene.settled({C: record({R: {"VCPU": 1}}, 2)}, {R: 1})
 
 
 def test_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(
@@ -179,19 +154,6 @@ def test_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(
     claim(scene.client, C, [request(TWO)], OWNER, doubling=Doubling.REFUSE)
     assert scene.seen() == [READ, "PUT allocations c cg null -> 204"]
     scene.settled({C: record(TWO, 1)}, {R: 1})
-
-
-def test_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
-    scene.given((C, {R: {"VCPU": 4}}))
-    scene.placement.faults.add(somebody_writes(scene, {R: {"VCPU": 3}, **VF}), method="PUT")
-    remove_resources(scene.client, C, {R: {"VCPU": 2}})
-    assert scene.seen() == [
-        READ,
-        "PUT allocations c cg 1 -> 409",
-        READ,
-        "PUT allocations c cg 2 -> 204",
-    ]
-    scene.settled({C: record({R: {"VCPU": 1}, **VF}, 3)}, {R: 2, PF0: 2})
 
 
 @pytest.mark.parametrize(
@@ -213,12 +175,6 @@ def test_more_than_there_is_cannot_be_taken(
     assert repr(less) == before
     assert scene.seen() == [READ]
     scene.settled()
-
-
-def test_nothing_is_taken_from_a_consumer_that_nobody_knows(scene: Scene) -> None:
-    with pytest.raises(ConsumerNotFound):
-        remove_resources(scene.client, C, VF)
-    assert scene.seen() == [READ]
 
 
 @pytest.mark.parametrize(
@@ -259,22 +215,6 @@ def test_a_consumer_lets_go_of_a_tree_and_keeps_what_is_shared(scene: Scene) -> 
     scene.settled()
 
 
-def test_a_consumer_that_has_nothing_else_is_gone(scene: Scene) -> None:
-    scene.given((C, {**TWO, **VF}))
-    assert remove_tree(scene.client, C, R) == 2
-    scene.settled({C: None}, {R: 1, PF0: 1})
-    with pytest.raises(ConsumerNotFound):
-        remove_tree(scene.client, C, R)
-
-
-def test_an_unknown_tree_is_nothing_to_let_go_of(scene: Scene) -> None:
-    scene.given((C, SPREAD))
-    unknown = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
-    assert remove_tree(scene.client, C, unknown) == 0
-    assert scene.seen() == [READ, f"GET in_tree={unknown} -> 200"]
-    scene.settled()
-
-
 def test_what_stands_above_the_node_stays(scene: Scene) -> None:
     """An operator may have put nodes below a provider of his own."""
     rack = scene.other.create_provider("rack")
@@ -303,23 +243,6 @@ def test_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(
     )
     assert sorted(lines(scene)[1:-1]) == ["GET in_tree=R", "GET in_tree=SS"]
     scene.settled({C: record({SS: {"DISK_GB": 10}, H: {"VCPU": 1}}, 2)}, {SS: 1, H: 1})
-
-
-def test_it_is_computed_anew_after_a_race(scene: Scene) -> None:
-    scene.given((C, SPREAD))
-    scene.placement.faults.add(
-        somebody_writes(scene, {R: {"VCPU": 1}, H: {"VCPU": 1}}), method="PUT"
-    )
-    assert remove_tree(scene.client, C, R) == 1
-    assert scene.seen() == [
-        READ,
-        TREE,
-        "PUT allocations c cg 1 -> 409",
-        READ,
-        TREE,
-        "PUT allocations c cg 2 -> 204",
-    ]
-    scene.settled({C: record({H: {"VCPU": 1}}, 3)}, {R: 1, H: 2})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     NotEnoughRoom,
-    OutOfRetries,
 )
 from agent.placement.allocations.claim import Claimed, Owner, claim, put
 from tests.support import faults
@@ -197,13 +196,6 @@ def test_alternates_are_tried_in_their_order_and_each_as_it_is(scene: Scene) -> 
     scene.settled({C: record({H: {"VCPU": 3}}, 1)}, {H: 1})
 
 
-def test_when_no_alternate_fits_the_last_refusal_is_told(scene: Scene) -> None:
-    with pytest.raises(NotEnoughRoom):
-        claimed(scene, {R: {"VCPU": 17}}, {H: {"PCPU": 9}})
-    assert scene.seen() == [READ, *["PUT allocations c cg null -> 409"] * 2]
-    scene.settled()
-
-
 def test_only_a_lack_of_room_leads_to_the_next_alternate(scene: Scene) -> None:
     with pytest.raises(BadRequest, match="400"):
         claimed(scene, {M: {"VCPU": 1}}, TWO)
@@ -235,15 +227,6 @@ def test_a_consumer_that_was_made_meanwhile(scene: Scene) -> None:
         claimed(scene)
     assert scene.seen() == [READ, "PUT allocations c cg null -> 409", READ]
     scene.settled({C: record({H: {"VCPU": 4}}, 1)}, {H: 1})
-
-
-def test_a_consumer_that_went_away_meanwhile(scene: Scene) -> None:
-    scene.given((C, {H: {"VCPU": 1}}))
-    scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="PUT")
-    with pytest.raises(ConsumerChanged, match="has gone meanwhile"):
-        claimed(scene, doubling=Doubling.MAXIMUM)
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ]
-    scene.settled({C: None})
 
 
 def test_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(
@@ -280,15 +263,6 @@ def test_a_race_for_a_new_consumers_provider_is_told_from_a_phantom(scene: Scene
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-def test_after_four_attempts_it_is_given_up(scene: Scene) -> None:
-    scene.given((C, {H: {"VCPU": 1}}))
-    scene.placement.faults.add(RACE, method="PUT", times=None)
-    with pytest.raises(OutOfRetries, match="at each of 4 attempts"):
-        claimed(scene, doubling=Doubling.SUM)
-    assert scene.seen() == [READ, *["PUT allocations c cg 1 -> 409", READ] * 4]
-    scene.settled()
-
-
 def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,22 +296,6 @@ def test_a_phantom_is_claimed_with_the_generation_that_nobody_sees(scene: Scene)
         f"consumer {C} had a record without allocations, which another client left behind"
     ]
     scene.settled({C: record(TWO, 1)}, {R: 1})
-
-
-def test_a_phantom_that_does_not_fit_is_sent_no_third_time(scene: Scene) -> None:
-    scene.other.call(
-        "PUT",
-        f"/allocations/{C}",
-        {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None},
-    )
-    scene.begin()
-    with pytest.raises(NotEnoughRoom):
-        claimed(scene, {R: {"VCPU": 17}})
-    assert [line for line in scene.seen() if line.startswith("PUT")] == [
-        "PUT allocations c cg null -> 409",
-        "PUT allocations c cg 0 -> 409",
-    ]
-    assert scene.placement.dump()["consumers"][C]["allocations"] == {}
 
 
 # --- consumers that hold something ----------------------------------------------------------------
@@ -502,13 +460,6 @@ def test_put_writes_a_whole_record_with_one_request(scene: Scene) -> None:
     put(scene.client, Allocation(C.upper(), {H.upper(): {"VCPU": 1}}, PROJECT, USER, 1))
     assert scene.seen() == [AGAIN]
     scene.settled({C: record({H: {"VCPU": 1}}, 2)}, {H: 1})
-
-
-def test_put_of_nothing_takes_a_consumer_away(scene: Scene) -> None:
-    scene.given((C, TWO))
-    put(scene.client, Allocation(C, {}, PROJECT, USER, 1))
-    assert scene.seen() == [AGAIN]
-    scene.settled({C: None}, {R: 1})
 
 
 def test_put_is_repeated_for_a_provider_and_not_for_a_consumer(scene: Scene) -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.errors import PlacementUnreachable
 from agent.placement.allocations.change import Deleted, delete, delete_forced
 from agent.placement.allocations.checks import (
     BadRequest,
@@ -71,14 +71,6 @@ def test_a_consumer_that_changes_is_deleted_as_it_is_then_four_times_at_most(sce
     scene.settled()
 
 
-def test_a_consumer_that_goes_away_meanwhile_is_as_good(scene: Scene) -> None:
-    scene.given((C, TWO))
-    scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="PUT")
-    assert delete(scene.client, C) is Deleted.ABSENT
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ]
-    scene.settled({C: None})
-
-
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_delete_whose_answer_was_lost(scene: Scene, applied: bool) -> None:
     scene.given((C, TWO))
@@ -119,21 +111,6 @@ def test_a_forced_delete_is_repeated_when_its_answer_was_lost(
     assert delete_forced(scene.client, C) is Deleted.DELETED
     assert scene.placement.count() == 2
     scene.settled({C: None})
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [(faults.answer(403), PlacementRefused), (faults.refused(), PlacementUnreachable)],
-)
-def test_a_forced_delete_that_was_refused(
-    scene: Scene, fault: faults.Action, error: type[Exception]
-) -> None:
-    scene.given((C, TWO))
-    scene.placement.faults.add(fault, method="DELETE")
-    with pytest.raises(error):
-        delete_forced(scene.client, C)
-    assert scene.placement.count() == 1
-    scene.settled()
 
 
 @pytest.mark.parametrize("operation", [delete, delete_forced])
@@ -196,13 +173,6 @@ def test_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> None:
     assert decommission(scene.client, R, known=[]).deleted == [N0, R]
 
 
-def test_evacuated_consumers_keep_what_they_have_elsewhere(scene: Scene) -> None:
-    scene.given((C, {**TWO, **AWAY}))
-    result = decommission(scene.client, R, known=[], evacuated=[C])
-    assert (result.released.done, result.complete) == ({C: 1}, True)
-    settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
-
-
 def test_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> None:
     scene.given((C, TWO))
     result = decommission(scene.client, R, known=[C], owned={R, PF0})
@@ -249,15 +219,6 @@ def test_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scene) ->
         {},
         False,
     )
-
-
-def test_a_node_below_somebody_elses_rack(scene: Scene) -> None:
-    rack = scene.other.create_provider("rack")
-    for node in (R, H):
-        scene.other.reparent(node, rack)
-    scene.given((C, {**TWO, **AWAY}))
-    assert decommission(scene.client, R, known=[C]).deleted == [PF0, N0, R]
-    settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
 
 
 def test_bad_input_is_refused_before_any_request(scene: Scene) -> None:

@@ -1,6 +1,5 @@
 """All that one consumer holds becomes another's."""
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,7 @@ from agent.errors import PlacementUnreachable
 from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
-    NotEnoughRoom,
     NothingToMove,
-    OutOfRetries,
     TargetBusy,
 )
 from agent.placement.allocations.claim import Moved, move
@@ -105,53 +102,6 @@ def test_a_race_for_a_provider_begins_with_reading_both_again(scene: Scene) -> N
     scene.settled({C: None, M: record(HELD, 2)}, BUMPED)
 
 
-def test_a_race_for_a_new_target_is_told_from_a_phantom(scene: Scene) -> None:
-    scene.given((C, HELD))
-    scene.placement.faults.add(RACE, method="POST")
-    moved(scene)
-    assert scene.seen() == [
-        *READ,
-        f"{POST} -> 409",
-        *READ,
-        "POST allocations c cg 1, m cg 0 -> 409",
-        *READ,
-        f"{POST} -> 204",
-    ]
-    scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
-
-
-def test_a_phantom_target_is_written_and_told(scene: Scene) -> None:
-    scene.given((C, HELD))
-    scene.other.call(
-        "PUT",
-        f"/allocations/{M}",
-        {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None},
-    )
-    scene.begin()
-    moved(scene)
-    assert scene.seen() == [
-        *READ,
-        f"{POST} -> 409",
-        *READ,
-        "POST allocations c cg 1, m cg 0 -> 204",
-    ]
-    assert [
-        one.getMessage()
-        for one in scene.log.records
-        if one.levelno == logging.WARNING and one.name.startswith("agent.")
-    ] == [f"consumer {M} had a record without allocations, which another client left behind"]
-    scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
-
-
-def test_after_four_races_it_is_given_up(scene: Scene) -> None:
-    scene.given((C, HELD))
-    scene.placement.faults.add(RACE, method="POST", times=None)
-    with pytest.raises(OutOfRetries):
-        moved(scene)
-    assert scene.placement.count("POST") == 4
-    scene.settled()
-
-
 @pytest.mark.parametrize("who", [C, M])
 def test_a_consumer_that_changed_is_not_written(scene: Scene, who: str) -> None:
     scene.given((C, HELD))
@@ -174,14 +124,6 @@ def test_somebody_else_who_made_the_same_move_is_as_good(scene: Scene) -> None:
     scene.placement.faults.add(faults.before(the_same), method="POST")
     assert moved(scene) == Moved(HELD, already=True)
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
-
-
-def test_a_source_that_went_away_meanwhile(scene: Scene) -> None:
-    scene.given((C, HELD))
-    scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="POST")
-    with pytest.raises(NothingToMove):
-        moved(scene)
-    scene.settled({C: None})
 
 
 def test_what_the_target_holds_is_lost_only_if_that_is_said(scene: Scene) -> None:
@@ -213,16 +155,6 @@ def test_the_type_of_the_source_goes_along(scene: Scene, kind: str | None) -> No
     arrived = scene.client.allocation(M, "1.38")
     assert arrived is not None
     assert (arrived.resources, arrived.consumer_type) == (HELD, kind)
-
-
-def test_a_move_of_what_would_not_be_given_any_more(scene: Scene) -> None:
-    scene.given((C, HELD))
-    scene.other.set_inventory(R, {"VCPU": {"total": 16, "max_unit": 1}})
-    scene.begin()
-    with pytest.raises(NotEnoughRoom):
-        moved(scene)
-    assert scene.seen() == [*READ, f"{POST} -> 409"]
-    scene.settled()
 
 
 @pytest.mark.parametrize(

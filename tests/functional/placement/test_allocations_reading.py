@@ -96,12 +96,6 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
             ask(scene.client)
 
 
-def test_a_name_is_read_and_an_unknown_provider_has_none(scene: Scene) -> None:
-    assert provider_name_of(scene.client, R) == "R"
-    with pytest.raises(ProviderNotFound):
-        provider_name_of(scene.client, UNKNOWN)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

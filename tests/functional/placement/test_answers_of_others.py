@@ -70,20 +70,6 @@ def test_a_404_of_another_placement_does_not_make_a_child_of_ours_foreign(
     settled(with_child, placement, agent_log, {}, before=before, gone={"N0"})
 
 
-def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped(ROOT_INVENTORY))
-    agent.driver.managed = {ROOT: NAME, N0: "node-b"}
-    agent.period(start=True)
-    before = placement.dump()
-    agent.driver.managed = {ROOT: NAME}
-    placement.faults.add(faults.answer(404), method="DELETE")
-    agent.period()
-    agent.period()
-    settled(agent, placement, agent_log, {}, before=before, gone={"node-b"})
-
-
 @pytest.mark.parametrize("status", [404, 409, 400])
 def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
     status: int,

@@ -6,7 +6,6 @@ import pytest
 
 from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.functional.placement.conftest import Host
-from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, counted, host_of, parent
 from tests.support.placement import PlacementServer
@@ -50,29 +49,6 @@ def holdings(placement: PlacementServer) -> dict[str, dict[str, dict[str, int]]]
 
 VGPUS = {"VGPU": total(8)}
 USERS = {A: {"VGPU": 1}, B: {"VGPU": 2}}
-DEVICES = host_of(parent(P06, {T1: 6}, [A, B]), parent(P07, {T1: 7}, [B, None]))
-
-
-def test_vgpus_of_the_root_move_to_the_parents_with_their_allocations(
-    grown: Any, placement: PlacementServer
-) -> None:
-    agent = grown(VGPUS, USERS, DEVICES)
-    before = placement.dump()
-    report = agent.cycle(start=False)
-    assert ([error.code for error in report.errors], placement.dump()) == (
-        ["reshape.needed"],
-        before,
-    )
-    assert agent.once().errors == ()
-    assert counted(placement, "VGPU") == {
-        CHILD_06: {"VGPU": (8, 0, 8)},
-        CHILD_07: {"VGPU": (9, 0, 9)},
-    }
-    assert holdings(placement) == {
-        A: {CHILD_06: {"VGPU": 1}},
-        B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}},
-    }
-    assert agent.once().state == "in-sync"
 
 
 @pytest.mark.parametrize(
@@ -117,24 +93,6 @@ def test_parents_that_could_not_be_listed_leave_the_root_as_it_is(
     assert placement.dump()["consumers"] == before["consumers"]
 
 
-def test_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(
-    grown: Any, placement: PlacementServer
-) -> None:
-    agent = grown(
-        {CONTEXT: total(16)},
-        {A: {CONTEXT: 1}, B: {CONTEXT: 1}},
-        host_of(contexts={"sev": 16}),
-        [TRAIT],
-    )
-    assert agent.once().errors == ()
-    assert counted(placement, CONTEXT) == {SEV: {CONTEXT: (16, 0, 1)}}
-    assert holdings(placement) == {A: {SEV: {CONTEXT: 1}}, B: {SEV: {CONTEXT: 1}}}
-    carrying = [
-        one["name"] for one in placement.dump()["providers"].values() if TRAIT in one["traits"]
-    ]
-    assert carrying == [SEV]
-
-
 @pytest.mark.parametrize(
     ("contexts", "amount", "told"),
     [
@@ -153,54 +111,3 @@ def test_contexts_that_have_nowhere_to_go_refuse_the_start(
     )
     assert A in report.errors[0].message and told in report.errors[0].message
     assert holdings(placement) == {A: {NAME: {CONTEXT: amount}}}
-
-
-def test_a_conflict_has_everything_read_and_computed_again(
-    grown: Any, placement: PlacementServer
-) -> None:
-    agent = grown(VGPUS, {A: {"VGPU": 1}}, DEVICES)
-
-    def claimed_meanwhile(_exchange: Any) -> None:
-        placement.other.claim({ROOT: {"VGPU": 2}}, B)
-
-    placement.faults.add(faults.before(claimed_meanwhile), method="POST", path="^/reshaper")
-    report = agent.once()
-    assert (report.errors, report.attempts) == ((), 2)
-    assert holdings(placement) == {
-        A: {CHILD_06: {"VGPU": 1}},
-        B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}},
-    }
-
-
-def test_the_fourth_conflict_leaves_the_tree_as_it_was(
-    grown: Any, placement: PlacementServer
-) -> None:
-    agent = grown(VGPUS, USERS, DEVICES)
-    before = placement.dump()
-    placement.faults.add(
-        faults.answer(409, "placement.concurrent_update"),
-        method="POST",
-        path="^/reshaper",
-        times=None,
-    )
-    report = agent.once()
-    assert (report.state, report.attempts) == ("refused", 4)
-    after = placement.dump()
-    assert after["consumers"] == before["consumers"]
-    assert counted(placement, "VGPU") == {NAME: {"VGPU": (8, 0, 8)}}
-
-
-def test_a_tree_that_is_not_adopted_keeps_its_vgpus_on_the_root(
-    host: Host, placement: PlacementServer
-) -> None:
-    agent = host(policy=Policy(mdev=MdevPolicy((MdevType(T1),)), layout="flat"))
-    placement.other.create_provider(NAME, ROOT)
-    placement.other.set_inventory(ROOT, {"VGPU": 8, "VCPU": 4})
-    placement.other.claim({ROOT: {"VGPU": 1}}, A)
-    agent.driver.facts_of = host_of(parent(P06, {T1: 8}, [A]))
-    report = agent.once()
-    assert "adoption-needed" in {one.kind for one in report.drift}
-    assert set(counted(placement, "VGPU")) == {NAME}
-    assert agent.once(adopt=True).errors == ()
-    assert set(counted(placement, "VGPU")) == {CHILD_06}
-    assert holdings(placement) == {A: {CHILD_06: {"VGPU": 1}}}

@@ -7,7 +7,6 @@ import pytest
 from agent.errors import ReshapeNeeded
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement import exchange
 from agent.tracker.requests import InstanceClaim
 from tests.functional.placement.conftest import Host
 from tests.support import faults
@@ -69,17 +68,6 @@ def test_four_conflicts_leave_the_node_dirty_until_the_next_audit(
     conflicting(node_a, placement, 4)
     assert (node_a.cycle().state, dirty(node_a)) == ("failed", True)
     assert (node_a.cycle().state, dirty(node_a)) == ("changed", False)
-
-
-def test_no_wait_between_attempts_is_longer_than_two_seconds() -> None:
-    assert [
-        max(
-            exchange._seconds(attempt, exchange.LEAST_WAIT, exchange.LONGEST_WAIT)
-            for _ in range(500)
-        )
-        <= 2
-        for attempt in (1, 2, 3)
-    ] == [True] * 3
 
 
 class Splitting(ScriptedDriver):

@@ -10,7 +10,7 @@ import pytest
 
 from agent.audit.context import AuditOptions
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.names import ProviderUuid, child_uuid
+from agent.model.names import child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
 from tests.functional.placement.conftest import Host
@@ -81,19 +81,6 @@ def test_a_database_that_went_back_is_read_anew_and_told_once(
     assert warnings(agent_log) == [f"{WENT_BACK} (PF0, {NAME}); everything is read again"]
     settled(node_a, placement, agent_log, {NAME: node(MORE), "PF0": Want(VF, NAME)})
     assert len(warnings(agent_log)) == 1
-
-
-def test_a_new_process_finds_out_just_the_same(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    backup = placement.snapshot()
-    node_a.driver.script = shaped(MORE)
-    assert node_a.cycle().state == "changed"
-    placement.restore(backup)
-    agent_log.clear()
-    assert node_a.once().state == "changed"
-    assert warnings(agent_log) == [f"{WENT_BACK} ({NAME}); everything is read again"]
-    settled(node_a, placement, agent_log, {NAME: node(MORE)})
 
 
 @pytest.fixture
@@ -292,20 +279,6 @@ def test_a_child_that_an_operator_renamed_gets_its_name_back(
     settled(with_device, placement, agent_log, TREE)
 
 
-def test_somebody_elses_child_may_have_any_name(
-    with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    foreign = placement.other.create_provider("BW", parent=ROOT)
-    with_device.cycle()
-    placement.other.rename(foreign, "BW2")
-    placement.clear()
-    report = with_device.cycle()
-    assert report.state == "in-sync"
-    assert seen(placement) == [STRUCTURE]
-    assert report.tree.name_of(ProviderUuid(foreign)) == "BW2"
-    settled(with_device, placement, agent_log, TREE | {"BW2": Want({}, NAME)})
-
-
 def test_a_child_that_an_operator_moved_is_moved_back(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -315,18 +288,6 @@ def test_a_child_that_an_operator_moved_is_moved_back(
     assert placement.requests[-1].version == "1.37"
     assert placement.requests[-1].body == {"name": "PF0", "parent_provider_uuid": N0}
     settled(with_device, placement, agent_log, TREE)
-
-
-def test_a_driver_that_follows_the_operator_has_peace(
-    with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    placement.other.reparent(PF0, N1)
-    with_device.driver.script = shaped(
-        HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N1", VF)}
-    )
-    assert with_device.cycle().state == "in-sync"
-    assert seen(placement) == [STRUCTURE]
-    settled(with_device, placement, agent_log, TREE | {"PF0": Want(VF, "N1")})
 
 
 def test_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(

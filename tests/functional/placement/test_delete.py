@@ -75,20 +75,6 @@ def test_children_are_deleted_before_their_parents(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_a_new_process_deletes_what_an_earlier_one_made(
-    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    before = placement.dump()
-    nested.driver.script = shaped(ROOT_INVENTORY)
-    assert nested.once().state == "changed"
-    assert seen(placement) == [
-        "GET in_tree=R -> 200",
-        "DELETE RP PF0 -> 204",
-        "DELETE RP N0 -> 204",
-    ]
-    settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
-
-
 def test_a_provider_in_use_is_held_and_everything_else_goes_on(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -214,21 +200,6 @@ def test_a_delete_whose_answer_was_lost_before_a_restart(
     assert nested.once().state == "changed"
     assert warnings(agent_log) == []
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
-
-
-def test_a_lost_answer_beside_deletes_that_were_done(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped(ROOT_INVENTORY, {f"PF{n}": (NAME, VF) for n in range(3)}))
-    agent.cycle(start=True)
-    agent.driver.script = shaped(ROOT_INVENTORY)
-    placement.faults.add(faults.read_timeout(applied=True), method="DELETE", skip=1)
-    before = placement.dump()
-    assert agent.cycle().state == "degraded"
-    agent_log.clear()
-    agent.cycle()
-    assert warnings(agent_log) == []
-    settled(agent, placement, agent_log, {}, before=before, gone={"PF0", "PF1", "PF2"})
 
 
 def test_a_delete_that_was_not_applied_is_sent_again(

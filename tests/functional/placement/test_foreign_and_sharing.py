@@ -244,28 +244,6 @@ def test_a_shared_disk_takes_the_place_of_the_local_one(
     )
 
 
-def test_a_shared_disk_while_the_local_one_is_in_use(
-    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    consumer = placement.other.claim({ROOT: {"VCPU": 1, "DISK_GB": 20}})
-    storage(placement)
-    before = placement.dump()
-    sharing.cycle()
-    assert placement.other.inventory(ROOT)["DISK_GB"] == total(50, reserved=50)
-    assert placement.dump()["consumers"] == before["consumers"]
-    placement.other.release(consumer)
-    sharing.cycle()
-    settled(
-        sharing,
-        placement,
-        agent_log,
-        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
-        before=before,
-        consumers={},
-        reads=2,
-    )
-
-
 def test_the_local_disk_comes_back_when_the_shared_one_leaves(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -289,23 +267,6 @@ def test_the_local_disk_comes_back_when_the_shared_one_leaves(
         before=before,
         reads=2,
     )
-
-
-def test_the_local_disk_comes_back_when_the_node_leaves_the_aggregate(
-    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    storage(placement)
-    sharing.cycle()
-    generation = placement.other.set_aggregates(ROOT, [])
-    before = placement.dump()
-    placement.clear()
-    assert sharing.cycle().state == "changed"
-    assert seen(placement) == [
-        "GET in_tree=R -> 200",
-        *read("R"),
-        f"PUT inv R g{generation} -> 200",
-    ], "without an aggregate nobody has to be asked"
-    settled(sharing, placement, agent_log, {NAME: node({**INVENTORY, **DISK})}, before=before)
 
 
 def test_the_sharing_provider_is_read_again_when_it_changed(
@@ -449,23 +410,6 @@ def test_a_nested_sharing_provider_is_a_root_in_the_view_and_its_tree_is_left_al
         ASK_SHARING,
         *read("SS"),
     ]
-    settled(
-        sharing,
-        placement,
-        agent_log,
-        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
-        before=before,
-        reads=2,
-    )
-
-
-def test_a_sharing_provider_in_the_nodes_own_tree_is_read_once_as_a_child(
-    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    storage(placement, parent=ROOT)
-    before = placement.dump()
-    assert sharing.cycle().state == "changed"
-    assert seen(placement).count("GET inv SS -> 200") == 1
     settled(
         sharing,
         placement,

@@ -70,33 +70,6 @@ def test_a_changed_total_is_one_guarded_put(
     settled(node_a, placement, agent_log, {NAME: node(wanted)}, before=before)
 
 
-def test_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    stored = {"VCPU": total(16, allocation_ratio=4.0)}
-    agent = host(shaped(stored))
-    agent.cycle(start=True)
-    placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 16}})
-    assert agent.cycle().state == "in-sync"
-    assert seen(placement) == [ASK]
-    settled(agent, placement, agent_log, {NAME: node(stored)})
-
-
-def test_a_field_that_the_driver_adds_is_a_change(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped({"VCPU": {"total": 16, "max_unit": 16}}))
-    agent.cycle(start=True)
-    placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
-    assert agent.cycle().state == "changed"
-    # What is used is asked for whenever less can be allocated than before: the server accepts that
-    # without a word.
-    assert seen(placement) == [ASK, "PUT inv R g2 -> 200", "GET us R -> 200"]
-    settled(agent, placement, agent_log, {NAME: node({"VCPU": total(16, reserved=2)})})
-
-
 def test_a_class_that_the_driver_drops_goes(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -105,21 +78,6 @@ def test_a_class_that_the_driver_drops_goes(
     assert seen(placement) == [ASK, "PUT inv R g2 -> 200"]
     assert placement.requests[-1].body["inventories"] == {"VCPU": total(16)}
     settled(node_a, placement, agent_log, {NAME: node({"VCPU": total(16)})})
-
-
-def test_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped({"VCPU": total(16, allocation_ratio=4.0, reserved=1)}))
-    agent.cycle(start=True)
-    placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 17}})
-    assert agent.cycle().state == "changed"
-    # max_unit stays as well, because the server's value stands in for each field that the driver
-    # does not give.
-    wanted = {"VCPU": total(17, allocation_ratio=4.0, reserved=1, max_unit=16)}
-    assert placement.requests[-1].body["inventories"] == wanted
-    settled(agent, placement, agent_log, {NAME: node(wanted)})
 
 
 def test_a_class_with_a_total_of_0_is_left_out(
@@ -131,20 +89,6 @@ def test_a_class_with_a_total_of_0_is_left_out(
     node_a.driver.script = shaped({**GIVEN, "VGPU": total(0)})
     assert node_a.cycle().state == "changed"
     assert [one.body["inventories"] for one in placement.writes()] == [GIVEN]
-    settled(node_a, placement, agent_log, {NAME: node(GIVEN)})
-
-
-def test_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    node_a.driver.script = shaped({**GIVEN, "VGPU": total(2)})
-    node_a.cycle()
-    consumer = placement.other.claim({ROOT: {"VGPU": 1}})
-    node_a.driver.script = shaped({**GIVEN, "VGPU": total(0)})
-    assert [one.kind for one in node_a.cycle().drift] == ["held-device", "orphaned-allocation"]
-    assert placement.other.inventory(ROOT) == {**GIVEN, "VGPU": total(2, reserved=2)}
-    placement.other.release(consumer)
-    assert node_a.cycle().state == "changed"
     settled(node_a, placement, agent_log, {NAME: node(GIVEN)})
 
 
@@ -335,24 +279,6 @@ def test_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
     )
 
 
-def test_a_write_that_was_applied_without_an_answer_is_found_and_not_repeated(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    wanted = {"VCPU": total(18), **MEMORY}
-    node_a.driver.script = shaped(wanted)
-    placement.faults.add(faults.read_timeout(applied=True), **PUT_INVENTORY)
-    report = node_a.cycle()
-    assert (report.state, [one.code for one in report.errors]) == (
-        "degraded",
-        ["placement.unreachable"],
-    )
-    assert seen(placement) == [ASK, "PUT inv R g2 -> read-timeout"]
-    placement.clear()
-    assert node_a.cycle().state == "in-sync"
-    assert seen(placement) == [ASK, *READ_R]
-    settled(node_a, placement, agent_log, {NAME: node(wanted)})
-
-
 def test_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -365,22 +291,6 @@ def test_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
     assert node_a.cycle().state == "changed"
     assert seen(placement) == [ASK, *READ_R, "PUT inv R g2 -> 200"]
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
-
-
-def test_only_the_provider_that_was_written_is_read_again(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    child = {"SRIOV_NET_VF": total(4)}
-    agent = host(shaped(GIVEN, {"PF0": (NAME, child)}))
-    agent.cycle(start=True)
-    wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.script = shaped(wanted, {"PF0": (NAME, child)})
-    placement.faults.add(faults.answer(503), **PUT_INVENTORY)
-    agent.cycle()
-    placement.clear()
-    assert agent.cycle().state == "changed"
-    assert seen(placement) == [ASK, *READ_R, "PUT inv R g2 -> 200"]
-    settled(agent, placement, agent_log, {NAME: node(wanted), "PF0": Want(child, NAME)})
 
 
 def test_what_is_in_doubt_stays_so_until_it_was_read(

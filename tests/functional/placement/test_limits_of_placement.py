@@ -83,20 +83,3 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(
     placement.clear()
     assert agent.cycle().state == "in-sync"
     assert placement.count() == 1
-
-
-def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(
-    host: Host, placement: PlacementServer
-) -> None:
-    agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
-    assert agent.cycle(start=True).state == "changed"
-    server = agent.fleet.context.server
-    server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
-    agent.stop()
-    placement.clear()
-    assert agent.once().state == "in-sync"
-    assert placement.count() == 1
-    placement.other.reparent(N0, None)
-    report = agent.once()
-    assert (report.state, report.errors) == ("changed", ())
-    assert placement.dump()["providers"][N0]["parent"] == ROOT

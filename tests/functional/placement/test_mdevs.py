@@ -56,22 +56,6 @@ def test_devices_that_exist_and_those_that_can_be_made_count_together(
     assert agent.once().state == "in-sync"
 
 
-def test_each_parent_counts_its_type_by_the_class_of_that(
-    made: Any, placement: PlacementServer
-) -> None:
-    both = {T1: 16, T2: 8}
-    agent = made(
-        host_of(parent(P06, both), parent(P07, both)),
-        MdevType(T1, frozenset({P06})),
-        MdevType(T2, resource_class=CUSTOM),
-    )
-    agent.once()
-    assert counted(placement, "VGPU", CUSTOM) == {
-        CHILD_06: {"VGPU": (16, 0, 16)},
-        CHILD_07: {CUSTOM: (8, 0, 8)},
-    }
-
-
 def test_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(
     made: Any, placement: PlacementServer
 ) -> None:
@@ -152,22 +136,6 @@ def test_a_list_of_types_that_was_emptied_takes_the_providers_away(
     assert names(placement) == set()
 
 
-def test_parents_that_could_not_be_listed_stay_as_they_were(
-    made: Any, placement: PlacementServer
-) -> None:
-    agent = made(
-        host_of(parent(P06, {T1: 16}), parent(P07, {T1: 8}, numa_node=1)),
-        MdevType(T1),
-        layout="nested",
-    )
-    agent.cycle(start=True)
-    before = placement.dump()
-    for parents in ((parent(P06, {T1: 3}),), ()):
-        agent.driver.facts_of = host_of(*parents, incomplete=["mdev", "units"])
-        agent.cycle()
-        assert placement.dump() == before
-
-
 def test_a_parent_hangs_from_its_cell_where_cells_have_providers(
     made: Any, placement: PlacementServer
 ) -> None:
@@ -180,27 +148,6 @@ def test_a_parent_hangs_from_its_cell_where_cells_have_providers(
         CHILD_06: {"VGPU": (16, 0, 16)},
         CHILD_07: {"VGPU": (16, 0, 16)},
     }
-
-
-def test_a_placement_that_cannot_move_providers_keeps_them_where_they_are_and_the_operator_is_told(
-    made: Any,
-) -> None:
-    old = PlacementServer(max_version="1.36")
-    try:
-        facts = host_of(parent(P06, {T1: 16}, numa_node=1))
-        made(facts, MdevType(T1), layout="flat", placement=old).once()
-        again = made(
-            host_of(parent(P06, {T1: 16}, numa_node=1), parent(P07, {T1: 16}, numa_node=1)),
-            MdevType(T1),
-            layout="nested",
-            placement=old,
-        )
-        assert again.once().errors == ()
-        assert places(old) == {CHILD_06: NAME, CHILD_07: f"{NAME}_NUMA1"}
-        report = again.once()
-        assert (report.state, [one.kind for one in report.drift]) == ("in-sync", ["identity"])
-    finally:
-        old.close()
 
 
 def test_a_parent_that_is_cut_into_another_class_while_it_is_used_holds_the_old_one(

@@ -54,19 +54,6 @@ def test_a_name_conflict_is_an_error_once_and_then_each_hour(
     assert teller.period(3660) == []
 
 
-def test_a_reshape_wanted_by_a_later_cycle_is_an_error(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(driver=NovaStyleDriver())
-    teller = Teller(agent, agent_log)
-    assert teller.period(0, start=True) == []
-    agent.driver.split = True
-    ((level, line),) = teller.period(60)
-    assert level == "ERROR"
-    assert NAME in line
-    assert teller.period(120) == []
-
-
 def test_a_node_whose_reshape_is_refused_is_critical_with_the_ids_of_all_concerned(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:

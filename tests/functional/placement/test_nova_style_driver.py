@@ -13,75 +13,12 @@ from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, total
 from tests.support.nova_style_driver import NovaStyleDriver
 from tests.support.placement import PlacementServer
-from tests.support.settled import Want, node, settled
-from tests.support.traffic import traffic
+from tests.support.settled import node, settled
 
 CELL0, CELL1 = f"{NAME}_CELL0", f"{NAME}_CELL1"
 N0, N1 = child_uuid(ROOT, "_CELL0"), child_uuid(ROOT, "_CELL1")
-NAMES = {ROOT: "R", N0: "N0", N1: "N1"}
 
 pytestmark = pytest.mark.usefixtures("short_waits")
-
-
-def nested(driver: NovaStyleDriver) -> dict[str, Want]:
-    cell = Want({"VCPU": total(driver.vcpus // 2)}, NAME, {"HW_NUMA_ROOT"})
-    return {NAME: node({"MEMORY_MB": total(driver.memory_mb)}), CELL0: cell, CELL1: cell}
-
-
-@pytest.mark.long
-def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_lost(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    driver = NovaStyleDriver(vcpus=240, memory_mb=65536)
-    agent = host(driver=driver)
-    assert agent.once().state == "changed"
-    other = placement.other
-    disks, elsewhere = other.create_provider("disks"), other.create_provider("other-host")
-    other.set_inventory(disks, {"DISK_GB": 100_000})
-    other.set_inventory(elsewhere, {"VCPU": 1000})
-    consumers = []
-    for number in range(100):
-        held = {ROOT: {"VCPU": 1 + number % 3, "MEMORY_MB": 64 + number}}
-        # Some have memory alone, some a shared disk too, some are in the middle of a move to
-        # another host.
-        held = {ROOT: {"MEMORY_MB": 64}} if number % 25 == 0 else held
-        held |= {disks: {"DISK_GB": 10}} if number % 4 == 1 else {}
-        held |= {elsewhere: {"VCPU": 2}} if number % 10 == 3 else {}
-        consumers.append(other.claim(held))
-    before = placement.dump()
-    driver.split = True
-    placement.clear()
-
-    report = agent.once()
-
-    assert (report.state, report.attempts, driver.calls) == ("changed", 1, [False, False, True])
-    posts = [one for one in placement.requests if one.method == "POST"]
-    assert traffic(posts[:2], NAMES) == ["POST RP N0 under R -> 200", "POST RP N1 under R -> 200"]
-    (reshaper,) = posts[2:]
-    assert (reshaper.path, reshaper.status) == ("/reshaper", 204)
-    assert set(reshaper.body["inventories"]) == {ROOT, N0, N1}
-    after = placement.dump()
-    for uuid in consumers:
-        was, now = before["consumers"][uuid], after["consumers"][uuid]
-        cpus = was["allocations"][ROOT].pop("VCPU", 0)
-        cells = [now["allocations"].pop(cell) for cell in (N0, N1) if cell in now["allocations"]]
-        # Byte for byte what it was, but for the CPUs, which are in exactly one cell.
-        assert cells == ([{"VCPU": cpus}] if cpus else [])
-        assert now.pop("generation") == was.pop("generation") + bool(cpus)
-        assert now == was
-        assert (uuid in reshaper.body["allocations"]) == bool(cpus)
-    left = placement.dump()
-    used = [
-        sum(one["allocations"].get(cell, {}).get("VCPU", 0) for one in left["consumers"].values())
-        for cell in (N0, N1)
-    ]
-    assert sum(used) == sum(1 + number % 3 for number in range(100) if number % 25)
-    assert max(used) <= 120
-    for uuid in (disks, elsewhere):
-        # Other providers move one generation for being named, and are as they were otherwise.
-        was = before["providers"][uuid]
-        assert left["providers"][uuid] == {**was, "generation": was["generation"] + 1}
-    settled(agent, placement, agent_log, nested(driver), before=left)
 
 
 def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(
@@ -116,17 +53,6 @@ def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(
     assert {
         tuple(entry) for entry in reshape.body["allocations"][consumer]["allocations"].values()
     } == {("resources",)}
-
-
-def test_the_driver_runs_again_and_again_without_a_request_but_the_structure(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    driver = NovaStyleDriver()
-    driver.split = True
-    agent = host(driver=driver)
-    assert agent.cycle(start=True).state == "changed"
-    assert driver.calls == [False], "a new tree needs no reshape"
-    settled(agent, placement, agent_log, nested(driver))
 
 
 def test_the_driver_sees_the_tree_as_placement_has_it(

@@ -181,10 +181,6 @@ def test_a_child_that_cannot_be_moved_does_not_stop_the_others(
     assert N0 not in placement.dump()["providers"]
 
 
-def moved_away(placement: PlacementServer, parent: str | None) -> None:
-    placement.other.reparent(N0, parent)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("elsewhere", ["nowhere", "another tree", "another tree, renamed"])
 @pytest.mark.parametrize("dry_run_first", [False, True])
@@ -386,16 +382,3 @@ def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(
     assert agent.once().state == "changed"
     placement.other.reparent(ROOT, None)
     assert (agent.once().drift, agent.once().state) == ((), "in-sync")
-
-
-def test_a_settled_node_whose_root_was_moved_is_audited(
-    host: Host, placement: PlacementServer
-) -> None:
-    agent = host(shaped(VCPU))
-    agent.cycle(start=True)
-    (audit,) = agent.fleet._audits.values()
-    rack = placement.other.create_provider("rack")
-    row = agent.fleet.context.server.client().provider(ROOT)
-    assert audit.unmoved(row)
-    placement.other.reparent(ROOT, rack)
-    assert not audit.unmoved(agent.fleet.context.server.client().provider(ROOT))

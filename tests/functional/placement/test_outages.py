@@ -387,23 +387,6 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
         assert all("ZeroDivisionError: nobody thought of it" in one for one in lines[1::2])
 
 
-def test_what_nobody_thought_of_in_a_pass_is_in_its_report(
-    host: Host, placement: PlacementServer
-) -> None:
-    agent = host(shaped(HAS))
-    agent.cycle(start=True)
-
-    def broken() -> float:
-        raise ZeroDivisionError("not a clock")
-
-    agent.fleet.context.records.usage_step._clock = broken  # type: ignore[union-attr]
-    report = agent.period()
-    assert [
-        one.code
-        for one in (*report.errors, *(problem for node in report.nodes for problem in node.errors))
-    ][-1] == "agent.bug"
-
-
 def test_a_store_error_while_tidying_up_does_not_discard_the_reports(
     host: Host,
     placement: PlacementServer,

@@ -62,31 +62,6 @@ def errors(report: NodeReport) -> list[tuple[str, str]]:
     return [(one.code, one.message) for one in report.errors]
 
 
-def test_without_a_folder_nothing_is_added(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    agent = host(HOST, provider_files=tmp_path / "nowhere")
-    assert agent.once().state == "changed"
-    settled(agent, placement, agent_log, BOTH)
-
-
-def test_the_default_is_for_the_root_alone(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
-) -> None:
-    files.write("10.yaml", default("CUSTOM_A"))
-    assert agent.once().state == "changed"
-    settled(agent, placement, agent_log, wanted("CUSTOM_A"))
-
-
-def test_a_root_with_an_entry_of_its_own_gets_only_that(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
-) -> None:
-    files.write("10.yaml", default("CUSTOM_A"))
-    files.write("20.yaml", by_name(NAME, "CUSTOM_B"))
-    agent.once()
-    settled(agent, placement, agent_log, wanted("CUSTOM_B"))
-
-
 @pytest.mark.parametrize(
     "entry", [by_name(NAME, "CUSTOM_B"), by_uuid(ROOT, "CUSTOM_B")], ids=["s_04", "s_105"]
 )
@@ -153,14 +128,6 @@ def test_an_absence_is_not_told_while_a_node_was_never_seen(
     assert warnings(agent_log) == []
 
 
-def test_an_inventory_is_exactly_what_the_file_says_beside_the_driver_s(
-    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
-) -> None:
-    files.write("a.yaml", by_name(NAME, CUSTOM_L={"total": 20, "reserved": 2}))
-    agent.once()
-    settled(agent, placement, agent_log, wanted(CUSTOM_L=licence(20, reserved=2)))
-
-
 def test_a_child_gets_its_entry_and_the_owner_s_trait(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
@@ -221,14 +188,6 @@ def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stay
     settled(agent, placement, agent_log, {NAME: node(gpu, "CUSTOM_A")}, state="degraded")
 
 
-def test_a_newer_minor_version_is_used(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
-) -> None:
-    files.write("a.yaml", default("CUSTOM_A"), version="1.7")
-    agent.once()
-    settled(agent, placement, agent_log, wanted("CUSTOM_A"))
-
-
 def test_a_trait_that_left_the_file_is_removed_and_another_s_stays(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
@@ -281,36 +240,6 @@ def test_a_class_that_left_the_file_stays_while_it_is_used(
     settled(agent, placement, agent_log, BOTH)
 
 
-def test_a_class_that_comes_back_while_it_is_held_is_given_out_again(
-    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
-) -> None:
-    files.write("a.yaml", default(CUSTOM_L={"total": 20}))
-    agent.once()
-    consumer = placement.other.claim({ROOT: {"CUSTOM_L": 4}})
-    files.remove("a.yaml")
-    agent.once()
-    files.write("a.yaml", default(CUSTOM_L={"total": 10}))
-    assert [one.kind for one in agent.once().drift] == ["orphaned-allocation"]
-    assert placement.other.inventory(ROOT) == {**HAS, "CUSTOM_L": licence(10)}
-    placement.other.release(consumer)
-    settled(agent, placement, agent_log, wanted(CUSTOM_L=licence(10)), consumers={})
-
-
-def test_a_total_may_sink_below_what_is_used_and_that_is_told(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer
-) -> None:
-    files.write("a.yaml", default(CUSTOM_L={"total": 20}))
-    agent.once()
-    placement.other.claim({ROOT: {"CUSTOM_L": 15}})
-    files.write("a.yaml", default(CUSTOM_L={"total": 10}))
-    _, drift = agent.once().drift
-    assert (drift.kind, drift.detail) == (
-        "overcommitted",
-        f"over-committed CUSTOM_L 15 of 10 on {NAME}",
-    )
-    assert placement.other.inventory(ROOT)["CUSTOM_L"] == licence(10)
-
-
 def test_after_a_conflict_the_entries_are_applied_anew(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
@@ -331,27 +260,6 @@ def test_after_a_conflict_the_entries_are_applied_anew(
     settled(agent, placement, agent_log, wanted("CUSTOM_A", "CUSTOM_Z", CUSTOM_L=licence(20)))
 
 
-def test_a_child_that_appears_later_gets_its_entry_in_that_pass(
-    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
-) -> None:
-    files.write("a.yaml", by_name("gpu-0", "CUSTOM_GOLD", CUSTOM_SLOTS={"total": 2}))
-    agent.cycle(start=True)
-    agent.driver.script = shaped(HAS, {DEVICE: (NAME, PCI), "gpu-0": (NAME, {"PGPU": total(1)})})
-    assert agent.cycle().state == "changed"
-    gpu = Want({"PGPU": total(1), "CUSTOM_SLOTS": licence(2)}, NAME, {"CUSTOM_GOLD", "OWNER_NOVA"})
-    settled(agent, placement, agent_log, {**BOTH, "gpu-0": gpu})
-
-
-def test_a_provider_that_goes_takes_what_the_file_gave_along(
-    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
-) -> None:
-    files.write("a.yaml", by_name(DEVICE, "CUSTOM_A"))
-    agent.cycle(start=True)
-    agent.driver.script = shaped(HAS)
-    agent.cycle()
-    settled(agent, placement, agent_log, {NAME: node(HAS)}, gone={DEVICE})
-
-
 def test_a_provider_of_somebody_else_gets_nothing_and_stays_theirs(
     agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
 ) -> None:
@@ -367,24 +275,6 @@ def test_a_provider_of_somebody_else_gets_nothing_and_stays_theirs(
     settled(
         agent, placement, agent_log, {NAME: node(HAS, "CUSTOM_B")}, before=before, state="degraded"
     )
-
-
-def test_a_dry_run_shows_what_would_change_and_changes_nothing(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer
-) -> None:
-    agent.once()
-    before = placement.dump()
-    files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
-    report = agent.once(dry_run=True)
-    assert report.state == "pending"
-    assert [type(one.operation).__name__ for one in report.outcomes] == [
-        "EnsureResourceClass",
-        "EnsureTrait",
-        "SetInventory",
-        "SetTraits",
-    ]
-    assert report.tree.provider(ROOT).inventory["CUSTOM_L"] == licence(20)
-    assert placement.dump() == before
 
 
 @pytest.mark.parametrize("incomplete", ["numa", "cpu", "units", "mdev", "pci"])

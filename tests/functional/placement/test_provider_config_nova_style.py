@@ -9,7 +9,7 @@ from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, total
 from tests.support.nova_style_driver import NovaStyleDriver
 from tests.support.placement import PlacementServer
-from tests.support.provider_files import ProviderFiles, by_name, by_uuid, default
+from tests.support.provider_files import ProviderFiles, by_name, default
 from tests.support.settled import Want, node, settled
 
 ROOT_HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
@@ -101,16 +101,6 @@ def test_what_left_the_files_is_removed(
     settled(agent, placement, agent_log, PLAIN)
 
 
-def test_other_amounts_are_written(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
-) -> None:
-    files.write("a.yaml", by_name(CHILD, "CUSTOM_B", CUSTOM_X={"total": 9, "reserved": 3}))
-    agent.once()
-    files.write("a.yaml", *ENTRIES)
-    agent.once()
-    settled(agent, placement, agent_log, CONFIGURED)
-
-
 def test_what_is_used_is_held_and_goes_when_it_is_free(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
@@ -131,45 +121,6 @@ def test_what_is_used_is_held_and_goes_when_it_is_free(
     placement.other.release(consumer)
     agent.once()
     settled(agent, placement, agent_log, PLAIN)
-
-
-def test_a_class_of_the_driver_s_is_an_error_in_every_run(
-    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
-) -> None:
-    update = agent.driver.update
-
-    def with_gpu(tree: Any, name: str) -> None:
-        update(tree, name)
-        if "CUSTOM_GPU" not in tree.data(name).inventory:
-            tree.update_inventory(name, {**tree.data(name).inventory, "CUSTOM_GPU": total(4)})
-
-    agent.driver.update = with_gpu
-    files.write("a.yaml", default("CUSTOM_A", CUSTOM_GPU={"total": 9}), ENTRIES[1])
-    for run in (agent.once, agent.once):
-        report = run()
-        assert [one.code for one in report.errors] == ["provider-config.conflict"]
-    want = {NAME: node({**ROOT_HAS, "CUSTOM_GPU": total(4)}), CHILD: CONFIGURED[CHILD]}
-    settled(agent, placement, agent_log, want, state="degraded")
-
-
-def test_what_an_earlier_configuration_gave_stays_when_the_new_one_does_not_fit(
-    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
-) -> None:
-    files.write("a.yaml", *ENTRIES)
-    agent.once()
-    files.write(
-        "a.yaml",
-        by_uuid(ROOT, "CUSTOM_C"),
-        by_name(NAME, "CUSTOM_D"),
-        by_name(CHILD, CUSTOM_X={"total": 20}),
-    )
-    report = agent.once()
-    assert [one.code for one in report.errors] == ["provider-config.conflict"]
-    want = {
-        NAME: CONFIGURED[NAME],
-        CHILD: Want({**CHILD_HAS, "CUSTOM_X": LICENCE}, NAME, {"OWNER_NOVA"}),
-    }
-    settled(agent, placement, agent_log, want, state="degraded")
 
 
 def test_an_adopted_tree_keeps_what_somebody_else_had_put_on_it(

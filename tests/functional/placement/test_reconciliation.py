@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -332,17 +331,6 @@ def test_row_a11_a_migration_that_came_to_nothing_keeps_what_is_all_that_its_gue
     assert gone(placement, m4)
 
 
-def test_row_a11_a_guest_that_has_no_claim_keeps_what_the_migration_that_came_to_nothing_holds_for_it(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
-) -> None:
-    book.instance(guest := new_uuid())
-    book.migration(m4 := claims(), guest, status="cancelled")
-    kept(placement, node.cycle(), m4)
-    book.instance(guest, vm_state="deleted", deleted=True)
-    assert node.cycle().state == "changed"
-    assert gone(placement, m4)
-
-
 def test_row_a11_a_resize_on_the_same_node_that_came_to_nothing_keeps_what_its_guest_gets_back(
     node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
 ) -> None:
@@ -657,18 +645,6 @@ def test_an_evacuated_instance_that_came_back_and_left_again_leaves_no_leftover_
     node.cycle()
     book.instance(evacuated, host="host-b", node=hb)
     assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
-
-
-def test_a_leftover_that_could_not_be_removed_is_removed_by_the_next_pass(
-    node: AgentUnderTest, placement: PlacementServer, evacuated: str, hb: str
-) -> None:
-    meddling = faults.before(
-        lambda _: placement.other.claim({ROOT: F1, hb: {"VCPU": 2}}, evacuated)
-    )
-    placement.faults.add(meddling, method="PUT", path=f"/allocations/{evacuated}$")
-    assert node.cycle().state == "degraded"
-    assert node.cycle().state == "changed"
-    assert held_by(placement, evacuated) == {hb: {"VCPU": 2}}
 
 
 def test_a_process_that_dies_while_it_removes_a_leftover_removes_no_share_of_a_guest_that_comes_back(
@@ -1058,17 +1034,6 @@ class MovingVcpu(ScriptedDriver):
 # --- what it reads, and when ----------------------------------------------------------------------
 
 
-def test_a_dry_run_shows_what_would_go_and_leaves_it(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
-) -> None:
-    book.instance(i9 := claims(), deleted=True)
-    report = node.once(dry_run=True)
-    assert report.state == "pending"
-    assert [one.op for one in operations(report)] == ["delete-allocations"]
-    assert placement.writes() == []
-    assert not gone(placement, i9)
-
-
 def test_what_a_guest_was_promised_and_what_it_holds_go_in_one_pass(
     node: AgentUnderTest,
     placement: PlacementServer,
@@ -1238,29 +1203,3 @@ def test_a_lost_answer_to_a_removal_is_looked_for(
     placement.faults.add(faults.cut(applied=True), method="PUT", path=f"/allocations/{i9}$")
     assert node.cycle().state == "changed"
     assert gone(placement, i9)
-
-
-def test_a_provider_that_cannot_be_made_keeps_no_allocation_alive(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
-) -> None:
-    placement.other.create_provider("N1")
-    book.instance(i9 := claims(), deleted=True)
-    node.driver.script = shaped(
-        HAS, {"N0": (NAME, {"PCPU": total(8)}), "N1": (NAME, {"PCPU": total(8)})}
-    )
-    report = node.cycle()
-    assert {one.operation.op: one.status for one in report.outcomes}["delete-allocations"] == "done"
-    assert gone(placement, i9)
-
-
-def test_an_outage_ends_the_pass_and_the_rest_comes_later(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
-) -> None:
-    both = [claims(), claims()]
-    for one in both:
-        book.instance(one, deleted=True)
-    placement.faults.add(faults.refused(), method="PUT", path="/allocations/", times=None)
-    assert node.cycle().state == "degraded"
-    placement.faults.clear()
-    assert node.cycle().state == "changed"
-    assert all(map(partial(gone, placement), both))

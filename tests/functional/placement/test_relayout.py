@@ -40,19 +40,6 @@ def dedicated(placement: PlacementServer) -> dict[str, int]:
     return {name: found.get(name, {}).get("PCPU", {}).get("total", 0) for name in PCPU["flat"]}
 
 
-@pytest.mark.parametrize(("one", "other"), [("flat", "nested"), ("nested", "flat")])
-def test_dedicated_cpus_that_nobody_uses_move_in_one_step(
-    one: str, other: str, laid_out: Any, placement: PlacementServer
-) -> None:
-    laid_out(one).once()
-    assert dedicated(placement) == PCPU[one]
-    placement.clear()
-    report = laid_out(other).once()
-    assert (report.state, dedicated(placement)) == ("changed", PCPU[other])
-    assert len([str(request) for request in placement.writes() if "reshaper" in str(request)]) == 1
-    assert laid_out(other).once().state == "in-sync"
-
-
 def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offered_a_second_time(
     laid_out: Any, placement: PlacementServer
 ) -> None:
@@ -64,25 +51,6 @@ def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offer
     assert [error.code for error in report.errors] == ["reshape.failed"]
     assert placement.dump() == before
     assert laid_out("flat").once().state == "in-sync"
-
-
-def test_dedicated_cpus_in_use_go_back_to_the_root_whoever_has_them(
-    laid_out: Any, placement: PlacementServer
-) -> None:
-    laid_out("nested").once()
-    cell = next(one["uuid"] for one in placement.other.tree(ROOT) if one["name"] == f"{NAME}_NUMA0")
-    consumer = placement.other.claim({cell: {"PCPU": 2}})
-    assert laid_out("flat").once().errors == ()
-    assert dedicated(placement) == PCPU["flat"]
-    assert placement.dump()["consumers"][consumer]["allocations"] == {ROOT: {"PCPU": 2}}
-    assert laid_out("flat").once().state == "in-sync"
-
-
-def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: PlacementServer) -> None:
-    laid_out("flat").once()
-    report = laid_out("nested").cycle(start=False)
-    assert (report.state, [error.code for error in report.errors]) == ("failed", ["reshape.needed"])
-    assert dedicated(placement) == PCPU["flat"]
 
 
 MODES: dict[str, dict[str, Any]] = {

@@ -385,19 +385,6 @@ def test_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_attempt(
     )
 
 
-def test_the_only_consumer_deleted_by_force_leaves_a_reshape_without_allocations(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = given(HELD_BY_C)
-    placement.faults.add(
-        faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper"
-    )
-    report = agent.once()
-    assert (report.state, report.attempts) == ("changed", 2)
-    assert reshapes(placement)[-1].body["allocations"] == {}
-    settled(agent, placement, agent_log, SPLIT)
-
-
 def test_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -419,50 +406,6 @@ def test_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
         SPLIT,
         before=before,
         consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}),
-    )
-
-
-def test_a_lost_answer_to_an_applied_reshape_is_recognised(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = given(HELD_BY_C)
-    before = placement.dump()
-    placement.faults.add(faults.read_timeout(applied=True), method="POST", path="^/reshaper")
-    report = agent.once()
-    assert (report.state, report.attempts, agent.driver.calls) == (
-        "changed",
-        2,
-        [False, True, False],
-    )
-    assert len(reshapes(placement)) == 1
-    moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(
-        agent,
-        placement,
-        agent_log,
-        SPLIT,
-        before=before,
-        consumers=consumers_after(placement, before, moved),
-    )
-
-
-def test_a_lost_reshape_that_was_not_applied_is_sent_again(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = given(HELD_BY_C)
-    before = placement.dump()
-    placement.faults.add(faults.cut(), method="POST", path="^/reshaper")
-    report = agent.once()
-    assert (report.state, report.attempts) == ("changed", 2)
-    assert len(reshapes(placement)) == 2
-    moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(
-        agent,
-        placement,
-        agent_log,
-        SPLIT,
-        before=before,
-        consumers=consumers_after(placement, before, moved),
     )
 
 
@@ -625,32 +568,6 @@ def test_a_change_right_after_the_reshape_is_seen(
     )
 
 
-def test_four_conflicts_refuse_the_node(
-    given: Given, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[int] = []
-    monkeypatch.setattr(
-        "agent.audit.flushing.conflict_wait",
-        lambda attempt, _cancelled: bool(waits.append(attempt)),
-    )
-    agent = given(HELD_BY_C)
-    before = placement.dump()
-    placement.faults.add(
-        faults.answer(409, "placement.concurrent_update"),
-        method="POST",
-        path="^/reshaper",
-        times=None,
-    )
-    report = agent.once()
-    assert (report.state, report.attempts) == ("refused", exchange.MAX_ATTEMPTS)
-    assert [one.code for one in report.errors] == ["reshape.failed"]
-    assert len(reshapes(placement)) == 4
-    assert waits == [1, 2, 3]
-    left = placement.dump()
-    assert left["consumers"] == before["consumers"]
-    assert left["providers"][ROOT] == before["providers"][ROOT]
-
-
 # --- what is in the request, and what is not ------------------------------------------------------
 
 
@@ -728,26 +645,6 @@ def test_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_request(
     assert error.message.startswith(told)
     assert placement.writes() == []
     assert placement.dump() == before
-
-
-def test_a_provider_of_which_a_driver_leaves_nothing_is_left_out_of_the_record(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = given({C: {ROOT: {"VCPU": 2}}})
-    before = placement.dump()
-    report = agent.once()
-    assert (report.state, report.attempts) == ("changed", 1)
-    assert reshapes(placement)[0].body["allocations"][C]["allocations"] == {
-        N0: {"resources": {"VCPU": 2}}
-    }
-    settled(
-        agent,
-        placement,
-        agent_log,
-        SPLIT,
-        before=before,
-        consumers=consumers_after(placement, before, {C: {N0: {"VCPU": 2}}}),
-    )
 
 
 def test_a_consumer_that_does_not_move_is_not_in_the_request(

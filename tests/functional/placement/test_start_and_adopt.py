@@ -55,17 +55,6 @@ def test_the_first_cycle_on_an_empty_server(
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_a_second_cycle_asks_once_and_writes_nothing(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(shaped(VCPU))
-    agent.cycle(start=True)
-    placement.clear()
-    assert agent.cycle().state == "in-sync"
-    assert seen(placement) == ["GET in_tree=R -> 200"]
-    settled(agent, placement, agent_log, {NAME: node(VCPU)})
-
-
 def test_a_server_below_1_30_is_refused_with_one_request(
     host: Host, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -337,17 +326,6 @@ def test_a_name_of_201_characters_is_rejected_locally(
     settled(agent, placement, agent_log, {NAME: node(VCPU)}, state="degraded")
 
 
-def test_a_node_whose_own_name_is_too_long_is_not_written_at_all(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = host(driver=ScriptedDriver(shaped(VCPU), {ROOT: "x" * 201}))
-    report = agent.cycle(start=True)
-    assert "201 characters" in report.errors[0].message
-    assert placement.writes() == []
-    assert seen(placement) == ["GET / -> 200"]
-    settled(agent, placement, agent_log, {}, state="failed", reads=0)
-
-
 def test_without_the_role_service_a_cycle_without_reshape_works(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -392,12 +370,3 @@ def test_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
     assert (found.uuid, found.name) == (holder, name)
     assert server.client().provider_named("rack 7/A") is None
     clean(placement, agent_log)
-
-
-def test_a_node_with_such_a_name_is_served_like_any_other(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    name = "rack 7/a&b#c+d"
-    agent = host(driver=ScriptedDriver(shaped(VCPU), {ROOT: name}))
-    assert agent.cycle(start=True).state == "changed"
-    settled(agent, placement, agent_log, {name: node(VCPU)})

@@ -65,17 +65,6 @@ def in_aggregate(aggregate: str) -> Shape:
 # --- traits ---------------------------------------------------------------------------------------
 
 
-def test_a_trait_that_somebody_added_is_kept(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    add_traits(placement, "CUSTOM_RACK7")
-    before = placement.dump()
-    assert node_a.cycle().state == "in-sync"
-    assert seen(placement) == ["GET in_tree=R -> 200", *READ_R]
-    assert placement.dump() == before
-    settled(node_a, placement, agent_log, {NAME: node(INVENTORY, "CUSTOM_RACK7")})
-
-
 def test_a_capability_that_is_gone_is_taken_off_and_nothing_else(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
@@ -339,17 +328,6 @@ def test_an_aggregate_of_the_operator_is_kept_and_its_generation_used(
         f"PUT inv R g{generation} -> 200"
     ]
     settled(node_a, placement, agent_log, {NAME: node(grown, aggregates={aggregate})})
-
-
-def test_equal_traits_are_not_sent(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    generation = placement.other.generation(ROOT)
-    assert node_a.cycle().state == "in-sync"
-    assert placement.writes() == []
-    # The server's part of the scenario: had they been sent, nothing would have moved.
-    assert placement.other.set_traits(ROOT, ROOT_TRAITS) == generation
-    settled(node_a, placement, agent_log, {NAME: node(INVENTORY)})
 
 
 def test_equal_aggregates_are_not_sent_because_the_server_would_move_the_generation(

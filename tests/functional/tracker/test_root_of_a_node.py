@@ -48,51 +48,10 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
         earlier.stop()
 
 
-def add_trait(placement: PlacementServer, name: str) -> None:
-    """Somebody else sets a trait on the root."""
-    if name.startswith("CUSTOM_"):
-        placement.other.call("PUT", f"/traits/{name}")
-    placement.other.set_traits(ROOT, {*placement.other.traits(ROOT), name})
-
-
 def reserved_disk(placement: PlacementServer) -> int:
     """What of the root's disk is reserved, in GiB."""
     found: int = placement.dump()["providers"][ROOT]["inventories"]["DISK_GB"]["reserved"]
     return found
-
-
-def test_a_capability_comes_and_goes_and_what_others_set_stays(
-    made: Made, placement: PlacementServer
-) -> None:
-    agent = made()
-    agent.cycle(start=True)
-    add_trait(placement, RACK)
-    agent.driver.capabilities = {MULTI_ATTACH: True}
-    agent.cycle()
-    assert {MULTI_ATTACH, RACK} <= placement.other.traits(ROOT)
-    agent.driver.capabilities = {MULTI_ATTACH: False}
-    agent.cycle()
-    assert MULTI_ATTACH not in placement.other.traits(ROOT)
-    assert RACK in placement.other.traits(ROOT)
-
-
-@pytest.mark.parametrize("by_agent", [True, False])
-def test_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_off(
-    made: Made, placement: PlacementServer, by_agent: bool
-) -> None:
-    made(enabled=False if by_agent else None).once()
-    if not by_agent:
-        add_trait(placement, DISABLED)
-    assert DISABLED in placement.other.traits(ROOT)
-    made().once()
-    assert DISABLED in placement.other.traits(ROOT)
-    made(enabled=True).once()
-    assert (DISABLED in placement.other.traits(ROOT)) is not by_agent
-
-
-def test_an_unset_switch_disables_nothing(made: Made, placement: PlacementServer) -> None:
-    made().once()
-    assert DISABLED not in placement.other.traits(ROOT)
 
 
 @pytest.mark.parametrize(("mib", "gib"), [(2048, 2), (2049, 3)])

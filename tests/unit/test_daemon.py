@@ -16,7 +16,7 @@ from sqlalchemy import select
 from agent.bootstrap import components
 from agent.cli.configuration import load
 from agent.cli.parser import parse
-from agent.errors import ConfigError, ReshapeNeeded
+from agent.errors import ConfigError
 from agent.model.report import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
@@ -146,39 +146,6 @@ def stopped_after(number: int, service) -> Callable[[Operator], None]:
     return script
 
 
-def test_a_start_on_a_saved_mirror_is_ready_before_placement_is_asked(
-    service, placement, monkeypatch
-):
-    service(stopped_after(1, service))
-    placement.clear()
-    service.manager.told.clear()
-    monkeypatch.setattr(audit_queue, "DEFAULT_INTERVAL", 3600)
-    # The first pass at once, and the host's own offset in the middle of the interval.
-    monkeypatch.setattr(audit_queue, "START_JITTER", 0)
-    monkeypatch.setattr(audit_queue.random, "uniform", lambda low, high: (low + high) / 2)
-
-    manager = service(stopped_after(1, service))
-
-    (ready,) = manager.of("ready")
-    text, _, seconds = ready.removesuffix(" s").rpartition(" ")
-    assert text == "ready: 1 in-sync; Placement is asked in"
-    # The middle, less the time that the first pass took.
-    assert 0 < int(seconds) <= 1800
-    assert placement.requests == []
-
-
-def test_the_second_pass_after_a_start_on_a_saved_mirror_asks_placement(service, placement):
-    service(stopped_after(1, service))
-    placement.clear()
-    service.manager.told.clear()
-
-    manager = service(stopped_after(2, service))
-
-    assert manager.of("ready")[0].startswith("ready: 1 in-sync; Placement is asked in ")
-    assert manager.of("status")[-1] == "ready: 1 in-sync"
-    assert [one.method for one in placement.requests] == ["GET"]
-
-
 def test_a_daemon_that_audits_only_once_asks_placement_in_that_pass(service, placement):
     service.configure("DEFAULT", update_resources_interval=-1)
     for _ in range(2):
@@ -303,15 +270,6 @@ def test_what_a_reload_replaced_is_gone_after_the_next_pass(service):
     assert configurations[5] == configurations[1]
 
 
-def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(service, placement):
-    manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 3))
-    words = [kind for kind, _ in manager.told if kind != "watchdog"]
-    assert words == ["status", "ready", "status", "status", "stopping"]
-    assert manager.of("status") == ["starting", "ready: 1 in-sync", "ready: 1 in-sync"]
-    assert manager.of("ready") == ["ready: 1 changed"]
-    assert [one.method for one in placement.requests].count("POST") == 1
-
-
 def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
     service, placement, monkeypatch
 ):
@@ -433,25 +391,6 @@ def test_a_log_that_cannot_be_set_up_refuses_the_configuration(service, monkeypa
     )
     assert len(set_up) == 2
     assert set_up[0] is not set_up[1]
-
-
-def test_a_start_at_which_every_node_is_refused_goes_on(service, monkeypatch):
-    """It is tried again, later each time; a process that ended would be started anew at once."""
-    from drivers.fake.file import FileDriver
-
-    def shape(*_args):
-        raise ReshapeNeeded
-
-    def script(operator):
-        operator.stop = audits(service.manager) >= 3
-
-    monkeypatch.setattr(FileDriver, "shape", shape)
-    manager = service(script)
-    assert (
-        "asks for a reshape of node-a although it was given the allocations"
-        in manager.of("ready")[0]
-    )
-    assert all(text.startswith("degraded: 1 refused; ") for text in manager.of("status")[1:-1])
 
 
 def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypatch, tmp_path):

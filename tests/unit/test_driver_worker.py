@@ -7,7 +7,7 @@ import pytest
 
 from agent.driver import worker as calls
 from agent.driver.worker import DriverWorker
-from agent.errors import ConfigError, DriverCancelled, DriverError, DriverTimeout
+from agent.errors import ConfigError, DriverCancelled, DriverTimeout
 
 
 def wait_until(condition, seconds=5.0):
@@ -35,10 +35,6 @@ def backend():
     backend.free.set()
 
 
-def test_a_call_gives_what_the_driver_returns():
-    assert DriverWorker("some").call(lambda a, b: a + b, 1, 2, deadline=5) == 3
-
-
 def test_an_error_of_ours_passes_as_it_is():
     def fail():
         raise ConfigError("no such option", "set it")
@@ -46,20 +42,6 @@ def test_an_error_of_ours_passes_as_it_is():
     with pytest.raises(ConfigError) as caught:
         DriverWorker("some").call(fail, deadline=5)
     assert (caught.value.message, caught.value.remedy) == ("no such option", "set it")
-
-
-def test_any_other_error_names_driver_call_and_node_with_control_characters_escaped():
-    def facts():
-        raise KeyError("first\nsecond")
-
-    with pytest.raises(DriverError) as caught:
-        DriverWorker("some").call(facts, deadline=5, node="node\n7")
-    message = caught.value.message
-    assert "\n" not in message
-    assert all(
-        part in message for part in ("driver some", "facts", "node\\n7", "KeyError", "second")
-    )
-    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_a_call_past_its_deadline_is_abandoned_and_counted_until_it_comes_back(backend):
@@ -100,21 +82,6 @@ def test_a_shutdown_ends_waiting_at_once(backend):
     assert time.monotonic() - begun < 60
     with pytest.raises(DriverCancelled):
         worker.call(lambda: pytest.fail("was called"), deadline=5)
-
-
-def test_many_threads_may_call_at_once():
-    worker = DriverWorker("some")
-    results = []
-    threads = [
-        threading.Thread(target=lambda n=n: results.append(worker.call(lambda: n, deadline=5)))
-        for n in range(16)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == list(range(16))
-    assert worker.stuck == 0
 
 
 def test_one_call_after_another_takes_one_thread_and_a_hanging_one_keeps_its_own(backend):

@@ -12,7 +12,6 @@ BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
 STANDBY = Problem("agent.standing-by", "standing by: host b has them", "none needed")
 OUTAGE = Problem("placement.unreachable", "cannot connect", "")
-TAKEN = Problem("placement.name-conflict", "the name is held by another", "rename one")
 
 
 def node(*errors, state=None, name="n", drift=()):
@@ -116,19 +115,6 @@ def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
 )
 def test_the_level_says_how_bad_it_is(told, code, level):
     assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
-
-
-def test_a_name_that_another_holds_is_told_again_each_hour(told, clock):
-    line = [("ERROR", "node n: the name is held by another (rename one)")]
-    assert told(node(TAKEN)) == line
-    clock.now += 3599
-    assert told(node(TAKEN)) == []
-    clock.now += 1
-    assert told(node(TAKEN)) == line
-    clock.now += 3599
-    assert told(node(TAKEN)) == []
-    assert told(node()) == [("INFO", "node n: well again")]
-    assert told(node(TAKEN)) == line
 
 
 def test_other_troubles_are_never_told_again_while_they_last(told, clock):

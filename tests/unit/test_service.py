@@ -92,19 +92,6 @@ def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypa
     service.check_health()
 
 
-def test_when_it_stops_everything_says_so(service):
-    service.take_report(WELL, whole=True)
-    service.stop()
-    for ask in (
-        service.check_health,
-        service.check_readiness,
-        service.reload,
-        lambda: service.request_audit([], dry_run=False),
-    ):
-        with pytest.raises(Stopping):
-            ask()
-
-
 def test_everybody_who_asks_for_a_reload_hears_how_the_next_one_went(service):
     heard = []
 

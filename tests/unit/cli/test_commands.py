@@ -56,15 +56,3 @@ def test_trees_are_sorted_by_the_names_of_their_nodes(agent, filled):
         "node-2",
         "node-3",
     ]
-
-
-@pytest.mark.parametrize("wanted", ["node-1", "node-*", ROOT])
-def test_tree_of_named_nodes(agent, filled, wanted):
-    assert agent("tree", "--node", wanted)[0] == 0
-
-
-def test_tree_of_an_unknown_node_names_those_that_are_known(agent, filled):
-    code, out, err = agent("tree", "--node", "other")
-    assert (code, out) == (1, "")
-    assert "--node other" in err
-    assert "it has node-1" in err

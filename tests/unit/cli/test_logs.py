@@ -44,24 +44,11 @@ def test_once_tells_no_more_for_loggers_that_default_log_levels_raise(nova_conf,
     assert "chatter" not in said(capsys)
 
 
-def test_once_with_debug_tells_everything(nova_conf, capsys):
-    set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True, debug=True)
-    assert "a detail" in said(capsys)
-
-
 def test_daemon_logs_to_stderr_by_default(capsys):
     set_up_logging(load(parse([])), once=False)
     err = said(capsys)
     assert "a step" in err
     assert "a detail" not in err
-
-
-def test_daemon_logs_where_it_is_configured_to(tmp_path, capsys):
-    file = tmp_path / "agent.conf"
-    file.write_text(f"[DEFAULT]\nlog_file = {tmp_path}/agent.log\npublish_errors = true\n")
-    set_up_logging(load(parse(["--config-file", str(file)])), once=False)
-    assert said(capsys) == ""
-    assert "a warning" in (tmp_path / "agent.log").read_text()
 
 
 @pytest.mark.parametrize(

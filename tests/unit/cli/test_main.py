@@ -1,4 +1,3 @@
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import pytest
 from agent.__main__ import main
 from agent.cli.main import run
 from agent.errors import StoreError
-from tests.unit.render.reports import report
 
 DOCUMENT = ["schema", "agent", "placement", "dry_run", "nodes", "requests", "errors", "exit_code"]
 
@@ -31,14 +29,6 @@ def raising(error):
     return doing
 
 
-def test_wrong_usage_is_64_with_the_usage_on_stderr(capsys):
-    assert run(["--nonsense"]) == 64
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("usage: agent")
-    assert "--nonsense" in captured.err
-
-
 def test_wrong_usage_is_one_document_as_json(capsys):
     assert run(["--format", "json", "--nonsense"]) == 64
     captured = capsys.readouterr()
@@ -47,15 +37,6 @@ def test_wrong_usage_is_one_document_as_json(capsys):
     assert document["exit_code"] == 64
     assert document["errors"][0]["code"] == "usage.invalid"
     assert captured.err.startswith("usage: agent")
-
-
-def test_configuration_errors_are_1_all_on_stderr(capsys):
-    assert run(["--once", "--compute-workers", "x", "--compute-facts_deadline", "y"]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "workers = x" in captured.err
-    assert "facts_deadline = y" in captured.err
-    assert "Traceback" not in captured.err
 
 
 def test_configuration_errors_are_one_document_as_json(capsys):
@@ -78,14 +59,6 @@ def test_configuration_errors_are_one_document_as_json(capsys):
     assert list(document) == DOCUMENT
     assert [error["code"] for error in document["errors"]] == ["config.invalid", "config.invalid"]
     assert (document["nodes"], document["dry_run"], document["exit_code"]) == ([], True, 1)
-
-
-def test_a_report_goes_to_stdout_and_its_code_is_the_exit_code(answers, capsys):
-    answers(lambda conf, options: report())
-    assert run(["--once"]) == 3
-    assert capsys.readouterr().out.startswith("! node-1  degraded\n")
-    assert run(["--once", "--format", "json"]) == 3
-    assert json.loads(capsys.readouterr().out)["exit_code"] == 3
 
 
 def test_errors_of_the_agent_are_1(answers, capsys):
@@ -120,21 +93,6 @@ def test_an_interrupt_is_130(answers, capsys):
     assert json.loads(capsys.readouterr().out)["exit_code"] == 130
 
 
-def test_the_daemon_gets_a_way_to_read_its_configuration_again(answers):
-    seen = []
-    answers(lambda conf, reread, _set_up_log, _warn: seen.append((conf, reread())) or 0)
-    assert run(["--compute-workers", "7"]) == 0
-    ((first, second),) = seen
-    assert first is not second
-    assert second.compute.workers == 7
-
-
-def test_version_is_told_without_loading_the_rest(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["agent", "--once", "--version"])
-    assert main() == 0
-    assert capsys.readouterr().out == f"agent {importlib.metadata.version('compute-node-agent')}\n"
-
-
 def test_version_of_a_process_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['agent', '--version']; from agent.__main__ import main; main(); "
@@ -151,11 +109,3 @@ def test_closed_stdout_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["agent", "--version"])
     assert main() == 0
     sys.stdout.close()
-
-
-def test_module_and_exit_code_of_a_process():
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "--nonsense"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 64
-    assert done.stdout == ""

@@ -192,23 +192,6 @@ def test_the_query_follows_from_flavor_and_image(
     assert words(specs, image) == expected
 
 
-def test_swap_is_rounded_up_and_the_disk_of_a_volume_left_out() -> None:
-    assert words({}, swap_mb=1025, volume_backed=True)["resources"].startswith("DISK_GB:2,")
-
-
-def test_an_alias_is_a_group_for_each_device_if_placement_has_devices() -> None:
-    specs = {"pci_passthrough:alias": "gpu:2"}
-    found = words(specs, known=GPU)
-    groups = {key for key in found if key.startswith("resources") and key != "resources"}
-    assert len(groups) == 2
-    assert {found[key] for key in groups} == {"CUSTOM_PCI_10DE_1DB4:1"}
-    assert {found[key.replace("resources", "required")] for key in groups} == {
-        "COMPUTE_MANAGED_PCI_DEVICE,CUSTOM_BIG"
-    }
-    assert found["group_policy"] == "none"
-    assert words(specs, known=GPU, reported=False) == words({})
-
-
 def test_a_contradiction_and_an_unknown_alias_are_refused() -> None:
     with pytest.raises(FlavorImageConflict):
         words({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"})
@@ -241,11 +224,6 @@ def test_groups_of_the_flavor_without_a_policy_are_refused_by_placement() -> Non
     # One group of the flavor and one of a device get the policy from nova.
     specs = {"resources1:VGPU": "1", "pci_passthrough:alias": "gpu:1"}
     assert words(specs, known=GPU)["group_policy"] == "none"
-
-
-def test_a_trait_that_is_required_and_forbidden_stays_both() -> None:
-    found = words({"trait:CUSTOM_A": "forbidden"}, {"trait:CUSTOM_A": "required"})
-    assert found["required"] == "CUSTOM_A,!CUSTOM_A"
 
 
 def test_each_constraint_can_be_left_out() -> None:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.audit.candidate_queries import (
+from agent.audit.suggesting import (
     CandidateQueries,
+    Suggester,
     classes_of,
     read_tree_view,
 )
-from agent.audit.suggesting import Suggester
 from agent.explain.constraints import Constraint, TreeView, constraints_of, without_constraints
 from agent.explain.explanation import (
     AnywhereAnswer,

@@ -3,12 +3,11 @@ results are recorded; and the conflicts that call for another attempt.
 """
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode
-from agent.audit.device_repair import log_corrected
 from agent.audit.observation import Judged, PlanOutcome
 from agent.audit.planning import told
 from agent.audit.run import AuditRun, shrunk_below_usage
@@ -22,7 +21,7 @@ from agent.errors import (
     ReshapeFailed,
 )
 from agent.model.mirror import ServerCapabilities
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -39,6 +38,7 @@ from agent.placement.plan import Plan, depends
 from agent.placement.rival_writers import RivalWriters
 from agent.placement.sending import Attempt, attempted, find_obstacle, is_ours, name_conflict
 from agent.tracker.consumer_records import ConsumerRecords
+from agent.tree.allocation_repair import AllocationRepair
 
 LOG = logging.getLogger(__name__)
 
@@ -317,3 +317,15 @@ def _conflict_of_rename(
     if holder is None or holder.uuid == operation.provider.uuid:
         return None
     return name_conflict(operation.provider, holder)
+
+
+def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
+    """Log which instances' allocations of devices were corrected."""
+    written = {
+        consumer
+        for outcome in outcomes
+        if outcome.status == "done" and isinstance(outcome.operation, Reshape)
+        for consumer in outcome.operation.allocations
+    }
+    if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
+        LOG.info("allocations of devices were corrected for instances %s", name_first(corrected))

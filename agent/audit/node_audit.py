@@ -7,13 +7,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
-from agent.audit.device_repair import Surpluses
 from agent.audit.flushing import Flushing
 from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
 from agent.audit.observation import Observation, PlanOutcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
+from agent.audit.remembered import Surpluses
 from agent.audit.run import AuditRun, RefusedAudit
 from agent.audit.shape import repeats
 from agent.errors import (

@@ -1,36 +1,55 @@
-"""The plan of an audit of one node: a pure function of what was read, to the operations to send and
-the drift to tell, or to what has to be read before more follows.
+"""The plan of an audit of one node: a pure function of what was read, to the operations to send,
+the repair of its devices' allocations among them, and the drift to tell, or to what has to be read
+before more follows.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.audit.allocations import judge, needed_holdings
-from agent.audit.beside_nova import judge_beside_nova
-from agent.audit.device_repair import repair
+from agent.audit.allocations import judge, judge_beside_nova, needed_holdings
 from agent.audit.name_conflict import guests_elsewhere
 from agent.audit.observation import (
     Hold,
     Holdings,
     Judged,
+    KnownHolders,
+    LastingSurpluses,
     Need,
     Observation,
     PlanOutcome,
+    Reread,
+    Shaped,
     TreeObservation,
+    WholeAllocations,
 )
 from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
 from agent.errors import AgentError, ReshapeFailed
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid, name_first, printable
+from agent.model.mirror import Consumers
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
+from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_state import NodeView
-from agent.tree.allocation_repair import AllocationRepair
+from agent.tree.allocation_repair import (
+    AllocationRepair,
+    Counted,
+    all_wrong,
+    counted,
+    holders_of_unknown_shares,
+    plan_repair,
+    strangers,
+    surpluses,
+    to_correct,
+    unknown_shares,
+    wrong_owners,
+)
 from agent.tree.cell_tree import page_size
 from agent.tree.desired_tree import STATUS_DISABLED
 
@@ -206,3 +225,80 @@ def _of_facts(facts: HostFacts) -> Iterator[AgentError]:
             f"facts of {printable(facts.name)}: {section} is not complete: {printable(why)}",
             "its last good values stay",
         )
+
+
+LOG = logging.getLogger(__name__)
+
+LATER = "it is corrected in a later pass"
+
+
+def repair(seen: Observation, shaped: Shaped) -> AllocationRepair | Need:
+    """Return the corrections that the guests' allocations of devices need."""
+    if not seen.uses.settled or not shaped.devices.providers:
+        return AllocationRepair()
+    count = counted(shaped.devices, shaped.target.tree, seen.uses)
+    tree = seen.own_tree()
+    ours = tuple(
+        uuid
+        for uuid in tree.get_provider_uuids()
+        if uuid in shaped.target.journal.providers and tree.has_inventory(uuid)
+    )
+    if any(uuid not in seen.view.consumers for uuid in ours):
+        return KnownHolders(ours)
+    consumers, why_not = seen.consumers(ours), _why_not(seen, shaped)
+    # The known consumers may be outdated, because giving back an allocation moves no generation;
+    # those to be corrected are asked for again.
+    reread = Reread("devices", _doubtful(seen, count, consumers, certain=bool(why_not)))
+    if seen.needs_reread(reread):
+        return reread
+    target = shaped.target.tree
+    drift = tuple(unknown_shares(count, consumers, seen.uses, target))
+    if why_not:
+        return AllocationRepair(drift=(*drift, *all_wrong(count, consumers, target, why_not)))
+    found = _healed(seen, shaped, count, ours)
+    if isinstance(found, Need):
+        return found
+    return replace(found, drift=(*drift, *found.drift))
+
+
+def _why_not(seen: Observation, shaped: Shaped) -> str:
+    """Return why nothing can be corrected now; empty if it can."""
+    return (
+        (LATER if shaped.move else seen.unrepaired)
+        or ("" if shaped.target.journal.adopted else ADOPT)
+        or (LATER if shaped.target.invalid else "")
+    )
+
+
+def _doubtful(
+    seen: Observation, count: Counted, consumers: Consumers, *, certain: bool
+) -> frozenset[ConsumerUuid]:
+    wrong = (
+        wrong_owners(count, consumers)
+        if certain
+        else {
+            *(owner for owner, *_ in surpluses(count, consumers)),
+            *strangers(count, consumers),
+        }
+    )
+    return frozenset({*holders_of_unknown_shares(count, consumers, seen.uses), *wrong})
+
+
+def _healed(
+    seen: Observation, shaped: Shaped, count: Counted, ours: tuple[ProviderUuid, ...]
+) -> AllocationRepair | Need:
+    """Return the repair of the allocations to correct."""
+    consumers = seen.consumers(ours)
+    lasting = LastingSurpluses(
+        frozenset(
+            surplus for surplus in surpluses(count, consumers) if surplus[0] not in seen.uses.busy
+        )
+    )
+    if (lasting.seen or seen.has_surpluses) and seen.lacks(lasting):
+        return lasting
+    lowered = seen.answers.get(lasting, frozenset())
+    whole = WholeAllocations("devices", tuple(to_correct(count, consumers, lowered)))
+    if whole.consumers and seen.lacks(whole):
+        return whole
+    target, found = shaped.target.tree, seen.answers.get(whole, {})
+    return plan_repair(count, consumers, found, target, ours, lowered)

@@ -13,12 +13,10 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.audit import observation as needs
-from agent.audit.allocations import root_and_cells
-from agent.audit.asked_nova import AskedNova, GuestAllocationsRead
-from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA, reported_by_nova
+from agent.audit.allocations import NOT_REPORTED_BY_NOVA, reported_by_nova, root_and_cells
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
-from agent.audit.device_repair import Surpluses
 from agent.audit.observation import Observation, PlanOutcome, Reshaping, TreeObservation
+from agent.audit.remembered import AskedNova, GuestAllocationsRead, Surpluses
 from agent.audit.run import AuditRun
 from agent.driver.answers import node_capabilities, node_facts
 from agent.driver.interface import (

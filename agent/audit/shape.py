@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 
-from agent.audit.beside_nova import without_novas_rules
+from agent.audit.allocations import without_novas_rules
 from agent.audit.observation import (
     DriverTree,
     Holders,

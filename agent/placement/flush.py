@@ -47,7 +47,7 @@ from agent.placement import sending
 from agent.placement.client import PlacementClient
 from agent.placement.consumers import follow
 from agent.placement.plan import Plan, depends, names_needed
-from agent.placement.reshape_request import ReshapeRequest, write_inventories
+from agent.placement.reshaping import ReshapeRequest, write_inventories
 from agent.placement.sending import Attempt, Contents, Kind, attempted
 from agent.placement.server import forget_names, with_names
 

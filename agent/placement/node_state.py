@@ -29,7 +29,6 @@ from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
-from agent.placement.changes_by_others import log_losses
 from agent.placement.client import ALLOCATIONS, PlacementClient
 from agent.placement.consumers import (
     HolderTurns,
@@ -39,7 +38,7 @@ from agent.placement.consumers import (
 )
 from agent.placement.flush import FlushResult
 from agent.placement.merge_inventory import Usages, uses_of
-from agent.placement.mirror import Freshness, allocations_written, refresh_view
+from agent.placement.mirror import Freshness, allocations_written, log_losses, refresh_view
 from agent.placement.ownership import doubled, named_by_role, with_derived
 from agent.placement.plan import Plan
 from agent.placement.sending import Contents

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from agent.audit.candidate_queries import limit_to_tree
 from agent.audit.explaining import explain_node
+from agent.audit.suggesting import limit_to_tree
 from agent.explain.constraints import Constraint, without_constraints
 from agent.explain.explanation import ExplainedRequest, NodeExplanation
 from agent.explain.host_answer import HostCondition, relax, try_claim

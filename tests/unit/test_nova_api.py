@@ -11,7 +11,7 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
 
-from agent.audit.asked_nova import AskedNova
+from agent.audit.remembered import AskedNova
 from agent.http.bounded import MIB, bounded_session
 from agent.http.nova_api import NovaApi, NovaNotAsked
 from agent.model.facts import Domain

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.audit import side_by_side
-from agent.audit.side_by_side import results_side_by_side
+from agent.audit import fleet
+from agent.audit.fleet import results_side_by_side
 
 PATIENCE = 30
 JOBS = 50
@@ -32,9 +32,9 @@ def test_jobs_that_compute_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> 
             changed.notify_all()
         return done[-1]
 
-    monkeypatch.setattr(side_by_side, "Event", Look)
+    monkeypatch.setattr(fleet, "Event", Look)
     # However little of the time this process gets a CPU.
-    monkeypatch.setattr(side_by_side, "BUSY", 0.0)
+    monkeypatch.setattr(fleet, "BUSY", 0.0)
     assert len(set(results_side_by_side([job] * JOBS, 4, "audit"))) == 1
 
 

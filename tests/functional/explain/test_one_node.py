@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.audit.candidate_queries import MOST_QUERIES
 from agent.audit.explaining import explain_anywhere
+from agent.audit.suggesting import MOST_QUERIES
 from agent.explain.explanation import ExplainedRequest, NodeExplanation
 from agent.explain.scheduler_query import SchedulerQuery
 from agent.model.instance import Flavor

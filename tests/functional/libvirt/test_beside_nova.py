@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agent.audit.beside_nova import NOT_REPORTED_BY_NOVA
+from agent.audit.allocations import NOT_REPORTED_BY_NOVA
 from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.audit import candidate_queries
-from agent.audit.candidate_queries import CandidateQueries
+from agent.audit import suggesting
+from agent.audit.suggesting import CandidateQueries
 from agent.errors import PlacementUnreachable
 from agent.explain.host_answer import BudgetSpent
 from agent.model.names import ProviderUuid
@@ -26,7 +26,7 @@ def asking(monkeypatch: pytest.MonkeyPatch, kind: str) -> tuple[CandidateQueries
             raise PlacementUnreachable("no answer", kind=kind)
         return Candidates((), {}, "")
 
-    monkeypatch.setattr(candidate_queries, "candidates", answer)
+    monkeypatch.setattr(suggesting, "candidates", answer)
     client: Any = None
     return CandidateQueries(client, ProviderUuid("root")), asked
 
@@ -53,7 +53,7 @@ def test_another_failure_is_no_end_of_a_budget(monkeypatch: pytest.MonkeyPatch) 
 def test_no_further_query_is_sent_after_the_time_of_the_search(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(candidate_queries, "LONGEST_SEARCH", 0.0)
+    monkeypatch.setattr(suggesting, "LONGEST_SEARCH", 0.0)
     queries, asked = asking(monkeypatch, "connect")
     queries.ask(QUERY)
     with pytest.raises(BudgetSpent):

@@ -3,7 +3,7 @@
 from agent.model.mirror import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import PresentTree, ProviderTree
-from agent.placement.changes_by_others import log_changes, log_losses
+from agent.placement.mirror import log_changes, log_losses
 
 MANY = 8000
 UUIDS = [ProviderUuid(f"{number:08}") for number in range(MANY)]

@@ -1,8 +1,9 @@
-"""What is read of a node that nova-compute manages: all allocations of its consumers, and what
-nova's API tells of them, asked for only if there is something to explain.
+"""What the reads of one node remember from one audit to the next: surpluses of devices; and of a
+node that nova-compute manages all allocations of its consumers, and what nova's API tells of them,
+asked for only if there is something to explain.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.http.nova_api import NovaApi, NovaNotAsked
@@ -15,11 +16,17 @@ from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.tracker.nova_explanations import NovaExplanations, asked_about
 from agent.tracker.observed_share import ObservedShare
+from agent.tree.allocation_repair import Surplus
 
 # Seconds after which nova is asked again if holders are never read again.
 _REFRESH = 600.0
 # Seconds after which nova is asked again about guests of which nothing is wrong.
 _HOUR = 3600.0
+
+
+# Seconds that a guest must have held more than its share before its allocation is lowered, because
+# passes may follow each other at once.
+LEAST_APART = 30.0
 
 
 @dataclass(slots=True)
@@ -124,3 +131,30 @@ class GuestAllocationsRead:
             uuid: _WholeAllocation(held[uuid], found.get(uuid), now) for uuid in due
         }
         return {uuid: whole.found for uuid, whole in self._whole.items() if whole.found is not None}
+
+
+class Surpluses:
+    """Shares of devices that guests of one node held in excess in earlier passes. Kept for the life
+    of the process.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: Mapping[Surplus, float] = {}
+
+    @property
+    def remembered(self) -> bool:
+        """Whether the last pass has seen some."""
+        return bool(self._since)
+
+    def lasting(self, seen: Collection[Surplus]) -> frozenset[Surplus]:
+        """Return the surpluses of ``seen`` that every pass since an earlier one, long enough ago,
+        has seen.
+        """
+        now, before = self._clock(), self._since
+        self._since = {surplus: before.get(surplus, now) for surplus in seen}
+        return frozenset(
+            surplus
+            for surplus, since in self._since.items()
+            if surplus in before and now - since >= LEAST_APART
+        )

@@ -2,79 +2,18 @@
 connections are made and transactions begin.
 """
 
-import math
 import sqlite3
-import time
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
-from agent.deadline import left
 from agent.errors import StoreError
 from agent.model.names import printable
-
-# In seconds. Longer than the server lets a client wait for any lock, including that on its schema.
-SILENCE_SECONDS = 150.0
-# psycopg's minimum, in seconds.
-LEAST_CONNECT_SECONDS = 2
-
-
-class ServerConnection(psycopg.Connection[Any]):
-    """A connection that is closed when the server has not answered in time, because the outcome of
-    the last statement is then unknown.
-    """
-
-    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
-        """Wait for an answer.
-
-        :raises psycopg.OperationalError: none came within the thread's deadline, or for
-            ``SILENCE_SECONDS``.
-        """
-        return super().wait(self._bound_waits(gen), *args, **options)
-
-    def _bound_waits(self, waits: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Forward the waits, and end them when one takes too long."""
-        seconds = left(SILENCE_SECONDS)
-        until = time.monotonic() + seconds
-        try:
-            wanted = next(waits)
-            while True:
-                ready = yield wanted
-                if ready:
-                    until = time.monotonic() + left(SILENCE_SECONDS)
-                elif time.monotonic() >= until:
-                    waits.close()
-                    self.close()
-                    raise psycopg.OperationalError(
-                        f"the server does not answer, for {seconds:.0f} s"
-                    )
-                wanted = waits.send(ready)
-        except StopIteration as end:
-            return end.value
-
-
-def connect(
-    _dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]
-) -> ServerConnection:
-    """Open a connection within the thread's deadline, for SQLAlchemy's event ``do_connect``."""
-    seconds = left()
-    if seconds == 0:
-        raise psycopg.OperationalError("there was no time left to connect")
-    if seconds < math.inf:
-        chosen = int(parameters.get("connect_timeout", seconds)) or seconds
-        parameters = {
-            **parameters,
-            "connect_timeout": max(LEAST_CONNECT_SECONDS, int(min(chosen, seconds))),
-        }
-    return ServerConnection.connect(*arguments, **parameters)
-
 
 # The folder below [store] path that has nothing but the database. A store of an earlier version is
 # directly in [store] path.
@@ -176,7 +115,8 @@ IDLE_SECONDS = 60
 def on_disk(location: Location) -> Engine:
     """Return an engine for the store's location. It connects at its first use."""
     if location.file is None:
-        from agent.store.engines import connect
+        # psycopg is an extra: it is imported only where PostgreSQL is used.
+        from agent.store.server_connection import connect
 
         engine = create_engine(location.url, pool_pre_ping=True)
         event.listen(engine, "do_connect", connect)

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,19 @@ def test_no_page_has_a_heading_twice(written):
         headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
         anchors = [heading.lower() for heading in headings]
         assert len(anchors) == len(set(anchors)), file.name
+
+
+def test_the_reference_and_the_command_line_need_no_extra() -> None:
+    """psycopg, libvirt and placement are extras: an agent without them starts, and the pages are
+    built.
+    """
+    extras = ", ".join(f"{name!r}: None" for name in REFERENCE.OF_EXTRAS)
+    code = (
+        f"import sys; sys.modules.update({{{extras}}}); sys.path.insert(0, 'docs')\n"
+        "import reference, agent.cli.main, agent.bootstrap.components, agent.service.daemon\n"
+        "reference.errors_page()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

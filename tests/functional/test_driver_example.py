@@ -3,7 +3,6 @@ tested by its own tests.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.child import CHECKOUT
+from tests.support.pages import blocks
 from tests.support.system import FOREIGN_VARIABLES, Result
 
 EXAMPLE = CHECKOUT / "docs" / "examples" / "inventory-driver"
@@ -98,14 +98,9 @@ def test_the_examples_own_tests_pass(example: InstalledExample) -> None:
 
 
 def test_the_code_of_the_page_is_that_of_the_example() -> None:
-    included = re.findall(
-        r"```\{literalinclude\} (\S+)\n((?::\S+: .*\n)*)```", PAGE.read_text(), re.MULTILINE
+    sources = "\n".join(
+        file.read_text() for file in EXAMPLE.rglob("*") if file.suffix in (".py", ".toml")
     )
-    assert len(included) >= 5
-    for path, options in included:
-        source = (PAGE.parent / path).read_text()
-        for pattern in re.findall(r":start-at: (.*)|:end-before: (.*)", options):
-            text = next(filter(None, pattern))
-            assert source.count(text) >= 1, text
-        for name in re.findall(r":pyobject: (.*)", options):
-            assert re.search(rf"(def|class) {name.rpartition('.')[2]}\b", source), name
+    shown = [block for block in blocks(PAGE) if block.language in ("python", "toml")]
+    assert len(shown) >= 8
+    assert [str(block) for block in shown if block.text not in sources] == []

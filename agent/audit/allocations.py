@@ -3,7 +3,7 @@ over; or, in an agent that only observes, by the guests of a node that nova-comp
 functions of what the audit has read, which return what else they need to read.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import os_traits
@@ -31,6 +31,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import (
+    Remedies,
     allocation_drift,
     at_rest,
     holders_of_other_amounts,
@@ -142,7 +143,7 @@ def _verdicts(
             ),
             *(_of_another_service(uuid, some, holding.node) for uuid, some in of_others.items()),
             *twice.values(),
-            *allocation_drift(holding, records, _giving(seen, holding)),
+            *allocation_drift(holding, records, _remedies(seen, holding)),
         ),
         cleared=verdicts.cleared.union(*(leftover.evacuations for leftover in refuted.values())),
         used_up={uuid: leftover.evacuations for uuid, leftover in confirmed.items()},
@@ -150,16 +151,15 @@ def _verdicts(
     )
 
 
-def _giving(seen: Observation, holding: AllocationShare) -> Callable[[ConsumerUuid], str]:
-    """Return the function that says how a guest gets an allocation."""
+def _remedies(seen: Observation, holding: AllocationShare) -> Remedies:
+    """Return how guests get an allocation, and how wrong ones are corrected."""
 
-    def giving(guest: ConsumerUuid) -> str:
+    def share() -> ObservedShare:
         tree, records = seen.own_tree(), seen.records
         shares = GuestShares.of(records.state, seen.facts, tree)
-        share = ObservedShare(records, holding, {}, tree, frozenset(), shares, seen.now)
-        return share.giving(guest)
+        return ObservedShare(records, holding, {}, tree, frozenset(), shares, seen.now)
 
-    return giving
+    return Remedies(lambda guest: share().giving(guest), lambda guest: share().correcting(guest))
 
 
 def _on_two_hosts(

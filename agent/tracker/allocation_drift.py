@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+import os_resource_classes as orc
+
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain
 from agent.model.instance import Flavor
@@ -26,26 +28,39 @@ SIZED = re.compile(r"resources[A-Za-z0-9_-]*:([A-Z0-9_]+)")
 MIB_IN_GIB = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """How a guest gets its allocation, and how a wrong one is corrected."""
+
+    giving: Callable[[ConsumerUuid], str] = lambda _guest: "give it its allocation again"
+    correcting: Callable[[ConsumerUuid], str] = lambda _guest: "correct its allocation"
+
+
+NO_COMMANDS = Remedies()
+WHILE_IT_MOVES = "none while the move goes on; once it has ended, the next audit compares again"
+
+
 def allocation_drift(
-    holding: AllocationShare,
-    records: TreeConsumers,
-    giving: Callable[[ConsumerUuid], str] = lambda _guest: "give it its allocation again",
+    holding: AllocationShare, records: TreeConsumers, remedies: Remedies = NO_COMMANDS
 ) -> Iterator[Drift]:
     """Yield a drift for each guest that is on the node, or that left it and may come back, whose
-    allocation is missing or differs from its claims. ``giving``: how a guest gets an allocation.
+    allocation is missing or differs from its claims.
 
     A guest that is still being built is skipped. While a move goes on, the migration is the
     consumer of the source's half.
     """
     for guest in _guests(holding, records):
         if not guest.holders:
-            yield _missing(guest.instance, guest.left, holding.node, giving(guest.instance))
+            giving = remedies.giving(guest.instance)
+            yield _missing(guest.instance, guest.left, holding.node, giving)
         elif guest.wrong:
             yield Drift(
                 "allocation-mismatch",
                 "warning",
                 f"instance {guest.instance} holds {'; '.join(guest.wrong)}",
-                "correct its allocation, or claim it again with the flavor that it has",
+                remedies.correcting(guest.instance)
+                if guest.holders == (guest.instance,)
+                else WHILE_IT_MOVES,
                 consumer=guest.instance,
             )
 
@@ -172,8 +187,10 @@ def on_two_hosts(guest: Domain, host: str, elsewhere: Collection[ProviderUuid]) 
 
 def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:
     for group, amount in wrong_groups(claims, has, compared):
-        present = {name: has[name] for name in group if name in has}
-        yield f"{amounts_text(present or {group[0]: 0})} instead of {amount}"
+        present = {name: has[name] for name in group if name in has} or {group[0]: 0}
+        due = by_class(group, amount, claims, compared)
+        right = str(amount) if due.keys() == present.keys() == {group[0]} else amounts_text(due)
+        yield f"{amounts_text(present)} instead of {right}"
 
 
 def wrong_groups(
@@ -191,6 +208,20 @@ def wrong_groups(
             and sum(present.values()) != amount
         ):
             yield group, amount
+
+
+def by_class(
+    group: tuple[str, ...], amount: int, claims: list[Claim], offered: Collection[str]
+) -> dict[str, int]:
+    """Return how an amount of a group is held: the CPUs that guests are pinned to apart from the
+    others, where they are offered apart.
+    """
+    pinned = sum(len(cell.pinned_cpus) for claim in claims for cell in claim.cells)
+    dedicated = min(pinned, amount) if orc.PCPU in group and orc.PCPU in offered else 0
+    due = {group[0]: amount - dedicated}
+    if dedicated:
+        due[orc.PCPU] = dedicated
+    return {name: count for name, count in due.items() if count} or due
 
 
 def _amounts(claims: list[Claim]) -> tuple[int, int, int]:

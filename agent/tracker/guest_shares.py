@@ -67,8 +67,11 @@ class GuestShares:
             frozenset(claim.instance for claim in state.claims.values() if not claim.cells),
         )
 
-    def counted_for(self, guest: ConsumerUuid, held: Holdings) -> frozenset[Place]:
-        """Return the places of which it is known what ``guest`` should hold.
+    def counted_for(
+        self, guest: ConsumerUuid, held: Holdings, *, of_cells: bool = False
+    ) -> frozenset[Place]:
+        """Return the places of which it is known what ``guest`` should hold. ``of_cells``: what it
+        should hold of cells is known, whatever it holds.
 
         Those of cells only if it holds as much of their class as it has, or nothing at all, because
         other amounts have another cause; those of mediated devices only if it does not hold more
@@ -81,7 +84,11 @@ class GuestShares:
         cells = frozenset[Place]() if guest in self.floating else self.cells
         return (
             self.devices
-            | {place for place in cells if not held or have[place[1]] == holds[place[1]]}
+            | {
+                place
+                for place in cells
+                if of_cells or not held or have[place[1]] == holds[place[1]]
+            }
             | {place for place in self.mdevs if have[place[1]] >= holds[place[1]]}
         )
 
@@ -98,14 +105,14 @@ class GuestShares:
         """Return whether some of what ``guest`` has is counted below the root."""
         return any(self.due.get(guest, {}).values())
 
-    def corrected(self, guest: ConsumerUuid, held: Holdings) -> Holdings:
+    def corrected(self, guest: ConsumerUuid, held: Holdings, *, of_cells: bool) -> Holdings:
         """Return ``held``, an allocation of ``guest``, with what it should hold of the places that
-        are known.
+        are known, see :meth:`counted_for`.
         """
         found: dict[ProviderUuid, dict[str, int]] = {
             uuid: dict(resources) for uuid, resources in held.items()
         }
-        for uuid, name in self.counted_for(guest, held):
+        for uuid, name in self.counted_for(guest, held, of_cells=of_cells):
             found.setdefault(uuid, {})[name] = self._due_of(guest, (uuid, name))
         return without_zeros(found)
 

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import os_resource_classes as orc
-
 from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.inventory import Allocation, Holdings, Resources
@@ -18,7 +16,13 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.tracker import nova_commands
-from agent.tracker.allocation_drift import GROUPS, allocation_drift, sized_classes, wrong_groups
+from agent.tracker.allocation_drift import (
+    GROUPS,
+    allocation_drift,
+    by_class,
+    sized_classes,
+    wrong_groups,
+)
 from agent.tracker.allocations import AllocationShare, amounts_text, is_used_elsewhere
 from agent.tracker.guest_shares import GuestShares, without_zeros
 from agent.tracker.node_state import NodeView
@@ -224,6 +228,24 @@ class ObservedShare:
             f"printf %s {text} | agent allocation put {uuid} /dev/stdin"
         )
 
+    def correcting(self, uuid: ConsumerUuid) -> str:
+        """Return the commands that make the allocation of a guest on record what it has here."""
+        held = self.holding.of(uuid)
+        right = self._right(uuid, held)
+        less, more = ([*_changes(uuid, *pair)] for pair in ((right, held), (held, right)))
+        if not (less or more):
+            return "correct its allocation: agent allocation put writes it from a file"
+        removals = [f"agent allocation remove {change}" for change in less]
+        additions = [f"agent allocation add {change}" for change in more]
+        # A consumer that holds nothing is forgotten, with its project.
+        keeps = any(
+            min(amount, right.get(provider, {}).get(name, 0))
+            for provider, resources in held.items()
+            for name, amount in resources.items()
+        )
+        commands = [*removals, *additions] if keeps else [*additions, *removals]
+        return f"correct its allocation: {' && '.join(commands)}"
+
     def removal(self, uuid: ConsumerUuid) -> str:
         """Return the command that removes a guest from this host."""
         return nova_commands.destroy(uuid, running=self.guests[uuid].state != "stopped")
@@ -257,7 +279,9 @@ class ObservedShare:
         provider only.
         """
         whole = self.whole.get(uuid)
-        if whole is None or whole.resources.keys() <= {self.view.node}:
+        on_root = whole is None or whole.resources.keys() <= {self.view.node}
+        below = self._is_known(uuid) and self.shares.has_more_than_root(uuid)
+        if on_root and not below:
             return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
         return self._replacement(uuid)
 
@@ -282,7 +306,9 @@ class ObservedShare:
         """Return ``present``, an allocation of a guest, with what the guest has of this node."""
         right = {
             provider: dict(resources)
-            for provider, resources in self.shares.corrected(uuid, present).items()
+            for provider, resources in self.shares.corrected(
+                uuid, present, of_cells=self._is_known(uuid)
+            ).items()
         }
         here = [resources for provider, resources in right.items() if provider in self.own]
         has = sum(map(Counter, here), Counter[str]())
@@ -296,16 +322,10 @@ class ObservedShare:
     def _on_root(
         self, group: tuple[str, ...], amount: int, claims: list[Claim]
     ) -> Mapping[str, int]:
-        """Return how the root counts an amount of a group: the CPUs that guests are pinned to apart
-        from the others, if it offers both.
-        """
-        offered = self.tree.provider(self.view.node).inventory
-        pinned = sum(len(cell.pinned_cpus) for claim in claims for cell in claim.cells)
-        counted = {group[0]: amount}
-        if orc.PCPU in group and orc.PCPU in offered:
-            dedicated = min(pinned, amount)
-            counted = {orc.PCPU: dedicated, group[0]: amount - dedicated}
-        return {name: max(count, 0) for name, count in counted.items() if name in offered}
+        """Return how the root counts an amount of a group."""
+        offered = self.tree.provider(self.view.node).inventory.keys()
+        due = dict.fromkeys(group, 0) | by_class(group, max(amount, 0), claims, offered)
+        return {name: count for name, count in due.items() if name in offered}
 
     def _on_two_nodes(self, guest: Domain) -> Drift:
         elsewhere = self.whole[guest.uuid].resources.keys() - self.own - self.sharing
@@ -367,3 +387,17 @@ class ObservedShare:
         if not twins:
             return ""
         return f", as much as guest {name_first(twins, MAX_NAMED)} by an allocation of its own"
+
+
+def _changes(consumer: ConsumerUuid, before: Holdings, after: Holdings) -> Iterator[str]:
+    """Yield what ``after`` has more than ``before``, as the commands of allocations take it."""
+    for provider, resources in sorted(after.items()):
+        known = before.get(provider, {})
+        more = {
+            name: amount - known.get(name, 0)
+            for name, amount in sorted(resources.items())
+            if amount > known.get(name, 0)
+        }
+        if more:
+            amounts = " ".join(f"{name}={amount}" for name, amount in more.items())
+            yield f"{consumer} {provider} {amounts}"

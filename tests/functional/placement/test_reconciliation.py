@@ -916,7 +916,8 @@ def test_amounts_other_than_the_claims_are_told(
     (told,) = node.cycle().drift
     assert (told.kind, told.severity, told.consumer) == ("allocation-mismatch", "warning", one)
     assert (
-        told.detail == f"instance {one} holds PCPU 1, VCPU 2 instead of 1; DISK_GB 0 instead of 20"
+        told.detail
+        == f"instance {one} holds PCPU 1, VCPU 2 instead of VCPU 1; DISK_GB 0 instead of 20"
     )
 
 

@@ -284,8 +284,8 @@ class NodeAudit:
             except StoreError as error:
                 # Everything is written in Placement; the next audit writes it to the store.
                 run.errors.append(error)
-        if run.hint and not self._started:
-            LOG.info("node %s: %s", printable(self.node.name), run.hint)
+        for text in filter(None, (run.layout, run.hint)) if not self._started else ():
+            LOG.info("node %s: %s", printable(self.node.name), text)
         if run.options.with_usages:
             tree = self._present()
             asked = [provider.uuid for provider in tree.providers() if provider.inventory]

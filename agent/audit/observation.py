@@ -260,6 +260,8 @@ class Shaped:
     """The entries of the operator's files that match a provider here."""
     hint: str | None
     """What the operator's options could do better for the node; None if there is nothing."""
+    layout: str | None
+    """Which layout the tree has, and why; None for a host without cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,7 @@ class AuditRun:
     records: NodeView | None = None
     """What the records of the node show; None until it was counted."""
     hint: str | None = None
+    layout: str | None = None
     repair: AllocationRepair = field(default_factory=AllocationRepair)
     """Corrections of the allocations of devices in the last attempt."""
     planned: PlanOutcome | None = None
@@ -165,6 +166,7 @@ class AuditRun:
         self.drift, self.errors = list(planned.drift), list(planned.errors)
         if planned.shaped is not None:
             self.hint = planned.shaped.hint
+            self.layout = planned.shaped.layout
 
     def fail(self, error: AgentError) -> None:
         """Replace the errors by the error that ended the audit."""
@@ -242,6 +244,7 @@ class AuditRun:
                 for error in self.errors
             ),
             provisional=node.provisional,
+            layout=self.layout,
             hint="; ".join(filter(None, [self.hint, self._not_judged(node, observes)])) or None,
             incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),
             judged=self.planned is not None,

@@ -52,7 +52,13 @@ from agent.tree.device_providers import (
     still_reported,
 )
 from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
-from agent.tree.host_tree import choose_layout, layout_hint, memory_hint, shape_host
+from agent.tree.host_tree import (
+    choose_layout,
+    describe_layout,
+    layout_hint,
+    memory_hint,
+    shape_host,
+)
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import device_provider_name
@@ -113,6 +119,9 @@ def shape(seen: Observation) -> Shaped | Need:
         problems=tuple(files.problems),
         sighted=files.found,
         hint=_hint(seen),
+        layout=None
+        if seen.driver_shapes == "all"
+        else describe_layout(seen.facts, seen.policy, seen.named.tree, seen.root),
     )
 
 

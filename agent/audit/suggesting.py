@@ -22,7 +22,9 @@ from agent.explain.host_answer import (
 )
 from agent.explain.reasons import (
     Suggestion,
+    free_together,
     guests_to_move,
+    largest,
     meets,
     ratio_needed,
     smaller_claims,
@@ -221,7 +223,7 @@ class Suggester:
         yield from self._options(explained, lacking)
         yield from self._guests(lacking)
         yield from self._changed(explained)
-        yield from self._smaller(lacking)
+        yield from self._smaller(lacking, explained)
 
     # --- tests ------------------------------------------------------------------------------------
 
@@ -298,6 +300,12 @@ class Suggester:
                     f"[DEFAULT] {option} = {value}",
                     "whether the host bears more overcommitment",
                 )
+        if any(self._splits(constraint, explained) for constraint in lacking):
+            yield Suggestion(
+                "option",
+                "[compute] tree_layout = flat",
+                "the host grants the guest then; the tree in Placement changes with the option",
+            )
         for some in explained.host.excluded_by.sets if explained.host else ():
             if any(condition.name == STRICT for condition in some) and len(some) == 1:
                 yield Suggestion(
@@ -364,7 +372,17 @@ class Suggester:
             text = " and ".join(sorted(condition.text for condition in conditions))
             yield Suggestion("request", f"ask without: {text}", "" if fits else NOT_ASKED)
 
-    def _smaller(self, lacking: Sequence[Constraint]) -> Iterator[Suggestion]:
+    def _splits(self, constraint: Constraint, explained: NodeExplanation) -> bool:
+        """Return whether the host would put on several cells what Placement has to give of one."""
+        return (
+            explained.host is not None
+            and explained.host.alone
+            and free_together(constraint, self.view) is not None
+        )
+
+    def _smaller(
+        self, lacking: Sequence[Constraint], explained: NodeExplanation
+    ) -> Iterator[Suggestion]:
         claim = self.request.claim
         if claim is None:
             found = smaller_query(self.request.query.query, lacking, self.view)
@@ -376,3 +394,10 @@ class Suggester:
             if fits is not False:
                 yield Suggestion("request", f"ask for {text}", "" if fits else NOT_ASKED)
                 return
+        for constraint in lacking:
+            if self._splits(constraint, explained) and (most := largest(constraint, self.view)):
+                yield Suggestion(
+                    "request",
+                    f"ask for at most {most} {constraint.name}, which one cell has",
+                    "the guest's own cells have to become smaller too",
+                )

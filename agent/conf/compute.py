@@ -11,7 +11,9 @@ COMPUTE = [
         help=(
             "nested: every NUMA cell is a child provider; flat: everything on the root, as nova "
             "has it. Unset: an existing root keeps its layout, and a new one is nested; with a "
-            "configuration file of nova it is flat, as nova's scheduler wants it."
+            "configuration file of nova it is flat, as nova's scheduler wants it: it asks for all "
+            "PCPU of a guest in one provider, so that a pinned guest with hw:numa_nodes=2 that "
+            "needs more than one cell has is not scheduled to a nested tree."
         ),
     ),
     cfg.StrOpt(

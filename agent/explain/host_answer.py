@@ -111,6 +111,7 @@ def _sets(
             yield left_out
 
 
+MIB_IN_GIB = 1024
 QUESTIONS = 200
 """How many claims are tried to find the conditions that exclude a guest."""
 SETTINGS = (
@@ -161,6 +162,8 @@ class HostAnswer:
     excluded_by: CorrectionSets[HostCondition] = field(
         default_factory=lambda: CorrectionSets((), complete=True)
     )
+    beyond_records: tuple[str, ...] = ()
+    """What the guest asks more of than is free on record, although it is granted."""
 
 
 def try_claim(
@@ -184,7 +187,8 @@ def host_answer(
     for number, allocations in enumerate(candidates):
         answer = try_claim(state, claim, allocations, now)
         if isinstance(answer, PlannedChange):
-            return HostAnswer(answer, number, alone=True)
+            beyond = tuple(_beyond_records(state, answer))
+            return HostAnswer(answer, number, alone=True, beyond_records=beyond)
         denied.append(answer)
     alone = try_claim(state, claim, {}, now)
     if isinstance(alone, PlannedChange):
@@ -193,12 +197,34 @@ def host_answer(
             alone=True,
             reasons=tuple(_reasons(denied)),
             remedy=denied[0].remedy if denied else "",
+            beyond_records=() if denied else tuple(_beyond_records(state, alone)),
         )
     return HostAnswer(
         reasons=tuple(_reasons([alone])),
         remedy=alone.remedy,
         excluded_by=_excluded_by(state, claim, now),
     )
+
+
+def _beyond_records(state: NodeState, granted: PlannedChange) -> Iterator[str]:
+    """Yield what the granted claim asks more of than the records leave of the host's totals."""
+    amounts, used, node = granted.claim.amounts, state.used, state.node
+    totals = (
+        ("CPUs", amounts.vcpus, node.vcpus, used.vcpus),
+        ("MiB of memory", amounts.memory_mb, node.memory_mb, used.memory_mb),
+        (
+            "MiB of disk",
+            amounts.disk_mb,
+            None if node.local_gb is None else node.local_gb * MIB_IN_GIB,
+            used.disk_mb,
+        ),
+    )
+    for what, asked, total, taken in totals:
+        if total is not None and asked > total - taken:
+            yield (
+                f"{asked} {what} are asked, {total - taken} are free on record (agent resources): "
+                "a claim without limits may overcommit the host; what Placement has decides"
+            )
 
 
 def _reasons(errors: Sequence[TrackerError]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from agent.tracker.stored_state import StoredState
 from agent.tracker.verdicts import give_back
 
 CELL = re.compile(r"NUMA[0-9]+")
+ON_ONE_CELL = " on one cell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,23 @@ def _amount_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
         f"{name}: {amount} wanted{_of_what(rooms, view)}, {name_first(texts)}"
         + _fewer([room.most(amount) for room in rooms], amount)
     )
+    if (free := free_together(constraint, view)) is not None:
+        yield (
+            f"nova's scheduler asks for all {name} of a guest in one group, which one provider has "
+            f"to give; together they have {free} free"
+        )
+
+
+def free_together(constraint: Constraint, view: TreeView) -> int | None:
+    """Return how much of a resource the cells have free together if that would be enough and no
+    cell alone has enough; else None.
+    """
+    rooms = view.rooms(constraint.name)
+    if constraint.kind != "resource" or not rooms or _of_what(rooms, view) != ON_ONE_CELL:
+        return None
+    free = sum(max(room.free, 0) for room in rooms)
+    enough_alone = any(room.most(constraint.amount) >= constraint.amount for room in rooms)
+    return free if free >= constraint.amount and not enough_alone else None
 
 
 def _room_text(room: ClassRoom, amount: int, view: TreeView) -> str:
@@ -168,7 +186,7 @@ def _of_what(rooms: Sequence[ClassRoom], view: TreeView) -> str:
     if len(rooms) < 2:
         return ""
     cells = all(CELL.fullmatch(view.short_name(room.provider)) for room in rooms)
-    return " on one cell" if cells else " of one provider"
+    return ON_ONE_CELL if cells else " of one provider"
 
 
 def _fewer(most: Sequence[int], amount: int) -> str:

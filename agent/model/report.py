@@ -131,6 +131,8 @@ class NodeReport:
     """Whether the uuids were made up for a dry run without an identity."""
     hint: str | None = None
     """A choice that the operator could make; not for programs."""
+    layout: str | None = None
+    """Which layout the tree has, and why; None for a host without cells. Not for programs."""
     incomplete: "frozenset[Section]" = frozenset()
     """The sections of the facts that could not be read."""
     judged: bool = True

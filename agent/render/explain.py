@@ -24,10 +24,21 @@ from agent.model.names import number_of
 from agent.model.report import Problem
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.json_report import error_rows
-from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 
 SCHEMA = "compute-node-agent/explain/1"
+CELLS = (
+    "cell",
+    "CPUs free",
+    "of",
+    "without memory, not offered",
+    "shared guest CPUs",
+    "on",
+    "MiB free",
+    "pages free",
+    "guests on CPUs",
+)
 CUT = "the search was cut: no more questions are asked of one node"
 
 
@@ -151,6 +162,7 @@ def _host_row(host: HostAnswer) -> dict[str, Any]:
         if granted is None
         else [device.address for device in granted.changes.devices],
         "reasons": list(host.reasons),
+        "beyond_records": list(host.beyond_records),
         "remedy": host.remedy,
         "excluded_by": [
             sorted(condition.text for condition in some) for some in host.excluded_by.sets
@@ -274,6 +286,8 @@ def _host_lines(node: NodeExplanation, host: HostAnswer, look: Look) -> Iterator
         devices = [f"device {device.address}" for device in host.granted.changes.devices]
         got = f": {', '.join([*cells, *devices])}" if cells or devices else ""
         yield Text.assemble(("  host: ", "bold"), escape_text(f"grants the guest{got}"))
+        for text in host.beyond_records:
+            yield from _item(text, look)
         return
     yield Text.assemble(("  host: ", "bold"), "denies the guest")
     for text in host.reasons:
@@ -285,22 +299,36 @@ def _host_lines(node: NodeExplanation, host: HostAnswer, look: Look) -> Iterator
         yield from _item(f"it would fit without: {texts}", look, look.signs.bad)
     if not host.excluded_by.complete:
         yield from _item(CUT, look)
-    for cell in node.cells:
-        yield from _item(_cell_text(cell), look)
+    yield from _cell_lines(node.cells)
     for device in node.devices:
         yield from _item(_device_text(device), look)
 
 
-def _cell_text(cell: CellUse) -> str:
-    parts = [f"CPUs {cell.free or 'none'} free of {cell.dedicated}"] if cell.dedicated else []
-    if cell.without_memory:
-        parts.append(f"CPUs {cell.without_memory} not offered, because the cell has no memory")
-    if cell.shared:
-        parts.append(f"{cell.shared_used} shared guest CPUs on {cell.shared}")
-    parts.append(f"{cell.free_memory_mb} MiB free")
-    parts += [f"{free} free pages of {size} KiB" for size, free in cell.free_pages]
-    parts += [f"{instance} has {cpus}" for instance, cpus in cell.guests]
-    return f"cell {cell.cell}: {'; '.join(parts)}"
+def _cell_lines(cells: Sequence[CellUse]) -> Iterator[Text]:
+    """Yield a table of the cells, without the columns that are empty in all of them."""
+    rows = [_cell_row(cell) for cell in cells]
+    kept = [column for column in range(len(CELLS)) if any(row[column] for row in rows)]
+    if rows:
+        yield from table_lines(
+            [CELLS[column] for column in kept],
+            [[row[column] for column in kept] for row in rows],
+            len(kept),
+            indent=4,
+        )
+
+
+def _cell_row(cell: CellUse) -> tuple[str, ...]:
+    return (
+        str(cell.cell),
+        (cell.free or "none") if cell.dedicated else "",
+        cell.dedicated,
+        cell.without_memory,
+        str(cell.shared_used) if cell.shared else "",
+        cell.shared,
+        str(cell.free_memory_mb),
+        ", ".join(f"{free} of {size} KiB" for size, free in cell.free_pages),
+        ", ".join(f"{instance} {cpus}" for instance, cpus in cell.guests),
+    )
 
 
 def _device_text(device: RequestedDevice) -> str:

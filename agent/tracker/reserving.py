@@ -299,7 +299,11 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
         return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image_properties)
     except GuestRequestError as error:
         kind = FlavorImageConflict if error.kind in CONFLICTS else InvalidTopology
-        raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
+        raise kind(f"{_called(flavor)}: {error.message}", error.remedy) from error
+
+
+def _called(flavor: Flavor) -> str:
+    return f"flavor {printable(flavor.name)}" if flavor.name else "the flavor"
 
 
 def needs_search(request: InstanceClaim) -> bool:
@@ -435,9 +439,7 @@ def _device_requests(
     try:
         asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)
     except DeviceRequestError as error:
-        raise InvalidDevices(
-            f"flavor {printable(wanted.flavor.name)}: {error.message}", error.remedy
-        ) from error
+        raise InvalidDevices(f"{_called(wanted.flavor)}: {error.message}", error.remedy) from error
     counted = {*state.host.device_providers.values()}
     return with_providers(
         [*asked, *wanted.devices],

@@ -49,16 +49,32 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     """Return the configured layout; without one that of an existing root, and the policy's for a
     new one.
     """
+    return _layout_and_reason(policy, present, root)[0]
+
+
+def describe_layout(
+    facts: HostFacts, policy: Policy, present: ProviderTree, root: str
+) -> str | None:
+    """Return which layout the tree has, and why, for the log; None for a host without cells."""
+    if facts.numa is None or not facts.numa.cells:
+        return None
+    layout, reason = _layout_and_reason(policy, present, root)
+    return f"the tree is {layout}, because {reason}"
+
+
+def _layout_and_reason(policy: Policy, present: ProviderTree, root: str) -> tuple[Layout, str]:
     if policy.layout:
-        return policy.layout
+        return policy.layout, f"[compute] tree_layout = {policy.layout}"
     if not present.exists(root) or not present.has_inventory(root):
-        return policy.new_layout
+        files = "is" if policy.new_layout == "flat" else "is not"
+        return (
+            policy.new_layout,
+            f"[compute] tree_layout is unset, the node is new and the configuration {files} nova's",
+        )
     name = present.name_of(root)
-    return (
-        "nested"
-        if any(is_cell_name(present.name_of(child), name) for child in present.children(root))
-        else "flat"
-    )
+    cells = any(is_cell_name(present.name_of(child), name) for child in present.children(root))
+    layout: Layout = "nested" if cells else "flat"
+    return layout, f"[compute] tree_layout is unset and the root was found {layout}"
 
 
 def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:

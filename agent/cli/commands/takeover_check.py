@@ -177,6 +177,8 @@ def _plan_checks(report: Report) -> Iterator[Check]:
     for node in report.nodes:
         for problem in node.errors:
             yield Check("refused", "blocks", problem.message, problem.remedy)
+        if node.layout:
+            yield Check("layout", "ok", f"{printable(node.name)}: {node.layout}")
         if node.judged:
             yield _changes(node)
         yield from _drift(node)

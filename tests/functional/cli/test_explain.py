@@ -106,6 +106,53 @@ def test_the_answer_is_as_the_page_shows(
     shown(result, lines)
 
 
+PINNED_TWICE = (
+    *("explain", "--vcpus", "3", "--ram", "1024"),
+    *("--extra-spec", "hw:cpu_policy=dedicated", "--extra-spec", "hw:numa_nodes=2"),
+    *("--extra-spec", "hw:numa_cpus.0=0-1", "--extra-spec", "hw:numa_cpus.1=2"),
+    *("--extra-spec", "hw:numa_mem.0=512", "--extra-spec", "hw:numa_mem.1=512"),
+)
+
+
+def test_a_pinned_guest_of_two_cells_is_told_that_the_scheduler_asks_one(host: AgentHere) -> None:
+    result = host.run(*PINNED_TWICE, "--suggest")
+    assert result.code == 2
+    shown(
+        result,
+        [
+            "nova's scheduler asks for all PCPU of a guest in one group, which one provider has to "
+            "give; together they have 3 free",
+            "host: grants the guest: cell 0 CPUs 6-7, cell 1 CPUs 15",
+            "[compute] tree_layout = flat",
+            "ask for at most 2 PCPU, which one cell has",
+        ],
+    )
+
+
+def test_more_than_is_free_on_record_is_granted_with_the_reason(host: AgentHere) -> None:
+    granted = host.run("explain", "--vcpus", "1", "--ram", "60000")
+    (memory,) = re.findall(r"memory MiB .* (\d+)\n", host.run("resources").stdout)
+    reason = f"60000 MiB of memory are asked, {memory} are free on record (agent resources)"
+    assert (reason in granted.stdout) == (int(memory) < 60000)
+    much = host.run("explain", "--vcpus", "1", "--ram", str(int(memory) + 1))
+    shown(
+        much,
+        [
+            "host: grants the guest",
+            f"{int(memory) + 1} MiB of memory are asked, {memory} are free on record",
+        ],
+    )
+    assert "on record" not in host.run("explain", "--vcpus", "1", "--ram", memory).stdout
+
+
+def test_a_flavor_without_a_name_leaves_no_blank(host: AgentHere) -> None:
+    bad = ("--extra-spec", "hw:cpu_policy=dedicated", "--extra-spec", "hw:numa_nodes=9")
+    result = host.run("explain", "--vcpus", "2", "--ram", "512", *bad)
+    assert result.code
+    assert "the flavor: " in result.stdout + result.stderr
+    assert "flavor :" not in result.stdout + result.stderr
+
+
 def test_the_document_has_the_same(host: AgentHere) -> None:
     document = host.run("explain", "--vcpus", "6", "--ram", "1024", "--format", "json").json
     (node,) = document["nodes"]

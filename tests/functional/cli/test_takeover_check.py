@@ -143,6 +143,7 @@ def test_a_host_with_its_guests_on_record_may_be_taken_over(site: Site) -> None:
         "placement",
         "role",
         "identity",
+        "layout",
         "changes",
     }
     assert "1 guest, each with a record" in found["guests"]["detail"]

@@ -73,6 +73,8 @@ def judge(seen: Observation) -> Judged | Need:
     held: HeldHere | None = seen.answers.get(Holdings())
     if held is None or held.records is None:
         return Judged()
+    if seen.last is not None and seen.last.judged is not None and _same(seen, seen.last, held):
+        return seen.last.judged
     holding = AllocationShare(
         seen.records.node,
         seen.consumers(held.providers),
@@ -86,6 +88,18 @@ def judge(seen: Observation) -> Judged | Need:
     if seen.needs_reread(reread):
         return reread
     return _verdicts(seen, holding, held, records)
+
+
+def _same(seen: Observation, last: Observation, held: HeldHere) -> bool:
+    """Return whether nothing that the verdict on the allocations follows from has changed."""
+    return (
+        not seen.doubted
+        and last.answers.get(Holdings()) == held
+        and last.consumers(held.providers) == seen.consumers(held.providers)
+        and last.view.tree.same_contents(seen.view.tree)
+        and last.policy.purge_after == seen.policy.purge_after
+        and running(last.facts) == running(seen.facts)
+    )
 
 
 def _verdicts(

@@ -180,8 +180,11 @@ class NodeAudit:
         shaped = outcome.shaped
         assert shaped is not None
         self.sighted = shaped.sighted
-        if seen.last is None or shaped is not seen.last.shaped:
-            self._last = replace(seen, shaped=shaped, last=None) if repeats(seen, shaped) else None
+        judged = outcome.judged if outcome.judged.quiet else None
+        last = seen.last
+        if last is None or last.shaped is not shaped or last.judged is not judged:
+            known = replace(seen, shaped=shaped, judged=judged, last=None)
+            self._last = known if repeats(seen, shaped) else None
 
     # --- the report -------------------------------------------------------------------------------
 

@@ -237,6 +237,12 @@ class Judged:
     the epoch; None: as it was.
     """
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is to be told or done: then the verdict does not depend on the time."""
+        told = self.operations or self.drift or self.errors
+        return not (told or self.cleared or self.used_up or self.unknown_since)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaped:
@@ -351,6 +357,8 @@ class Observation(TreeObservation):
     """Consumers that an earlier attempt of this pass could not remove."""
     last: "Observation | None" = None
     """The last one from which nothing followed to be done, with its shape."""
+    judged: Judged | None = None
+    """Of the last observation: the verdict on the allocations, if it is quiet."""
 
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have

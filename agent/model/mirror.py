@@ -33,7 +33,8 @@ def counted_amounts(consumers: Consumers) -> dict[str, Mapping[str, int]]:
     for uuid, held in consumers.items():
         amounts: Counter[str] = Counter()
         for resources in held.values():
-            amounts.update(resources)
+            for name, amount in resources.items():
+                amounts[name] += amount
         counted[uuid] = amounts
     return counted
 

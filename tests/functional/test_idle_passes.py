@@ -8,11 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from agent.audit import planning, shape
+from agent.audit import allocations, planning, shape
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.names import child_uuid
+from agent.model.instance import Flavor, Instance
+from agent.model.names import ConsumerUuid, ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
+from agent.tracker.requests import InstanceClaim, InstanceUpdate
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
 
 CHILD = child_uuid(ROOT, "child")
@@ -21,14 +23,19 @@ TREE = shaped(
     {"child": ("node-a", {"CUSTOM_THING": total(2)})},
     traits={"node-a": ["HW_CPU_X86_SSE"], "child": ["CUSTOM_FAST"]},
 )
+SMALL = Flavor("small", "small", vcpus=1, memory_mb=0)
 OTHER = "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """One entry for each merge and each plan that an audit computes."""
+    """One entry for each merge, plan and judgement of allocations that an audit computes."""
     made: list[str] = []
-    for module, name in ((planning, "shape"), (shape, "make_plan")):
+    for module, name in (
+        (planning, "shape"),
+        (shape, "make_plan"),
+        (allocations, "judge_allocations"),
+    ):
         original = getattr(module, name)
 
         def noted(*args: Any, of: Callable[..., Any] = original, called: str = name, **kw: Any):
@@ -136,6 +143,48 @@ def test_after_an_idle_pass_each_change_is_corrected_at_once(agent, placement, s
     # What a process without memory finds is the judge.
     agent.stop()
     assert agent.once(dry_run=True).state == "in-sync"
+
+
+def _guest_is_deleted(agent, guest):
+    agent.tracking.tracker.update(ConsumerUuid(guest), InstanceUpdate(deleted=True))
+
+
+def _stranger_allocates(agent, _guest):
+    agent.placement.other.claim({ROOT: {"VCPU": 1}})
+
+
+def _stranger_takes_from_the_guest(agent, guest):
+    agent.placement.other.claim({ROOT: {"VCPU": 2}}, guest)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (_guest_is_deleted, []),
+        (_stranger_allocates, ["orphaned-allocation"]),
+        (_stranger_takes_from_the_guest, ["allocation-mismatch"]),
+    ],
+)
+def test_allocations_are_judged_again_only_when_a_record_or_an_allocation_changed(
+    agent, placement, shapes, change, kinds
+):
+    guest = placement.other.claim({ROOT: {"VCPU": 1}})
+    described = Instance(uuid=ConsumerUuid(guest), project_id="p", user_id="u", flavor=SMALL)
+    tracker = agent.tracking.tracker
+    tracker.claim(InstanceClaim(id="claim", node=ProviderUuid(ROOT), instance=described))
+    tracker.update(ConsumerUuid(guest), InstanceUpdate(vm_state="active"))
+    assert [agent.cycle().drift for _ in range(3)][-1] == ()
+    shapes.clear()
+    placement.clear()
+    assert (agent.cycle().drift, shapes, len(placement.requests)) == ((), [], 1)
+
+    change(agent, guest)
+
+    node = agent.cycle()
+    assert [drift.kind for drift in node.drift] == kinds
+    assert "judge_allocations" in shapes
+    if not kinds:
+        assert placement.other.allocations(guest)["allocations"] == {}
 
 
 class FactsOnly:

@@ -35,8 +35,14 @@ help:
 	@echo 'make clean      remove what the other targets made, and the state of make audit'
 
 # No configuration of this machine is read, because the Placement of a real cloud must not be touched.
+AUDIT := $(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE)
 audit: $(VENV)/embedded.stamp
-	@$(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE) --once
+	@$(AUDIT) --once
+	@echo
+	@echo 'next: the same as a page for a browser:'
+	@echo '  $(AUDIT) --once --report $(STATE)/report.html'
+	@echo 'next: would a guest fit, and if not, why?'
+	@echo '  $(AUDIT) explain --vcpus 2 --ram 2048 --suggest'
 
 # The tests' files are in memory where a program may be started there and 4 GiB are free, because the tests would wait for a disk a third of
 # their time. They stay if a test fails. TMPDIR puts them elsewhere.

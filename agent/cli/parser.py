@@ -97,18 +97,25 @@ class _ArgumentParser(argparse.ArgumentParser):
             if flag
             else ""
         )
-        raise UsageError(message, f"{meant}{self.prog} --help", usage=self.format_usage())
+        # What was meant comes first, before the line of all that there is.
+        usage = "" if meant else self.format_usage()
+        raise UsageError(f"{meant}{message}", f"{self.prog} --help", usage=usage)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             self.meant = _suggest(str(value), action.choices)
-            raise argparse.ArgumentError(
-                action, f"{value!r} is none of {', '.join(action.choices)}"
+            what = (
+                f"there is no {value!r}"
+                if self.meant
+                else f"{value!r} is none of {', '.join(action.choices)}"
             )
+            raise argparse.ArgumentError(action, what)
 
 
 def _suggest(word: str, known: Iterable[str]) -> str:
-    """Return the beginning of a remedy with the most similar known word; empty if there is none."""
+    """Return the beginning of a message with the most similar known word; empty if there is
+    none.
+    """
     alike = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     # The word is known, and only in the wrong place.
     return f"did you mean {alike[0]}? " if alike and alike[0] != word else ""

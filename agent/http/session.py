@@ -16,6 +16,7 @@ from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.http.bounded import MAX_ANSWER, bounded_session
+from agent.version import DISTRIBUTION, agent_version
 
 # Codes of OpenSSL's verification (X509_V_ERR_...), by remedy.
 _EXPIRED = frozenset({9, 10})
@@ -57,6 +58,11 @@ class _SessionLoader(loading.session.Session):
         return _Session
 
 
+def user_agent() -> str:
+    """Return how requests name the program, so that the log of a service can be searched for it."""
+    return f"{DISTRIBUTION}/{agent_version()}"
+
+
 def service_adapter(
     conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSWER
 ) -> ksa_adapter.Adapter:
@@ -73,6 +79,7 @@ def service_adapter(
         auth = loading.load_auth_from_conf_options(conf, group)
         http = bounded_session(max_answer, {name: value for name, value in limits.items() if value})
         session = _SessionLoader().load_from_conf_options(conf, group, auth=auth, session=http)
+        session.user_agent = user_agent()
         adapter = loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ksa.ClientException, cfg.Error, OSError, ValueError, TypeError) as error:
         raise ConfigErrors(

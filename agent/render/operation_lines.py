@@ -1,12 +1,12 @@
 """Operations as lines: a sign, the change, the reason, and the outcome."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from agent.model.inventory import Resources, inventory_changes
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteAllocations,
@@ -24,6 +24,7 @@ from agent.model.operation import (
 )
 from agent.model.report import NodeReport, Outcome
 from agent.render.look import Look, Signs, escape_text, wrap_line
+from agent.render.tree_lines import SHOWN_AT_MOST
 
 COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 RESHAPE_COLOUR = "magenta"
@@ -32,15 +33,36 @@ Names = Mapping[str, str]
 
 
 def operation_lines(node: NodeReport, look: Look) -> list[Text]:
-    """Return one line for each operation, in the order sent. On a terminal, long lines are wrapped
-    and indented.
+    """Return one line for each operation, in the order sent; what a provider was created with is
+    told with its creation. On a terminal, long lines are wrapped and indented.
     """
-    names = _names(node)
+    names, contents = _names(node), _contents_of_created(node.outcomes)
+    told = {id(outcome) for found in contents.values() for outcome in found}
     return [
         line
         for outcome in node.outcomes
-        for line in wrap_line(_line(outcome, names, node.provisional, look.signs), look)
+        if id(outcome) not in told
+        for line in wrap_line(_line(outcome, contents.get(id(outcome), ()), names, look), look)
     ]
+
+
+def _contents_of_created(outcomes: Sequence[Outcome]) -> Mapping[int, Sequence[Outcome]]:
+    """Return the outcomes that are told with the creation of their provider, by the id of the
+    creation's outcome: those that ended as it did.
+    """
+    creations = {
+        outcome.operation.provider.uuid: outcome
+        for outcome in outcomes
+        if isinstance(outcome.operation, CreateProvider)
+    }
+    found: dict[int, list[Outcome]] = {}
+    for outcome in outcomes:
+        operation = outcome.operation
+        if isinstance(operation, SetInventory | SetTraits | SetAggregates):
+            creation = creations.get(operation.provider.uuid)
+            if creation is not None and outcome.status == creation.status and not outcome.error:
+                found.setdefault(id(creation), []).append(outcome)
+    return found
 
 
 def _names(node: NodeReport) -> Names:
@@ -51,15 +73,15 @@ def _names(node: NodeReport) -> Names:
     }
 
 
-def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Text:
-    operation = outcome.operation
+def _line(outcome: Outcome, contents: Sequence[Outcome], names: Names, look: Look) -> Text:
+    operation, signs = outcome.operation, look.signs
     sign, subject, detail = TELLERS[type(operation)](operation, names, signs)
+    if contents:
+        detail += f", with {_told_contents(contents, look)}"
     colour = COLOURS.get(sign, RESHAPE_COLOUR)
     line = Text.assemble((f"{sign} ", f"bold {colour}"), escape_text(subject, "bold"))
     if detail:
         line.append(f" {printable(detail)}")
-    if isinstance(operation, CreateProvider) and not provisional:
-        line.append(f" {printable(operation.provider.uuid)}", "dim")
     if operation.reason:
         line.append(f" {signs.reason} {printable(operation.reason)}", "dim")
     if outcome.status == "failed":
@@ -68,6 +90,27 @@ def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Te
     elif outcome.status == "skipped":
         line.append(" (skipped)", "dim")
     return line
+
+
+def _told_contents(contents: Iterable[Outcome], look: Look) -> str:
+    """Return what a provider was created with: ``PCPU 6, HW_NUMA_ROOT``. Traits may be counted."""
+    parts: list[str] = []
+    for operation in sorted(
+        (outcome.operation for outcome in contents), key=lambda one: KINDS.index(type(one))
+    ):
+        if isinstance(operation, SetInventory):
+            parts += (text.removeprefix("+") for text in inventory_changes({}, operation.new))
+        elif isinstance(operation, SetTraits):
+            traits = sorted(operation.new)
+            few = look.wide or len(traits) <= SHOWN_AT_MOST
+            parts += traits if few else [number_of(len(traits), "trait")]
+        elif isinstance(operation, SetAggregates):
+            parts += (f"aggregate {uuid}" for uuid in sorted(operation.new))
+    return ", ".join(parts)
+
+
+KINDS = (SetInventory, SetTraits, SetAggregates)
+"""In the order in which they are told."""
 
 
 # --- one function for each kind of operation: its sign, its subject, the change -------------------
@@ -79,9 +122,7 @@ def _create(operation: CreateProvider, names: Names, _: Signs) -> Line:
     return (
         "+",
         operation.provider.name,
-        f"provider below {_called(operation.parent, names)}"
-        if operation.parent
-        else "root provider",
+        f"created below {_called(operation.parent, names)}" if operation.parent else "created",
     )
 
 

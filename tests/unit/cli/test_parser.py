@@ -211,7 +211,7 @@ def test_debug_taken_back():
 def test_wrong_usage_is_refused_with_the_usage(argv):
     error = refused(*argv)
     assert error.code == "usage.invalid"
-    assert error.usage.startswith("usage: agent")
+    assert error.usage.startswith("usage: agent") or error.message.startswith("did you mean ")
     assert error.remedy.endswith("--help")
 
 
@@ -264,12 +264,19 @@ def test_format_is_found_in_command_lines_that_make_no_sense(argv, expected):
     ],
 )
 def test_what_was_nearly_right_is_named(argv, meant):
-    assert refused(*argv).remedy.startswith(f"did you mean {meant}? agent")
+    error = refused(*argv)
+    assert error.message.startswith(f"did you mean {meant}? ")
+    # Nothing is written before it.
+    assert error.usage == ""
+    assert error.remedy.startswith("agent")
 
 
 @pytest.mark.parametrize("argv", [["xyzzy"], ["--xyzzy"], ["tree", "extra"], ["help", "--once"]])
 def test_what_is_like_nothing_gets_no_guess(argv):
-    assert refused(*argv).remedy.startswith("agent")
+    error = refused(*argv)
+    assert "did you mean" not in error.message
+    assert error.usage
+    assert error.remedy.startswith("agent")
 
 
 def helped(capsys, *argv):

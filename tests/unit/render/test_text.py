@@ -101,7 +101,7 @@ def test_roots_that_only_share_are_not_shown():
     "line",
     [
         "+ CUSTOM_GOLD trait — the driver wants it",
-        f"+ node-1_NUMA0 provider below node-1 {CELL} — new cell",
+        "+ node-1_NUMA0 created below node-1 — new cell",
         "~ node-1 name: old-1 → node-1 — renamed",
         "~ node-1_NUMA0 parent: none → node-1 — moved",
         (

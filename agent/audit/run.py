@@ -80,7 +80,10 @@ def shrunk_below_usage(
                         "overcommitted",
                         "warning",
                         text,
-                        "move consumers away; new claims are refused",
+                        "new claims are refused; move consumers of "
+                        f"{amount - capacity(record)} away; who they are: "
+                        "openstack resource provider show --allocations "
+                        f"{operation.provider.uuid}",
                         operation.provider.uuid,
                     )
                 )

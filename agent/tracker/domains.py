@@ -136,9 +136,10 @@ def unexpected_guests(
         else:
             # Two copies of one guest write to the same disks. The agent cannot know which copy is
             # right.
+            removal = nova_commands.destroy(guest.uuid, running=guest.state != "stopped")
             remedy = (
-                "make sure that nothing brings the instance back, and remove the domain from this "
-                "hypervisor"
+                "make sure that the instance is there and that nothing brings it back, and remove "
+                f"the domain from this hypervisor: {removal}"
             )
             yield Drift(
                 "unknown-domain",

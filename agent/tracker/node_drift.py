@@ -4,6 +4,7 @@ promised than there is). Claims that depend on it are refused, and nothing else.
 lacks of what the options name. Pure.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -148,17 +149,25 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
     """
     disk_mb = None if node.local_gb is None else node.local_gb * 1024
     kinds = (
-        ("CPUs", node.vcpus, node.cpu_allocation_ratio, reserved.vcpus, used.vcpus),
+        ("CPUs", "cpu", node.vcpus, node.cpu_allocation_ratio, reserved.vcpus, used.vcpus),
         (
             "MiB of memory",
+            "ram",
             node.memory_mb,
             node.ram_allocation_ratio,
             reserved.memory_mb,
             used.memory_mb,
         ),
-        ("MiB of disk", disk_mb, node.disk_allocation_ratio, reserved.disk_mb, used.disk_mb),
+        (
+            "MiB of disk",
+            "disk",
+            disk_mb,
+            node.disk_allocation_ratio,
+            reserved.disk_mb,
+            used.disk_mb,
+        ),
     )
-    for what, total, ratio, kept, taken in kinds:
+    for what, kind, total, ratio, kept, taken in kinds:
         if total is not None and taken - kept > capacity(
             {"total": total, "reserved": kept, "allocation_ratio": ratio}
         ):
@@ -170,9 +179,20 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
                 "overcommitted",
                 "warning",
                 text,
-                "move guests away, and claim with limits",
+                "move guests away, and claim with limits"
+                + _enough_ratio(kind, total - kept, taken - kept),
                 node.uuid,
             )
+
+
+def _enough_ratio(kind: str, offered: int, taken: int) -> str:
+    """Return the way of a remedy that is a ratio with which so much may be taken; empty if none
+    is.
+    """
+    if offered <= 0:
+        return ""
+    ratio = math.ceil(taken / offered * 100) / 100
+    return f"; or if the host bears it: set [DEFAULT] {kind}_allocation_ratio = {ratio:g}"
 
 
 def used_twice(state: NodeState) -> Iterator[Drift]:
@@ -353,7 +373,7 @@ def nothing_left(facts: HostFacts, reserved_mib: int) -> Iterator[Drift]:
             "warning",
             f"[DEFAULT] reserved_host_memory_mb: all {reserved_mib} of MEMORY_MB are reserved: no "
             f"guest is scheduled to {printable(facts.name)}",
-            "lower it",
+            f"set [DEFAULT] reserved_host_memory_mb to less than {reserved_mib}",
         )
 
 

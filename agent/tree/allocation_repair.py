@@ -168,9 +168,10 @@ def _remedy_of_uncertain(
     if _is_surplus(difference):
         if difference in lowered:
             return None
+        owner, uuid, amount, has = difference
         return (
-            "it is lowered if that stays so and no task of it is open; else correct its "
-            "allocation with agent allocation"
+            "it is lowered if that stays so and no task of it is open; else: agent allocation "
+            f"remove {owner} {uuid} {count.classes[uuid]}={has - amount}"
         )
     if strangers_here := _strangers(count, consumers, difference[1]):
         return (
@@ -193,7 +194,8 @@ def unknown_shares(
             count.classes[uuid],
             amount,
             0,
-            "correct its allocation with agent allocation",
+            f"if it has none: agent allocation remove {consumer} {uuid} "
+            f"{count.classes[uuid]}={amount}",
         )
 
 

@@ -359,7 +359,7 @@ def _raise_total(
         "held-device",
         "warning",
         detail,
-        "move or delete a consumer, or offer the devices again",
+        f"offer the devices again in {OPTION}, or {use.ending(uuid, wanted.resource_class)}",
         uuid,
     )
     return part.with_provider(replace(wanted, total=use.amount), drift)

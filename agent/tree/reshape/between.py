@@ -378,7 +378,8 @@ def _dedicate(
             )
             raise ReshapeFailed(
                 what,
-                "correct its allocation with agent allocation, and reload the agent",
+                f"agent allocation add {consumer} {provider} {orc.VCPU}={count - amount}; then: "
+                "agent reload",
                 consumer=consumer,
             )
         if count:

@@ -2,7 +2,9 @@
 gone then.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,18 +12,22 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cli.setups import numa_host, uuids_of
+from tests.functional.cli.setups import from_file, numa_host, uuids_of
+from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
+CLIENT = os.environ.get("OPENSTACK_CLIENT")
 FLOATING = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11"
 MIXED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
 SIZE = {"MEMORY_MB": 4096, "DISK_GB": 21}
 
 
-def carry_out(agent: AgentHere, command: str) -> None:
-    """Run the command of a remedy in a shell, where ``agent`` is this agent."""
+def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> None:
+    """Run the command of a remedy in a shell, where ``agent`` is this agent. ``endpoint``: of
+    Placement, for the OpenStack client.
+    """
     programs = agent.folder / "programs"
     programs.mkdir(exist_ok=True)
     program = programs / "agent"
@@ -29,11 +35,16 @@ def carry_out(agent: AgentHere, command: str) -> None:
         f'#!/bin/sh\nexec {sys.executable} -m agent --config-file {agent.config_file} "$@"\n'
     )
     program.chmod(0o755)
+    if CLIENT and not (programs / "openstack").exists():
+        (programs / "openstack").symlink_to(CLIENT)
     environment = {
         "HOME": str(agent.folder),
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(CHECKOUT),
         "NO_PROXY": "*",
+        "OS_AUTH_TYPE": "admin_token",
+        "OS_ENDPOINT": endpoint,
+        "OS_TOKEN": "a-token",
     }
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
@@ -47,15 +58,31 @@ def carry_out(agent: AgentHere, command: str) -> None:
     assert ran.returncode == 0, ran
 
 
-def told(agent: AgentHere, kind: str) -> dict[str, Any]:
-    """The drift of a kind by consumer, as an audit finds it."""
-    (node,) = agent.run("--once", "--format", "json").json["nodes"]
-    return {drift["consumer"]: drift for drift in node["drift"] if drift["kind"] == kind}
+def told(agent: AgentHere, kind: str, *options: str) -> dict[str, Any]:
+    """The drift of a kind by consumer, or by provider, as an audit finds it."""
+    (node,) = agent.run("--once", "--format", "json", *options).json["nodes"]
+    return {
+        drift.get("consumer") or drift["provider"]: drift
+        for drift in node["drift"]
+        if drift["kind"] == kind
+    }
 
 
 def command_of(remedy: str, beginning: str) -> str:
     """The command of the first way of a remedy, which begins like this."""
     return remedy[remedy.index(beginning) :].partition("; or if ")[0]
+
+
+@pytest.fixture
+def openstack() -> None:
+    if not CLIENT:
+        pytest.skip(
+            backends.reason(
+                "the OpenStack client",
+                "set OPENSTACK_CLIENT to the openstack command of an environment with "
+                "python-openstackclient and osc-placement",
+            )
+        )
 
 
 @pytest.fixture
@@ -130,3 +157,97 @@ def test_a_guest_that_is_gone_for_good_is_forgotten_by_the_command_of_the_remedy
     carry_out(host, command_of(drift["remedy"], "agent guests forget"))
     assert FLOATING not in told(host, "missing-domain")
     assert FLOATING not in told(host, "missing-allocation")
+
+
+def test_what_a_guest_holds_of_a_card_without_having_it_is_removed_by_the_command_of_the_remedy(
+    host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    host.config_file.write_text(
+        host.config_file.read_text().replace("[pci]", "[pci]\nreport_in_placement = true")
+    )
+    assert host.run("--once").code == 0
+    (card,) = (uuid for name, uuid in uuids_of(http_placement).items() if name == "0000:18:00.0")
+    root = uuids_of(http_placement)[""]
+    device_class, *_ = http_placement.other.inventory(card)
+    own = {root: {"VCPU": 2, "MEMORY_MB": 4096}}
+    http_placement.other.claim({**own, card: {device_class: 1}}, FLOATING)
+    drift = told(host, "allocation-mismatch")[FLOATING]
+    assert f"holds 1 {device_class} of node-a_0000:18:00.0 instead of 0" in drift["detail"]
+    carry_out(host, command_of(drift["remedy"], "agent allocation remove"))
+    assert held(http_placement, FLOATING) == {"": own[root]}
+    assert told(host, "allocation-mismatch") == {}
+
+
+def test_a_host_that_lost_memory_bears_the_ratio_of_the_remedy(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    described: dict[str, Any] = {
+        "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e0f7",
+        "cpu": {"online": "0-7"},
+        "memory_mib": 16384,
+        "guests": [
+            {"uuid": FLOATING, "name": "one", "vcpus": 2, "memory_mib": 6000},
+            {"uuid": MIXED, "name": "two", "vcpus": 2, "memory_mib": 6000},
+        ],
+    }
+    agent = from_file(http_placement, tmp_path / "agent", described)
+    for command in (("--once",), ("guests", "import"), ("--once",)):
+        assert agent.run(*command).code == 0
+    assert told(agent, "overcommitted") == {}
+    (agent.folder / "host.yaml").write_text(json.dumps({**described, "memory_mib": 10000}))
+    (drift,) = told(agent, "overcommitted").values()
+    assert "12512 MiB of memory are promised, of 10000" in drift["detail"]
+    (option, ratio) = re.findall(r"set \[DEFAULT\] (\w+) = ([\d.]+)$", drift["remedy"])[0]
+    assert told(agent, "overcommitted", f"--{option}", str(float(ratio) - 0.01))
+    assert told(agent, "overcommitted", f"--{option}", ratio) == {}
+
+
+@pytest.mark.usefixtures("openstack")
+def test_a_host_that_somebody_disabled_is_enabled_by_the_command_of_the_remedy(
+    host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    root, other = uuids_of(http_placement)[""], http_placement.other
+    there = other.traits(root)
+    other.set_traits(root, {*there, "COMPUTE_STATUS_DISABLED"})
+    (drift,) = told(host, "disabled", "--enabled").values()
+    carry_out(host, drift["remedy"], http_placement.url)
+    assert other.traits(root) == there
+    assert told(host, "disabled", "--enabled") == {}
+
+
+def test_pinned_guests_with_too_few_cpus_in_placement_are_dedicated_after_the_remedy(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    described: dict[str, Any] = {
+        "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e0f8",
+        "cells": [{"id": 0, "cpus": "0-7", "memory_mib": 16384}],
+        "guests": [
+            {
+                "uuid": MIXED,
+                "name": "pinned",
+                "cells": [
+                    {
+                        "host_cell": 0,
+                        "memory_mib": 1024,
+                        "dedicated": "0-2",
+                        "pins": {"0": 2, "1": 3, "2": 4},
+                    }
+                ],
+            }
+        ],
+    }
+    agent = from_file(http_placement, tmp_path / "agent", described)
+    for command in (("--once",), ("guests", "import")):
+        assert agent.run(*command).code == 0
+    root = uuids_of(http_placement)[""]
+    http_placement.other.claim({root: {"VCPU": 1, "MEMORY_MB": 1024}}, MIXED)
+    sets = ("--compute-cpu_dedicated_set", "2-7", "--compute-cpu_shared_set", "0-1")
+    (error,) = agent.run("--once", *sets, "--format", "json").json["nodes"][0]["errors"]
+    assert "is pinned to 3 CPUs but holds only 1 VCPU" in error["message"]
+    command, _, after = error["remedy"].partition("; then: ")
+    assert after == "agent reload"
+    carry_out(agent, command)
+    assert agent.run("--once", *sets).code == 0
+    found = held(http_placement, MIXED)
+    assert sum(some.get("PCPU", 0) for some in found.values()) == 3
+    assert not any("VCPU" in some for some in found.values())

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from agent.api.record_views import RecordViews
 from agent.model.report import NodeReport
-from agent.monitors.monitor import Measurement
+from agent.monitors import Measurement
 from agent.placement.client import PlacementClient
 from agent.tracker.tracker import Tracker
 

@@ -31,6 +31,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import (
+    GuestShares,
     Remedies,
     allocation_drift,
     at_rest,
@@ -46,7 +47,6 @@ from agent.tracker.allocations import (
     judge_allocations,
     removal_operations,
 )
-from agent.tracker.guest_shares import GuestShares
 from agent.tracker.observed_share import OF_NOVA, ObservedShare
 from agent.tracker.stored_state import TreeConsumers
 

@@ -20,7 +20,7 @@ from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError, gathering
 from agent.http.nova_api import NovaApi, build_nova_api
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
-from agent.monitors.monitor import Monitors, load_monitors
+from agent.monitors import Monitors, load_monitors
 from agent.pci.settings import PciSettings
 from agent.placement.transport import Transport, connect_http, uses_embedded
 from agent.provider_config.applying import ProviderConfig

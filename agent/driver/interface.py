@@ -1,4 +1,4 @@
-"""The driver interface and the loading of drivers.
+"""The driver interface, the loading of drivers, and what drivers of real hosts share.
 
 A driver is a class that takes the configuration and implements :class:`Driver`; further abilities
 are declared by implementing the small protocols below it. Drivers are found by the entry points of
@@ -6,18 +6,28 @@ are declared by implementing the small protocols below it. Drivers are found by 
 """
 
 import logging
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
+import re
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import psutil
 from oslo_config import cfg
 from stevedore import driver as stevedore_driver
 from stevedore import exception as stevedore_exception
 
-from agent.errors import DRIVER_FAULT, AgentError, ConfigError
-from agent.model.facts import HostFacts
-from agent.model.names import printable, printable_traceback
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
+from agent.model.facts import Cell, HostFacts, format_cpu_list, parse_cpu_list
+from agent.model.names import name_first, printable, printable_traceback
 from agent.model.provider_tree import ProviderTree
 
 LOG = logging.getLogger(__name__)
@@ -276,3 +286,68 @@ def available() -> set[str]:
     from importlib.metadata import entry_points
 
     return {entry.name for entry in entry_points(group=NAMESPACE)}
+
+
+GIB = 1024**3
+
+
+def read_total_gib(folder: Path) -> int:
+    """Return the size in GiB, rounded down, of the file system of ``folder``, or of its nearest
+    parent that exists.
+
+    The parent stands in because the folder is created with the first guest.
+
+    :raises DriverError: the file system does not answer.
+    """
+    for place in (folder, *folder.parents):
+        try:
+            return int(psutil.disk_usage(str(place)).total) // GIB
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise DriverError(
+                printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")
+            ) from error
+    raise DriverError(printable(f"{folder}: no parent of it exists"))
+
+
+# --- NUMA nodes that share CPUs -------------------------------------------------------------------
+
+FOLDER = "devices/system/node"
+
+
+def shared_cpu_warnings(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Return the warning that ``cells``, as the host shows them, share CPUs; empty if each CPU is
+    in one of them.
+    """
+    seen: set[int] = set()
+    twice: set[int] = set()
+    found = [*cells]
+    for cell in found:
+        twice |= seen & cell.cpus
+        seen |= cell.cpus
+    sharing = [str(cell.id) for cell in found if cell.cpus & twice]
+    if not sharing:
+        return ()
+    return (
+        f"NUMA nodes {name_first(sharing)} share CPUs {format_cpu_list(twice)}, as emulated "
+        "nodes do (numa=fake): all of the host is counted as cell 0, so that each CPU counts once",
+    )
+
+
+def kernel_warnings(sysfs: Path) -> tuple[str, ...]:
+    """Return the same of the NUMA nodes below ``sysfs``, which is /sys or stands for it. Nodes that
+    cannot be read are left out: the facts name them.
+    """
+    return shared_cpu_warnings(_kernel_cells(sysfs / FOLDER))
+
+
+def _kernel_cells(folder: Path) -> Iterable[Cell]:
+    for node in sorted(folder.glob("node*")):
+        if re.fullmatch(r"node[0-9]{1,5}", node.name) is None:
+            continue
+        try:
+            cpus = parse_cpu_list((node / "cpulist").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+        yield Cell(int(node.name.removeprefix("node")), cpus, 0)

@@ -21,7 +21,7 @@ class Lease:
     """The right of one host to manage a node until a certain time."""
 
     node: ProviderUuid
-    """The uuid of the node, or of a lease on many nodes, see :mod:`agent.tracker.leases`."""
+    """The uuid of the node, or of a lease on many nodes, see :mod:`agent.tracker.node_entry`."""
     host: str
     expires_at: float
     """Seconds since the epoch."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from agent.monitors.monitor import Metric
+from agent.monitors import Metric
 
 # Counted in user time already.
 GUESTS = ("guest", "guest_nice")

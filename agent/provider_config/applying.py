@@ -16,7 +16,7 @@ from agent.model.inventory import Inventories
 from agent.model.mirror import Configured
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import DesiredTree, ProviderTree
-from agent.yaml_files.parsing import TextPosition
+from agent.yaml_files import TextPosition
 
 COMPUTE_NODE = "$COMPUTE_NODE"
 """The key, in place of a uuid, of the default entry: for every node without one of its own."""

@@ -14,8 +14,17 @@ from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.inventory import Inventories, Record, completed, problems
 from agent.model.names import AGENT_MARK, is_custom, is_token, normal_uuid, printable
 from agent.provider_config.applying import COMPUTE_NODE, Entry, Key, ProviderConfig
-from agent.yaml_files.parsing import Document, Where, error_at, parse, pointer, read_bytes, shown
-from agent.yaml_files.schema import DocumentSchema, meant
+from agent.yaml_files import (
+    Document,
+    DocumentSchema,
+    Where,
+    error_at,
+    meant,
+    parse,
+    pointer,
+    read_bytes,
+    shown,
+)
 
 LOG = logging.getLogger(__name__)
 

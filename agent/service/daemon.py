@@ -15,12 +15,11 @@ from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 from agent.render.json_report import problems_of
 from agent.service.audit_queue import DirtyNodes, Schedule
-from agent.service.background import Background
+from agent.service.background import Background, Status
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
 from agent.service.passes import Passes
 from agent.service.runtime import OptionalApi, Runtime, RuntimeBuilder, SetUpLog, Warn
-from agent.service.status import Status
 from agent.service.systemd import Notifier, Signals
 from agent.store.store import Store
 

@@ -19,7 +19,7 @@ from agent.api.service import Audit, Document, LastAudit, ReportPage
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
-from agent.monitors.monitor import Measurement
+from agent.monitors import Measurement
 from agent.placement.client import PlacementClient
 from agent.render.json_report import StoredTree, own_providers, tree_document
 from agent.service.audit_queue import AuditRequests

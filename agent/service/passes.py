@@ -18,11 +18,10 @@ from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code
 from agent.render.json_report import dumps, report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
-from agent.service.background import Background
+from agent.service.background import Background, Status, agent_state, summary
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import ProblemLog, check_start, failure_report, with_store_state
 from agent.service.runtime import OptionalApi, Runtime
-from agent.service.status import Status, agent_state, summary
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from agent.driver.interface import CountsHangingCalls
 from agent.driver.worker import Outcome
 from agent.errors import AgentError, ConfigError, DriverTimeout, NotReady
 from agent.model.report import Report
-from agent.monitors.monitor import Monitors
+from agent.monitors import Monitors
 from agent.service.audit_queue import DirtyNodes
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER

@@ -18,13 +18,14 @@ from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.allocation_drift import (
     GROUPS,
+    GuestShares,
     allocation_drift,
     by_class,
     sized_classes,
+    without_zeros,
     wrong_groups,
 )
 from agent.tracker.allocations import AllocationShare, amounts_text, is_used_elsewhere
-from agent.tracker.guest_shares import GuestShares, without_zeros
 from agent.tracker.node_state import NodeView
 from agent.tracker.nova_commands import guest_name
 from agent.tracker.stored_state import TreeConsumers

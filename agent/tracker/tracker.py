@@ -21,8 +21,14 @@ from agent.tracker.claim_usage import clean_device
 from agent.tracker.consumer_records import ConsumerRecords, InstanceHosts
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import GuestsUnknown
-from agent.tracker.leases import NodeLeases, SharedLease
-from agent.tracker.node_entry import ListedNodes, NodeEntry, current_state, lock_nodes
+from agent.tracker.node_entry import (
+    ListedNodes,
+    NodeEntry,
+    NodeLeases,
+    SharedLease,
+    current_state,
+    lock_nodes,
+)
 from agent.tracker.node_record import count_build
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of

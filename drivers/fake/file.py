@@ -6,13 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.driver.interface import HostContext
-from agent.driver.real_host import shared_cpu_warnings
+from agent.driver.interface import HostContext, shared_cpu_warnings
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import normal_uuid, printable
-from agent.yaml_files.parsing import Document, Where, parse, read_bytes, shown
-from agent.yaml_files.schema import DocumentSchema
+from agent.yaml_files import Document, DocumentSchema, Where, parse, read_bytes, shown
 from drivers.fake.base import (
     NODE,
     BaseDriver,

@@ -11,7 +11,7 @@ from agent.model.devices import PciAddress, PciDevice
 from agent.model.facts import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.model.host_units import PCI, Mdev, MdevParent, parent_name
 from agent.model.names import ConsumerUuid, normal_uuid, number_of
-from agent.yaml_files.parsing import Document, Where, shown
+from agent.yaml_files import Document, Where, shown
 from drivers.fake.base import function_after
 
 

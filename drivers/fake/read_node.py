@@ -10,7 +10,7 @@ from agent.model.facts import CpuFacts, Topology, format_cpu_list
 from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
-from agent.yaml_files.parsing import Where, shown
+from agent.yaml_files import Where, shown
 from drivers.fake.base import (
     NODE,
     DescribedFacts,

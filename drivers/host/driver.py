@@ -11,8 +11,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.driver.interface import HostContext
-from agent.driver.real_host import kernel_warnings, read_total_gib
+from agent.driver.interface import HostContext, kernel_warnings, read_total_gib
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.host_units import (

@@ -21,9 +21,8 @@ from agent.model.instance import (
 )
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, number_of
 from drivers.libvirt.guest_cells import placed_cells, ram_mib
-from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of
-from drivers.libvirt.raw_capabilities import DomainAnswer
+from drivers.libvirt.raw_capabilities import DomainAnswer, NodeDevice, NodeDeviceList
 from drivers.libvirt.xml import (
     Element,
     child,

@@ -8,8 +8,7 @@ from typing import get_args
 
 from oslo_config import cfg
 
-from agent.driver.interface import HostContext
-from agent.driver.real_host import kernel_warnings
+from agent.driver.interface import HostContext, kernel_warnings
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.facts import HostFacts, Section, Topology

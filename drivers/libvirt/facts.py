@@ -26,9 +26,8 @@ from agent.model.host_units import AssignableUnit
 from drivers.libvirt.capabilities import Capabilities, add_sleeping_cpus, read_capabilities
 from drivers.libvirt.domain import function_aliases, read_domains
 from drivers.libvirt.domain_capabilities import Emulator, read_emulators, read_encryption
-from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_mdevs, read_pci
-from drivers.libvirt.raw_capabilities import RawCapabilities
+from drivers.libvirt.raw_capabilities import RawCapabilities, read_node_devices
 from drivers.libvirt.traits import (
     architecture_traits,
     emulator_traits,

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from agent.driver.real_host import GIB, read_total_gib
+from agent.driver.interface import GIB, read_total_gib
 from agent.errors import ConfigError, ConfigErrors, DriverError
 from agent.model.devices import Port
 from agent.model.host_units import CAPACITIES, SWITCHES, AssignableUnit

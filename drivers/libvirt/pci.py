@@ -13,7 +13,7 @@ from agent.model.devices import PciAddress, PciDevice, Port, own_ports
 from agent.model.facts import PartialRead
 from agent.model.host_units import PCI, Mdev, MdevParent
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
-from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
+from drivers.libvirt.raw_capabilities import NodeDevice, NodeDeviceList
 from drivers.libvirt.xml import (
     Element,
     fault,

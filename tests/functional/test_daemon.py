@@ -316,7 +316,7 @@ def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http
         assert read >= {"inventories", "traits", "aggregates"}, (
             "what generations cannot show was read too"
         )
-        until(lambda: " DEBUG agent.service.status " in service.log)
+        until(lambda: " DEBUG agent.service.background " in service.log)
         ended_well(service)
 
 
@@ -333,7 +333,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
             "the new configuration is refused"
             in service.wait_for("READY", "1", since=asked).says["STATUS"]
         )
-        pattern = "ERROR agent.service.status .*the old one stays: .*workers"
+        pattern = "ERROR agent.service.background .*the old one stays: .*workers"
         until(lambda: re.search(pattern, service.log), lambda: service)
         host.set("compute", workers=2)
         asked = service.reload()
@@ -342,7 +342,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
         for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
-            pattern = f"ERROR agent.service.status .*refused, the old one stays: .*{option}"
+            pattern = f"ERROR agent.service.background .*refused, the old one stays: .*{option}"
             until(lambda wanted=pattern: re.search(wanted, service.log), lambda: service)
         http_placement.clear()
         host.has(10)

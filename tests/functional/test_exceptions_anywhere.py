@@ -29,8 +29,8 @@ import agent.audit.reading
 import agent.audit.run
 import agent.audit.shape
 import agent.service.daemon
+from agent.api.local_api import WORKERS, LocalServer
 from agent.api.metrics import Metrics
-from agent.api.server import WORKERS, LocalServer
 from agent.api.socket_file import UnixConnection
 from agent.bootstrap import components
 from agent.cli.configuration import load

@@ -19,7 +19,7 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
 from agent.tracker.consumer_records import InstanceHosts
-from agent.tracker.leases import SharedLease
+from agent.tracker.node_entry import SharedLease
 from agent.tracker.tracker import TrackerServices
 from agent.tree.policy import Policy
 from tests.support.local_api import Answer, ApiHere, api_here

@@ -22,8 +22,7 @@ from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker import moves
 from agent.tracker.consumer_records import ConsumerRecords
-from agent.tracker.leases import NodeLeases
-from agent.tracker.node_entry import ListedNodes, NodeEntry
+from agent.tracker.node_entry import ListedNodes, NodeEntry, NodeLeases
 from agent.tracker.node_record import Agent
 from agent.tracker.node_state import NodeView
 from agent.tracker.reconcile import ReconcileRules

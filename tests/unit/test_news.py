@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
+from agent.service.background import summary
 from agent.service.log_writer import ProblemLog
-from agent.service.status import summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")

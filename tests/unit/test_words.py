@@ -14,7 +14,7 @@ from agent.model.facts import DomainState
 from agent.model.names import number_of
 from agent.model.report import WELL, AgentState, NodeState, OperationStatus, Problem
 from agent.render.node_lines import STATE_STYLES
-from agent.service.status import agent_state, summary
+from agent.service.background import agent_state, summary
 from agent.tracker.domains import Outcome
 from tests.support.child import CHECKOUT
 from tests.unit.render.reports import node

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from agent.api.server import WORKERS
+from agent.api.local_api import WORKERS
 from agent.api.socket_file import health_socket
 from tests.functional.test_daemon_claims import Host
 from tests.support.attacks import BODIES, UNFINISHED, post, send_shapes, unfinished, unread

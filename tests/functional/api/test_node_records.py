@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.monitors.monitor import Measurement, Metric
+from agent.monitors import Measurement, Metric
 from tests.support.site import PMEM_UNIT, allocated, claim_body, devices_body
 from tests.support.tracking import FN, Host, guest, uuid_of
 from tests.unit.render.reports import node, report

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from agent.api import server
+from agent.api import local_api
 from agent.tracker.node_entry import FairLock
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
@@ -25,7 +25,7 @@ def _api():
     too is seen.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "TIMEOUT", 10 * QUICK)
+        patch.setattr(local_api, "TIMEOUT", 10 * QUICK)
         with api_here() as api:
             yield api
 
@@ -72,7 +72,7 @@ def many(api):
 
 def test_requests_that_come_a_byte_at_a_time_take_no_thread(api, many):
     slow = many(
-        3 * server.WORKERS,
+        3 * local_api.WORKERS,
         b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
     )
     for connection in slow:
@@ -81,11 +81,11 @@ def test_requests_that_come_a_byte_at_a_time_take_no_thread(api, many):
 
 
 def test_of_too_many_connections_the_eldest_without_a_request_is_closed(monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", server.FEWEST_CONNECTIONS)
+    monkeypatch.setattr(local_api, "MOST_CONNECTIONS", local_api.FEWEST_CONNECTIONS)
     with api_here() as api, contextlib.ExitStack() as stack:
         first = stack.enter_context(api.connect())
         first.sendall(b"GET /hea")
-        for _ in range(3 * server.FEWEST_CONNECTIONS):
+        for _ in range(3 * local_api.FEWEST_CONNECTIONS):
             last = stack.enter_context(api.connect())
         answered(api)
         assert first.recv(1) == b""
@@ -94,7 +94,7 @@ def test_of_too_many_connections_the_eldest_without_a_request_is_closed(monkeypa
 
 
 def test_a_connection_that_is_kept_is_closed_when_nothing_more_comes(monkeypatch):
-    monkeypatch.setattr(server, "TIMEOUT", 1)
+    monkeypatch.setattr(local_api, "TIMEOUT", 1)
     with api_here() as api, api.connect(10) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         answer = whole_answer(connection)
@@ -105,10 +105,10 @@ def test_a_connection_that_is_kept_is_closed_when_nothing_more_comes(monkeypatch
 
 
 def test_a_client_that_does_not_read_loses_its_connection_and_no_thread(monkeypatch):
-    monkeypatch.setattr(server, "TIMEOUT", 1)
+    monkeypatch.setattr(local_api, "TIMEOUT", 1)
     with api_here() as api, contextlib.ExitStack() as stack:
         monkeypatch.setattr(api.service, "nodes", lambda: [{"uuid": "a" * 1_000_000}] * 20)
-        for _ in range(server.WORKERS):
+        for _ in range(local_api.WORKERS):
             connection = stack.enter_context(api.connect())
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -119,7 +119,7 @@ def test_clients_that_do_not_read_hold_no_thread_and_get_all_if_they_do_at_last(
     """Its server waits for minutes for a client, so that a thread that did too would be seen."""
     monkeypatch.setattr(api.service, "nodes", lambda: [{"uuid": "a" * 250_000}] * 2)
     with contextlib.ExitStack() as stack:
-        unread = [stack.enter_context(api.connect()) for _ in range(server.WORKERS + 4)]
+        unread = [stack.enter_context(api.connect()) for _ in range(local_api.WORKERS + 4)]
         for connection in unread:
             connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n")
         for _ in range(3):
@@ -130,8 +130,23 @@ def test_clients_that_do_not_read_hold_no_thread_and_get_all_if_they_do_at_last(
             assert whole_answer(connection).startswith(b"HTTP/1.1 200")
 
 
+def test_a_client_that_does_not_read_does_not_keep_the_agent_from_ending(monkeypatch):
+    with contextlib.ExitStack() as stack:
+        with api_here() as api:
+            monkeypatch.setattr(api.service, "nodes", lambda: [{"uuid": "a" * 1_000_000}])
+            unread = [stack.enter_context(api.connect()) for _ in range(3 * local_api.WORKERS)]
+            for connection in unread:
+                connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n")
+            answered(api)
+        assert not any(listener.serving.is_alive() for listener in api.api.listeners)
+        for connection in unread:
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(65536):
+                    pass
+
+
 def test_a_request_that_waits_for_others_has_its_answer_in_time(monkeypatch):
-    monkeypatch.setattr(server, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(local_api, "ANSWER_SECONDS", 0.5)
     lock = FairLock()
     with api_here() as api, lock:
 

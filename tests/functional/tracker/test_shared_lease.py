@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import StandingBy
 from agent.store.records import Records
-from agent.tracker.leases import SharedLease, lease_uuid
+from agent.tracker.node_entry import SharedLease, lease_uuid
 from tests.support.store_place import Place
 from tests.support.tracking import Time
 

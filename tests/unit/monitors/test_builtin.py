@@ -7,8 +7,8 @@ from collections import namedtuple
 import psutil
 import pytest
 
+from agent.monitors import Monitor
 from agent.monitors.linux import CpuMonitor, MemoryMonitor
-from agent.monitors.monitor import Monitor
 
 KINDS = ("user", "kernel", "idle", "iowait")
 Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")

@@ -3,8 +3,8 @@ from oslo_config import cfg
 
 from agent.conf import options
 from agent.errors import ConfigErrors
+from agent.monitors import NAMESPACE, load_monitors
 from agent.monitors.linux import CpuMonitor, MemoryMonitor
-from agent.monitors.monitor import NAMESPACE, load_monitors
 from tests.support import distribution
 
 

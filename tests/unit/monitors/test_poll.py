@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.monitors.monitor import Metric, Monitors
+from agent.monitors import Metric, Monitors
 
 FIGURE = Metric("some.figure", 1.5, "percent", "tests", 1.0)
 
@@ -140,7 +140,7 @@ def test_a_trouble_is_told_once_and_again_after_it_was_gone(caplog):
             monitor.figures = figures
             monitors.poll()
     assert [
-        record.getMessage() for record in caplog.records if record.name == "agent.monitors.monitor"
+        record.getMessage() for record in caplog.records if record.name == "agent.monitors"
     ] == [
         f"monitor some gives no metrics: it gives what is no metric: {what!r}"
         for what in ("x", "x", "y")

@@ -1,7 +1,7 @@
 """Which entries are reported as absent, and when."""
 
 from agent.provider_config.applying import COMPUTE_NODE, Absences, Entry, Key, ProviderConfig
-from agent.yaml_files.parsing import TextPosition
+from agent.yaml_files import TextPosition
 
 GPU, NIC = Key("name", "gpu-0"), Key("uuid", "5f9c2a34-7d1e-4a8b-9c46-000000000002")
 CONFIG = ProviderConfig(

@@ -12,7 +12,7 @@ from agent.provider_config.applying import (
     ProviderConfig,
     apply,
 )
-from agent.yaml_files.parsing import TextPosition
+from agent.yaml_files import TextPosition
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 CHILD = "5f9c2a34-7d1e-4a8b-9c46-000000000002"

@@ -7,7 +7,7 @@ import pytest
 
 from agent.provider_config.applying import Entry, Key, ProviderConfig
 from agent.provider_config.reading import read_folder
-from agent.yaml_files.parsing import TextPosition
+from agent.yaml_files import TextPosition
 from tests.unit.provider_config.reading import (
     META,
     NODE,

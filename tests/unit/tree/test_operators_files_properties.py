@@ -17,7 +17,7 @@ from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import make_plan
 from agent.provider_config.applying import COMPUTE_NODE, Entry, Key, ProviderConfig
 from agent.tree.desired_tree import put_operators_files
-from agent.yaml_files.parsing import TextPosition
+from agent.yaml_files import TextPosition
 
 NODE, CHILD = "node-a", "node-a_gpu"
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from agent.yaml_files.parsing import MAX_DEPTH, TextPosition, parse
+from agent.yaml_files import MAX_DEPTH, TextPosition, parse
 
 
 def parsed(text, **options):

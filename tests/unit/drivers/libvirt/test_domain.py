@@ -14,7 +14,7 @@ from agent.model.devices import PciAddress
 from agent.model.facts import Cell, Domain, Origin, Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from drivers.libvirt.domain import FunctionAliases, function_aliases, read_domains
-from drivers.libvirt.node_devices import read_node_devices
+from drivers.libvirt.raw_capabilities import read_node_devices
 from tests.support.libvirt_answers import (
     DEVICES,
     MDEV,

@@ -6,9 +6,8 @@ import pytest
 
 from agent.model.host_units import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
-from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_mdevs
-from drivers.libvirt.raw_capabilities import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices
 from tests.support.libvirt_answers import GPU, cuttable, mdev, pci
 
 ONE, TWO = "c6e54b2d-9a0f-4d0e-8a4c-2f3e4d5c6b7a", "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f809"

@@ -9,9 +9,8 @@ import pytest
 
 from agent.model.devices import PciAddress, PciDevice
 from agent.model.facts import PartialRead
-from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_pci
-from drivers.libvirt.raw_capabilities import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices
 from tests.support.libvirt_answers import (
     BRIDGE,
     DEVICES,

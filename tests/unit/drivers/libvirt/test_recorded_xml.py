@@ -12,9 +12,8 @@ import pytest
 from agent.model.devices import PciDevice
 from drivers.libvirt.capabilities import read_capabilities
 from drivers.libvirt.domain_capabilities import Sev, read_emulators
-from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_mdevs, read_pci
-from drivers.libvirt.raw_capabilities import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices
 from drivers.libvirt.traits import emulator_traits
 from tests.support.recordings import ABSENT, HOSTS, of_each
 

@@ -10,8 +10,8 @@ import pytest
 
 from agent.errors import ConfigError, NotReady
 from agent.model.facts import Section
-from drivers.libvirt import driver as driver_module
-from drivers.libvirt.driver import LibvirtDriver
+from drivers import libvirt as driver_module
+from drivers.libvirt import LibvirtDriver
 from tests.support import host_driver
 from tests.support.libvirt_host import IDENTITY, guest_uuid, libvirt_conf, node_of, started
 from tests.support.service_manager import until

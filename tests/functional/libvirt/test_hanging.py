@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.libvirt import collector, connection, driver
+from drivers.libvirt import collector, connection
 from tests.support.libvirt_host import node_of, started
 from tests.support.service_manager import until
 
@@ -18,7 +18,7 @@ BRIEF = 0.3
 @pytest.fixture
 def impatient(monkeypatch):
     """Deadlines and pauses of a fraction of a second."""
-    for module in (collector, connection, driver):
+    for module in (collector, connection, libvirt):
         monkeypatch.setattr(module, "CHEAP", BRIEF)
     monkeypatch.setattr(connection, "LONGEST_PAUSE", BRIEF)
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import MdevPolicy, MdevType, Policy
-from drivers.libvirt.driver import LibvirtDriver
+from drivers.libvirt import LibvirtDriver
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import IDENTITY, Operator, guest_uuid, node_of, started
 from tests.support.libvirtd import Libvirtd

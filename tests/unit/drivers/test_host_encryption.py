@@ -3,7 +3,7 @@
 import pytest
 
 from agent.model.facts import PartialRead
-from drivers.host.driver import CAPACITIES, read_encryption
+from drivers.host import CAPACITIES, read_encryption
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
 

@@ -4,7 +4,7 @@ import pytest
 
 from agent.model.facts import PartialRead
 from agent.model.host_units import Mdev, MdevParent
-from drivers.host.driver import read_parents
+from drivers.host import read_parents
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
 

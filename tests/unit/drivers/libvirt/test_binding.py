@@ -22,7 +22,6 @@ def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):
 
 def test_its_absence_keeps_nobody_from_what_needs_it_not():
     script = (
-        "import sys; sys.modules['libvirt'] = None; import drivers.libvirt.driver, "
-        "drivers.libvirt.facts"
+        "import sys; sys.modules['libvirt'] = None; import drivers.libvirt, drivers.libvirt.facts"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 from agent.conf import options
 from agent.errors import ConfigError, ConfigErrors
-from drivers.libvirt.driver import LibvirtDriver
+from drivers.libvirt import LibvirtDriver
 from drivers.libvirt.settings import LibvirtSettings
 from tests.support import libvirtd
 from tests.support.libvirt_host import libvirt_conf

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from oslo_config import cfg
 
-from agent.api.body import read_json
 from agent.api.client import ApiClient, ApiUnreachable
-from agent.api.problem import InvalidApiRequest, NotJson
+from agent.api.problem import InvalidApiRequest, NotJson, read_json
 from agent.conf.service import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import choose_nodes, name_first, number_of, printable

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from agent.api.body import read_json
-from agent.api.problem import InvalidApiRequest
+from agent.api.problem import InvalidApiRequest, read_json
 from agent.api.requests import MOST_GIB, MOST_VCPUS, NewClaim, instance_claim
 from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
 from agent.errors import AgentError

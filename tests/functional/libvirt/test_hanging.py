@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drivers import libvirt
 from drivers.libvirt import collector, connection
 from tests.support.libvirt_host import node_of, started
 from tests.support.service_manager import until

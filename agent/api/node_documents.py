@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from agent.errors import AgentError
-from agent.model.claim import ENDED, Claim, Migration
+from agent.model.claim import ENDED, Claim
 from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts
 from agent.model.host_units import MdevSource, UnitRecord
@@ -64,7 +64,7 @@ def claim_document(
         "migration": claim.migration,
         "origin": claim.origin,
         "devices": [device_document(device) for device in devices if device.holder == claim.id],
-        "units": [unit_document(unit) for unit in units if unit.holder == claim.id],
+        "units": [asdict(unit) for unit in units if unit.holder == claim.id],
         "mdevs": [asdict(mdev) for mdev in claim.mdevs],
         "created_at": claim.created_at,
         "updated_at": claim.updated_at,
@@ -75,21 +75,6 @@ def claim_document(
 def device_document(device: DeviceRecord) -> JsonObject:
     """Return the document of a device."""
     return asdict(device)
-
-
-def unit_document(unit: UnitRecord) -> JsonObject:
-    """Return the document of a unit."""
-    return asdict(unit)
-
-
-def instance_document(instance: Instance) -> JsonObject:
-    """Return the document of an instance."""
-    return asdict(instance)
-
-
-def migration_document(migration: Migration) -> JsonObject:
-    """Return the document of a migration."""
-    return asdict(migration)
 
 
 def cell_document(placed: PlacedCell) -> JsonObject:
@@ -178,7 +163,7 @@ def node_records(state: NodeState) -> JsonObject:
             for source in state.host.mdevs or ()
             if (document := _mdevs(source, state))["total"] or document["claimed"]
         ],
-        "units": [unit_document(unit) for unit in state.units.values()],
+        "units": [asdict(unit) for unit in state.units.values()],
         "stats": stats(state.instances.values(), node.failed_builds),
         "problems": list(state.problems),
     }
@@ -364,7 +349,7 @@ def node_page_document(
             for claim in state.claims.values()
         ],
         "migrations": [
-            migration_document(migration)
+            asdict(migration)
             for migration in state.migrations.values()
             if migration.status not in ENDED
         ],

@@ -5,6 +5,7 @@ Placement. falcon finds a responder by its method and the suffix of its route, s
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 
 import falcon
@@ -12,7 +13,7 @@ from falcon import Request, Response
 from msgspec import UNSET
 
 from agent.api.metrics import TimedTracker, TrackerOperation
-from agent.api.node_documents import JsonObject, instance_document, node_guests, node_without_guests
+from agent.api.node_documents import JsonObject, node_guests, node_without_guests
 from agent.api.problem import WaitLimit
 from agent.api.record_views import made_claim_document
 from agent.api.requests import device_claim, instance_claim, instance_update, move_claim
@@ -238,7 +239,7 @@ class InstanceResource(RecordResource):
         instance = self._timed_tracker.run(
             "update", lambda tracker: tracker.update(ConsumerUuid(uuid), update)
         )
-        _show_instance(response, instance_document(instance))
+        _show_instance(response, asdict(instance))
 
     def on_delete_allocation(self, request: Request, response: Response, uuid: str) -> None:
         """Remove the instance's allocation of one of this host's nodes, or of all providers. No
@@ -300,7 +301,7 @@ class GuestResource(RecordResource):
 
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
         """End the guest's record."""
-        response.media = instance_document(
+        response.media = asdict(
             self._timed_tracker.run(
                 "forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))
             )

@@ -1,6 +1,7 @@
 """The records of one host as the API shows them: single records, and pages of lists."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
@@ -8,8 +9,6 @@ from agent.api.node_documents import (
     JsonObject,
     claim_document,
     device_document,
-    instance_document,
-    migration_document,
 )
 from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -73,7 +72,7 @@ class RecordViews:
             shown = halves if is_departure(claim, migration) else [*halves, claim]
             return {
                 "id": claim.id,
-                "migration": migration_document(migration),
+                "migration": asdict(migration),
                 "claims": _claim_documents(reading, shown),
             }
 
@@ -86,7 +85,7 @@ class RecordViews:
             found = reading.instance(ConsumerUuid(uuid))
         if found is None:
             raise UnknownInstance(f"no record of instance {uuid}", "see /v1/instances")
-        return instance_document(found)
+        return asdict(found)
 
     def places(self, instance: str) -> frozenset[ProviderUuid]:
         """Return the nodes on which an instance has open claims.
@@ -118,36 +117,27 @@ class RecordViews:
 
     def instances(self, query: Query) -> JsonObject:
         """Return a page of the instances that the host owns."""
-        with self._records.reading() as reading:
-            marker, limit = _marker_and_limit(query)
-            return _page(
-                "instances",
-                reading.instances(self._nodes(reading), marker, limit),
-                limit,
-                _each(instance_document),
-            )
+        return self._list("instances", query, RecordReader.instances, asdict)
 
     def migrations(self, query: Query) -> JsonObject:
         """Return a page of the migrations from, to and on the host."""
-        with self._records.reading() as reading:
-            marker, limit = _marker_and_limit(query)
-            return _page(
-                "migrations",
-                reading.migrations(self._nodes(reading), marker, limit),
-                limit,
-                _each(migration_document),
-            )
+        return self._list("migrations", query, RecordReader.migrations, asdict)
 
     def devices(self, query: Query) -> JsonObject:
         """Return a page of the host's devices."""
+        return self._list("devices", query, RecordReader.devices, device_document)
+
+    def _list(
+        self,
+        name: str,
+        query: Query,
+        read: Callable[[RecordReader, list[ProviderUuid], str, int], RecordBatch[Any]],
+        document: Callable[[Any], JsonObject],
+    ) -> JsonObject:
         with self._records.reading() as reading:
             marker, limit = _marker_and_limit(query)
-            return _page(
-                "devices",
-                reading.devices(self._nodes(reading), marker, limit),
-                limit,
-                _each(device_document),
-            )
+            found = read(reading, self._nodes(reading), marker, limit)
+            return _page(name, found, limit, lambda some: [document(record) for record in some])
 
     def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
         return [node.uuid for node in reading.nodes(self._host).records]
@@ -195,10 +185,6 @@ def _page(
         "damaged": damaged,
         "next": None if is_last else found.last,
     }
-
-
-def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], list[JsonObject]]:
-    return lambda some: [document(record) for record in some]
 
 
 def _claim_documents(reading: RecordReader, claims: Sequence[Claim]) -> list[JsonObject]:

@@ -3,13 +3,13 @@ a running daemon. Imported only then.
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from threading import Event
 
 from oslo_config import cfg
 
 from agent.api.node_documents import (
     JsonObject,
-    instance_document,
     node_guests,
     node_without_guests,
 )
@@ -100,7 +100,7 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
                 _last_seen_tree(store, ProviderUuid(uuid), name),
                 start=False,
             )
-        return instance_document(records.tracker.forget(instance))
+        return asdict(records.tracker.forget(instance))
 
 
 def _check_manages(conf: cfg.ConfigOpts) -> None:

@@ -130,21 +130,6 @@ def test_clients_that_do_not_read_hold_no_thread_and_get_all_if_they_do_at_last(
             assert whole_answer(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_a_client_that_does_not_read_does_not_keep_the_agent_from_ending(monkeypatch):
-    with contextlib.ExitStack() as stack:
-        with api_here() as api:
-            monkeypatch.setattr(api.service, "nodes", lambda: [{"uuid": "a" * 1_000_000}])
-            unread = [stack.enter_context(api.connect()) for _ in range(3 * local_api.WORKERS)]
-            for connection in unread:
-                connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n")
-            answered(api)
-        assert not any(listener.serving.is_alive() for listener in api.api.listeners)
-        for connection in unread:
-            with contextlib.suppress(ConnectionResetError):
-                while connection.recv(65536):
-                    pass
-
-
 def test_a_request_that_waits_for_others_has_its_answer_in_time(monkeypatch):
     monkeypatch.setattr(local_api, "ANSWER_SECONDS", 0.5)
     lock = FairLock()

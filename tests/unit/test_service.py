@@ -2,7 +2,6 @@
 
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -69,12 +68,6 @@ def test_a_node_that_is_gone_is_not_shown_any_more(service):
     service.take_report(WELL, whole=True)
     with pytest.raises(UnknownNode):
         service.tree(OTHER)
-
-
-def test_a_dry_run_says_nothing_of_how_things_are(service):
-    service.take_report(WELL, whole=True)
-    service.take_report(replace(report(), dry_run=True), whole=False)
-    service.check_readiness()
 
 
 def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypatch):

@@ -21,33 +21,12 @@ def send(number):
     signal.pthread_kill(threading.main_thread().ident, number)
 
 
-@pytest.mark.parametrize(
-    ("number", "stop", "reload"),
-    [(signal.SIGTERM, True, False), (signal.SIGINT, True, False), (signal.SIGHUP, False, True)],
-)
-def test_each_signal_has_its_meaning(signals, number, stop, reload):
-    send(number)
-    assert not (signals.stop or signals.reload), "nothing happens before it is asked for"
-    signals.take()
-    assert (signals.stop, signals.reload) == (stop, reload)
-
-
 def test_all_that_came_are_taken_at_once(signals):
     send(signal.SIGHUP)
     send(signal.SIGTERM)
     signals.take()
     assert signals.stop
     assert signals.reload
-
-
-def test_a_signal_ends_the_waiting_for_it(signals):
-    timer = threading.Timer(0.1, send, [signal.SIGTERM])
-    begun = time.monotonic()
-    timer.start()
-    signals.take(300)
-    timer.join()
-    assert signals.stop
-    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.01])

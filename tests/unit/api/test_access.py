@@ -2,56 +2,17 @@
 
 import grp
 import os
-import pwd
 import socket
 from pathlib import Path
 
 import pytest
 
-from agent.api.access import Access, Peer, peer_of
-from agent.api.problem import Forbidden
+from agent.api.access import Access, peer_of
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
 from agent.errors import ConfigErrors
 
 READERS, WRITERS = 501, 502
-
-
-def peer(uid=1000, *groups):
-    return Peer(1, uid, frozenset(groups))
-
-
-@pytest.mark.parametrize(
-    ("who", "reads", "writes"),
-    [
-        (peer(0), True, True),
-        (peer(42), True, True),
-        (peer(1000, READERS), True, False),
-        (peer(1000, WRITERS), True, True),
-        (peer(1000, 42), False, False),
-    ],
-)
-def test_rights_follow_from_user_and_groups(who, reads, writes):
-    access = Access(42, READERS, WRITERS)
-    for method, may in (
-        ("GET", reads),
-        ("HEAD", reads),
-        ("OPTIONS", reads),
-        ("POST", writes),
-        ("DELETE", writes),
-        ("PATCH", writes),
-        ("ANYTHING", writes),
-    ):
-        if may:
-            access.check(who, method)
-        else:
-            with pytest.raises(Forbidden, match=f"user {who.uid} may not"):
-                access.check(who, method)
-
-
-def test_groups_that_are_not_set_let_nobody_in():
-    with pytest.raises(Forbidden):
-        Access(42).check(peer(1000, READERS, WRITERS), "GET")
 
 
 def options(**given):
@@ -82,19 +43,6 @@ def test_all_groups_that_do_not_exist_are_told_at_once():
         "[api] read_group",
         "[api] write_group",
     ]
-
-
-def test_a_peer_is_who_the_kernel_says():
-    near, far = socket.socketpair()
-    with near, far:
-        found = peer_of(near)
-    assert (found.pid, found.uid) == (os.getpid(), os.geteuid())
-    account = pwd.getpwuid(os.geteuid())
-    assert found.groups == {
-        os.getegid(),
-        *os.getgroups(),
-        *os.getgrouplist(account.pw_name, account.pw_gid),
-    }
 
 
 def test_who_accepts_a_connection_asks_no_directory_of_users(monkeypatch):

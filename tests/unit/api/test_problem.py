@@ -14,9 +14,8 @@ from agent.api.problem import (
     InvalidApiRequest,
     phrase,
     problem_of,
-    status_of,
 )
-from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
+from agent.errors import AgentError, PlacementUnreachable
 
 SERVERS_OWN = {
     "agent.error",
@@ -80,10 +79,6 @@ def test_a_problem_says_what_is_wrong_and_what_to_do():
     }
 
 
-def test_an_unknown_error_is_the_agents_fault():
-    assert status_of(AgentError("x")) == 500
-
-
 def test_all_faults_of_a_request_are_listed():
     found = problem_of(
         InvalidApiRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")])
@@ -95,17 +90,3 @@ def test_all_faults_of_a_request_are_listed():
     many = problem_of(InvalidApiRequest([Fault("body", f"/{n}", "is bad") for n in range(1000)]))
     assert len(many["detail"]) < 300
     assert len(many["errors"]) == 1000
-
-
-def test_all_errors_of_a_configuration_are_listed():
-    found = problem_of(ConfigErrors([ConfigError("a", "do a"), ConfigError("b", "do b")]))
-    assert [(one["detail"], one["remedy"]) for one in found["errors"]] == [
-        ("a", "do a"),
-        ("b", "do b"),
-    ]
-    assert found["status"] == 422
-
-
-def test_all_reasons_of_a_refused_claim_are_listed():
-    found = problem_of(agent.tracker.errors.ResourcesUnavailable(["no memory", "no\nCPU"]))
-    assert (found["status"], found["reasons"]) == (409, ["no memory", "no\\nCPU"])

@@ -13,7 +13,6 @@ from agent.driver.interface import (
 )
 from agent.errors import DriverError
 from agent.model.facts import HostFacts
-from agent.model.provider_tree import compare_trees
 from drivers.fake.catalogue import baremetal_uuid
 from tests.unit.drivers.fakes import (
     EXAMPLES,
@@ -100,18 +99,6 @@ def test_a_predictable_uuid_follows_from_the_name():
     assert started("fake.predictable_uuid").nodes() == {
         str(uuid.uuid5(uuid.NAMESPACE_DNS, "cn1")): "cn1"
     }
-
-
-def test_medium_nested_adds_a_child_and_shaping_again_changes_nothing():
-    driver = started("fake.medium_nested")
-    facts = driver.facts("cn1")
-    tree = shaped(driver, facts)
-    child = tree.data("cn1-child")
-    assert child.parent_uuid == IDENTITY
-    assert child.inventory == {"CUSTOM_MAGIC": record(10)}
-    again = tree.copy()
-    driver.shape(again, facts, None)
-    assert not compare_trees(tree, again)
 
 
 def test_a_child_that_is_there_already_keeps_its_uuid_and_comes_back_to_its_parent():

@@ -32,10 +32,6 @@ def test_the_same_seed_does_the_same():
     assert set(one.disturbed) == {"delay", "not-ready", "partial"}
 
 
-def test_another_seed_does_something_else():
-    assert what_happens(chaos(7), 40) != what_happens(chaos(8), 40)
-
-
 def test_threads_do_not_change_what_happens():
     alone, shared = chaos(7), chaos(7)
     what_happens(alone, 40)
@@ -45,12 +41,6 @@ def test_threads_do_not_change_what_happens():
     for thread in threads:
         thread.join()
     assert shared.disturbed == alone.disturbed
-
-
-def test_about_as_many_calls_are_disturbed_as_asked_for():
-    driver = chaos(1, 0.3)
-    what_happens(driver, 100)
-    assert 30 <= driver.disturbed.total() <= 90
 
 
 def test_without_probability_it_is_the_numa_host():
@@ -87,13 +77,3 @@ def test_what_is_wrong_in_a_partial_answer_is_flagged_and_the_rest_is_right():
             if not right:
                 seen.add((section, getattr(facts, field) is None))
     assert seen == {(section, missing) for section in fields for missing in (True, False)}
-
-
-def test_is_node_deleted_never_lies():
-    driver = chaos(5, 1.0)
-    for _ in range(20):
-        try:
-            assert not driver.is_node_deleted("cn1")
-        except NotReady:
-            continue
-    assert driver.disturbed["not-ready"]

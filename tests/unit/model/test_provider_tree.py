@@ -76,13 +76,6 @@ def test_to_add_or_remove_nothing_does_nothing_even_where_no_provider_is(change)
 # --- looking up -----------------------------------------------------------------------------------
 
 
-def test_an_empty_forest():
-    tree = ProviderTree()
-    assert (list(tree.roots), tree.get_provider_uuids(), len(tree)) == ([], [], 0)
-    assert not tree.exists("node-a")
-    assert not tree.has_sharing_provider("DISK_GB")
-
-
 @pytest.mark.parametrize("key", ["N0", N0, N0.upper(), N0.replace("-", "")])
 def test_every_lookup_takes_a_name_or_a_uuid_in_any_spelling(key):
     tree = forest()
@@ -320,23 +313,6 @@ def test_a_whole_provider_is_inserted_below_its_parent():
 # --- populate_from_iterable -----------------------------------------------------------------------
 
 
-def test_rows_come_in_any_order():
-    tree = ProviderTree()
-    tree.populate_from_iterable(
-        iter(
-            [
-                row(PF0, "PF0", N0),
-                row(N0, "N0", ROOT, 3),
-                row(ROOT, "node-a"),
-                row(STORAGE, "storage"),
-            ]
-        )
-    )
-    assert sorted(tree.get_provider_uuids()) == sorted([ROOT, N0, PF0, STORAGE])
-    assert tree.get_provider_uuids(ROOT) == [ROOT, N0, PF0]
-    assert tree.data("N0").generation == 3
-
-
 def test_rows_may_spell_uuids_as_they_like():
     tree = ProviderTree()
     tree.populate_from_iterable(
@@ -376,13 +352,6 @@ def test_two_rows_may_swap_their_names():
     tree = forest()
     tree.populate_from_iterable([row(N0, "N1", ROOT), row(N1, "N0", ROOT)])
     assert (tree.name_of(N0), tree.name_of(N1)) == ("N1", "N0")
-
-
-def test_no_rows_change_nothing():
-    tree = forest()
-    before = state(tree)
-    tree.populate_from_iterable([])
-    assert state(tree) == before
 
 
 @pytest.mark.parametrize(

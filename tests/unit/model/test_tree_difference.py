@@ -11,11 +11,6 @@ def changed(edit) -> TreeDifference:
     return compare_trees(forest(), tree)
 
 
-def test_nothing_differs():
-    assert compare_trees(forest(), forest()) == NOTHING
-    assert not NOTHING
-
-
 def test_everything_is_new_parents_first_and_contents_children_first():
     changes = compare_trees(ProviderTree(), forest())
     assert changes.added == (ROOT, N0, PF0, N1, STORAGE)

@@ -26,15 +26,63 @@ def classes(found):
     return {name: one.resource_class for name, one in found.items()}
 
 
-def test_without_a_spec_nothing_is_offered():
-    assert offered() == {}
+ONE_FUNCTION = {"domain": "0000", "bus": "81", "slot": "02", "function": "0"}
+THIRD_SLOT = {"bus": "82", "slot": "03", "function": "[1-2]"}
+PARTS = [{"address": "0000:81:02.1"}, {"address": "0000:82:03.0", "product_id": "1572"}]
+VIRTUAL_CLASS = "CUSTOM_PCI_8086_154C"
 
 
-def test_ids_alone():
-    assert classes(offered({"vendor_id": "8086", "product_id": "1533"})) == {
-        "P0": "CUSTOM_PCI_8086_1533",
-        "P1": "CUSTOM_PCI_8086_1533",
-    }
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ((), {}),
+        (
+            ({"vendor_id": "8086", "product_id": "1533"},),
+            dict.fromkeys(("P0", "P1"), "CUSTOM_PCI_8086_1533"),
+        ),
+        (({"product_id": "1572", **PF2},), {"F2": "CUSTOM_PCI_8086_1572"}),
+        (
+            ({"product_id": "154c", "address": "0000:81:02.*"},),
+            dict.fromkeys(("V20", "V21"), VIRTUAL_CLASS),
+        ),
+        ((PARTS,), {"V20": VIRTUAL_CLASS, "F3": "CUSTOM_PCI_8086_1572"}),
+        (
+            tuple({"address": "0000:81:00.0", "resource_class": name} for name in "ab"),
+            {"P0": "CUSTOM_A"},
+        ),
+    ],
+    ids=["nothing", "ids", "a PF", "a glob", "parts of two cards", "the first of two"],
+)
+def test_what_is_offered_has_its_class(given, found):
+    assert classes(offered(*given)) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (PF2, {"F2", "V20", "V21"}),
+        ({"product_id": "154c", **PF2}, {"V20", "V21"}),
+        ({"product_id": "154c", "address": THIRD_SLOT}, {"V30", "V31"}),
+        # No single address of a PF, so that its virtual functions are not meant.
+        ({"address": "*:81:02.0"}, {"F2"}),
+        ({"address": ONE_FUNCTION}, {"F2"}),
+        ({"address": "0000:81:02.1"}, {"V20"}),
+    ],
+)
+def test_the_address_of_a_physical_function_means_its_virtual_ones_too(given, found):
+    assert set(offered(given)) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"devname": "ens1f0"}, "devname cannot be used with [pci] report_in_placement"),
+        ({"adress": "0000:81:00.0"}, "adress is an unknown key"),
+        ({"vendor_id": 8086}, "vendor_id must be a string of hex digits, not 8086"),
+    ],
+)
+def test_what_is_wrong_is_told(given, told):
+    assert errors(given) == [f"#1: {told}"]
 
 
 def test_one_address_with_class_and_traits():
@@ -43,31 +91,6 @@ def test_one_address_with_class_and_traits():
     )
     assert classes(found) == {"P0": "PGPU"}
     assert found["P0"].traits == {"HW_GPU_API_VULKAN", "CUSTOM_PURPLE"}
-
-
-def test_physical_function_by_its_product():
-    assert classes(offered({"product_id": "1572", **PF2})) == {"F2": "CUSTOM_PCI_8086_1572"}
-
-
-def test_virtual_functions_by_product_and_glob():
-    assert classes(offered({"product_id": "154c", "address": "0000:81:02.*"})) == {
-        "V20": "CUSTOM_PCI_8086_154C",
-        "V21": "CUSTOM_PCI_8086_154C",
-    }
-
-
-def test_address_of_a_physical_function_means_its_virtual_ones_too():
-    assert set(offered(PF2)) == {"F2", "V20", "V21"}
-
-
-def test_address_of_a_physical_function_with_the_product_of_its_virtual_ones():
-    assert set(offered({"product_id": "154c", **PF2})) == {"V20", "V21"}
-
-
-def test_expressions():
-    assert set(
-        offered({"product_id": "154c", "address": {"bus": "82", "slot": "03", "function": "[1-2]"}})
-    ) == {"V30", "V31"}
 
 
 def test_first_match_counts_for_virtual_functions_of_one_card():
@@ -117,15 +140,6 @@ def test_live_migratable_is_a_trait():
     }
 
 
-def test_first_of_two_objects_wins():
-    assert classes(
-        offered(
-            {"address": "0000:81:00.0", "resource_class": "a"},
-            {"address": "0000:81:00.0", "resource_class": "b"},
-        )
-    ) == {"P0": "CUSTOM_A"}
-
-
 def test_physical_network_is_a_tag():
     found = offered({"product_id": "154c", "physical_network": "physnet1"})
     assert len(found) == 6
@@ -137,12 +151,6 @@ def test_no_physical_network_is_none(network):
     found = offered({"product_id": "154c", "physical_network": network})
     assert len(found) == 6
     assert all(one.spec.tags == {} and one.spec.physical_network is None for one in found.values())
-
-
-def test_live_migratable_device():
-    assert offered({"address": "0000:81:00.0", "live_migratable": "Yes"})["P0"].traits == {
-        "HW_PCI_LIVE_MIGRATABLE"
-    }
 
 
 def test_one_time_use_needs_the_report_in_placement():
@@ -162,19 +170,6 @@ def test_one_time_use_of_a_virtual_function_is_known_as_said_and_gives_no_trait(
     assert {one.spec.one_time_use for one in found.values()} == {False}
     assert offered({"product_id": "154c", "one_time_use": True})["V20"].traits == set()
     assert offered({"product_id": "154c"})["V20"].spec.one_time_use is None
-
-
-def test_device_name_cannot_be_reported():
-    (error,) = errors({"devname": "ens1f0"}, report=True)
-    assert error == "#1: devname cannot be used with [pci] report_in_placement"
-
-
-def test_unknown_key():
-    assert errors({"adress": "0000:81:00.0"}) == ["#1: adress is an unknown key"]
-
-
-def test_number_in_place_of_an_id():
-    assert errors({"vendor_id": 8086}) == ["#1: vendor_id must be a string of hex digits, not 8086"]
 
 
 def test_upper_case_address():
@@ -215,20 +210,6 @@ def test_serial_number_of_the_function_itself_counts_as_well():
     assert set(offered({"remote_managed": True}, on=own)) == {"V20"}
 
 
-def test_parts_of_two_cards():
-    found = offered(
-        [{"address": "0000:81:02.1"}, {"address": "0000:82:03.0", "product_id": "1572"}]
-    )
-    assert classes(found) == {"V20": "CUSTOM_PCI_8086_154C", "F3": "CUSTOM_PCI_8086_1572"}
-
-
-def test_address_of_a_physical_function_that_is_no_single_one_does_not_mean_its_virtual_ones():
-    assert set(offered({"address": "*:81:02.0"})) == {"F2"}
-    assert set(
-        offered({"address": {"domain": "0000", "bus": "81", "slot": "02", "function": "0"}})
-    ) == {"F2"}
-
-
 def test_device_that_becomes_a_physical_function_is_noticed():
     spec = specs({"product_id": "154c", **PF2})
     plain_card = replace(host()["F2"], max_virtual_functions=0, virtual_functions=())
@@ -237,34 +218,6 @@ def test_device_that_becomes_a_physical_function_is_noticed():
     assert set(by_name(match_devices(PresentDevices.of([host()["F2"], host()["V20"]]), spec))) == {
         "V20"
     }
-
-
-def test_virtual_function_alone_is_its_own_address_only():
-    assert set(offered({"address": "0000:81:02.1"})) == {"V20"}
-
-
-class TestDevname:
-    def on(self):
-        return present(
-            F2=physical("F2", "V20", "V21", netdev="ens1f0"),
-            V20=virtual("V20", "F2", netdev="ens1f0v0"),
-        )
-
-    def test_interface_of_a_physical_function_means_its_virtual_ones_too(self):
-        assert set(offered({"devname": "ens1f0"}, on=self.on(), report=False)) == {
-            "F2",
-            "V20",
-            "V21",
-        }
-        assert set(
-            offered({"devname": "ens1f0", "product_id": "154c"}, on=self.on(), report=False)
-        ) == {"V20", "V21"}
-
-    def test_interface_of_a_virtual_function_means_it_alone(self):
-        assert set(offered({"devname": "ens1f0v0"}, on=self.on(), report=False)) == {"V20"}
-
-    def test_unknown_interface_means_nothing(self):
-        assert offered({"devname": "ens9"}, on=self.on(), report=False) == {}
 
 
 def test_vendor_and_product_must_both_fit():

@@ -41,18 +41,31 @@ SERVER = tuple(
 )
 FIT = ("tests/unit/numa", "tests/regressions/test_numa_fit_memo.py")
 DEVICES = ("tests/unit/pci", "tests/functional/tracker/test_device_claims.py")
-TRACKER = tuple(
-    f"tests/unit/tracker/test_{name}.py"
-    for name in (
-        "claims",
-        "moves",
-        "move_claims",
-        "verdicts",
-        "releasing",
-        "updates",
-        "reconcile",
-        "allocations",
-    )
+TRACKER = (
+    *(
+        f"tests/unit/tracker/test_{name}.py"
+        for name in (
+            "claims",
+            "moves",
+            "move_claims",
+            "verdicts",
+            "updates",
+            "reconcile",
+            "allocations",
+        )
+    ),
+    *(
+        f"tests/functional/tracker/test_{name}.py"
+        for name in (
+            "instance_claims",
+            "device_claims",
+            "same_host_resize",
+            "live_migration",
+            "moves",
+            "own_stores",
+            "records_end",
+        )
+    ),
 )
 # The modules that decide, with the tests that are to notice a change of each.
 MODULES: Mapping[str, Sequence[str]] = {

@@ -258,21 +258,6 @@ def test_the_hyperthreading_trait_is_a_thread_policy(trait, policy):
     )
 
 
-def test_numbered_groups_say_together_how_many_cpus_are_dedicated():
-    for amounts in (
-        {"resources1:PCPU": "4"},
-        {"resources:PCPU": "1", "resources2:PCPU": "3"},
-        {"resources1:PCPU": "4", "resources1:VCPU": "0"},
-    ):
-        assert asked(amounts).cpu_policy == "dedicated"
-    assert (
-        asked({"resources1:PCPU": "5", "emulator_threads_policy": "isolate"}).emulator_cpus(0) == 1
-    )
-    # Of groups with other names only the scheduler takes notice.
-    for other in ("resources_X:PCPU", "resources0:PCPU", "resourcesA:PCPU"):
-        assert guest_of(4, 4096, {other: "4"}, {}) is None
-
-
 @pytest.mark.parametrize("key", ["trait1:HW_CPU_HYPERTHREADING", "trait12:HW_CPU_HYPERTHREADING"])
 def test_the_hyperthreading_trait_of_a_numbered_group_is_a_thread_policy_too(key):
     assert asked({key: "forbidden", "resources1:PCPU": "4"}).thread_policy == "isolate"
@@ -287,39 +272,6 @@ def test_an_amount_that_is_no_number_is_not_a_request_and_is_told(value):
     specs = {"resources1:PCPU": value, "resources:VCPU": value, "resources:CUSTOM_X": value}
     assert guest_of(4, 4096, specs, {}) is None
     assert overlooked(specs, {}) == ["resources1:PCPU", "resources:VCPU"]
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "numa_nodes",
-        "cpu_policy",
-        "cpu_thread_policy",
-        "cpu_dedicated_mask",
-        "cpu_realtime",
-        "cpu_realtime_mask",
-        "emulator_threads_policy",
-        "mem_page_size",
-        "pci_numa_affinity_policy",
-        "locked_memory",
-        "pmem",
-    ],
-)
-def test_an_empty_value_says_nothing(key):
-    assert guest_of(4, 4096, {f"hw:{key}": ""}, {f"hw_{key}": ""}) is None
-    assert asked({"resources:PCPU": "4", key: ""}, {key: ""}) == asked({"resources:PCPU": "4"})
-
-
-def test_a_cell_may_have_memory_alone():
-    assert spread(asked(given(numa_cpus_0="", numa_cpus_1="0-3"))) == [
-        (set(), 1024),
-        ({0, 1, 2, 3}, 3072),
-    ]
-
-
-def test_amounts_of_zero_are_not_a_request():
-    assert guest_of(4, 4096, {"resources:VCPU": "0", "resources:CUSTOM_METAL": "1"}, {}) is None
-    assert asked({"resources:VCPU": "0", "cpu_policy": "dedicated"}).cpu_policy == "dedicated"
 
 
 # --- realtime -------------------------------------------------------------------------------------

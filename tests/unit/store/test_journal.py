@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import RecordConflict
-from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
+from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import grown, node, write
-from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
+from tests.unit.store.trees import ROOT, uuid_of
 
 OWNED = Ownership(
     frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")})
@@ -21,23 +21,6 @@ JOURNAL = Journal(
     adopted=True,
     held={uuid_of("cell"): frozenset({"VCPU"}), uuid_of("not ours"): frozenset()},
 )
-KNOWLEDGE = ServerCapabilities(
-    ENDPOINT,
-    "1.39",
-    frozenset({"A", "B"}),
-    frozenset({"VCPU"}),
-    {"HW_NEW": 1700000000.5},
-    can_reshape=False,
-)
-
-
-def test_a_journal_comes_back_as_it_was_after_a_restart(place: Place) -> None:
-    with place.open() as store:
-        store.save_journal(ROOT, JOURNAL)
-        store.save_journal(uuid_of("other"), Journal({uuid_of("other"): Ownership()}))
-    with place.open() as store:
-        assert store.journal(ROOT) == JOURNAL
-        assert store.journal(uuid_of("other")) == Journal({uuid_of("other"): Ownership()})
 
 
 def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
@@ -119,15 +102,3 @@ def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes
         {mine.uuid, nobodys},
         {moved.uuid, theirs.uuid, nobodys},
     )
-
-
-def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
-    with place.open() as store:
-        store.save_capabilities(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
-        store.save_capabilities(KNOWLEDGE)
-        store.save_capabilities(ServerCapabilities("http://elsewhere/", "1.30"))
-    with place.open() as store:
-        assert store.capabilities(ENDPOINT) == KNOWLEDGE
-        assert store.capabilities("http://elsewhere/") == ServerCapabilities(
-            "http://elsewhere/", "1.30"
-        )

@@ -63,22 +63,6 @@ def test_a_view_comes_back_as_it_was_after_a_restart(place: Place) -> None:
         loaded.tree.new_root("another", uuid_of("another"))
 
 
-CONSUMERS = {
-    ROOT: {uuid_of("guest"): {"VCPU": 2, "MEMORY_MB": 2048}, uuid_of("other"): {"VCPU": 1}},
-    uuid_of("cell 1"): {},
-}
-
-
-def test_who_holds_what_comes_back_as_it_was(store: Store) -> None:
-    view = replace(
-        node_view(), consumers=CONSUMERS, unknown_since={uuid_of("stranger"): 1700000000.125}
-    )
-    store.save_view(ENDPOINT, ROOT, None, view)
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
-    # That nobody holds anything is known of the one, and nothing of the others.
-    assert uuid_of("cell 2") not in view.consumers
-
-
 def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
     name = "näme with\n'quotes' & # 中文 \x00" + "x" * 200
     one = replace(

@@ -30,7 +30,7 @@ from agent.tracker.node_record import HostCapacity
 from agent.tracker.requests import DeviceClaim, InstanceClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import PlannedChange, StoredState
-from tests.support.tracking import F1, F3, FN, instance
+from tests.support.tracking import F1, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, VM_STATES, gpus, pinned, state
 
@@ -223,16 +223,6 @@ def test_an_equal_request_has_the_claim_that_it_made_and_no_other(asked: Any) ->
     assert given_back.value.remedy
 
 
-@pytest.mark.parametrize("node", [state(), DEGRADED])
-def test_a_request_that_is_repeated_is_answered_on_any_node(node: Any) -> None:
-    guest = replace(ROOM, digest=digest(wanted()))
-    known = StoredState(I1_HERE, claim=guest, claims=(guest,))
-    assert claims.claim_instance(node, known, wanted(), NOW) == PlannedChange(guest)
-    devices = replace(PORT, digest=digest(port()))
-    known = StoredState(I1_HERE, claim=devices, claims=(ROOM, devices))
-    assert claims.claim_devices(node, known, port(), NOW) == PlannedChange(devices)
-
-
 def test_what_no_claim_is_known_of_is_refused() -> None:
     for plan in (claims.abort_claim, claims.allocate_devices):
         with pytest.raises(UnknownClaim, match="no claim has that id") as caught:
@@ -248,37 +238,9 @@ def aborted(what: Claim, of: Instance | None = I1_HERE, **fields: Any) -> Planne
     return claims.abort_claim(replace(stored, **fields), NOW)
 
 
-def test_an_aborted_guest_is_on_no_host_and_leaves_what_it_had() -> None:
-    (gpu,) = gpus(1, holder="room", state="allocated", request="gpu")
-    planned = aborted(ROOM, claims=(ROOM, PORT, ROOM_THERE), devices=(gpu,))
-    released = replace(ROOM, state="released", updated_at=NOW)
-    assert planned == PlannedChange(
-        released,
-        RecordChanges(
-            claims=(released, replace(PORT, state="released", updated_at=NOW)),
-            devices=(replace(gpu, holder=None, state="available", request=None),),
-            instances=(replace(I1_HERE, host=None, node=None, updated_at=NOW),),
-        ),
-    )
-
-
 @pytest.mark.parametrize("of", [None, I1_THERE])
 def test_an_abort_leaves_the_record_of_a_guest_that_is_not_here_alone(of: Instance | None) -> None:
     assert aborted(ROOM, of).changes.instances == ()
-
-
-def test_an_abort_of_devices_leaves_their_guest_alone() -> None:
-    running = replace(I1_HERE, vm_state="active")
-    planned = aborted(replace(PORT, state="consumed"), running)
-    assert (planned.claim.state, planned.changes.instances) == ("released", ())
-
-
-def test_an_abort_that_is_repeated_writes_nothing() -> None:
-    released = replace(ROOM, state="released")
-    assert aborted(released) == PlannedChange(released)
-    assert aborted(replace(released, migration="move")) == PlannedChange(
-        replace(released, migration="move")
-    )
 
 
 def test_a_claim_that_is_part_of_a_move_is_not_aborted_by_itself() -> None:
@@ -331,23 +293,6 @@ def test_a_guest_that_the_hypervisor_runs_keeps_its_claim(
 # --- devices --------------------------------------------------------------------------------------
 
 
-def test_devices_of_a_guest_are_claimed_and_not_in_use_yet() -> None:
-    planned = claims.claim_devices(
-        state(devices=gpus(2)), StoredState(I1_HERE, claims=(ROOM_THERE, ROOM)), port(), NOW
-    )
-    made = Claim(
-        id="port",
-        purpose="devices",
-        instance=I1.uuid,
-        node=HERE.uuid,
-        digest=digest(port()),
-        created_at=NOW,
-        updated_at=NOW,
-    )
-    held = replace(gpus(1)[0], holder="port", state="claimed", request="gpu")
-    assert planned == PlannedChange(made, RecordChanges(claims=(made,), devices=(held,)))
-
-
 @pytest.mark.parametrize(
     ("known", "error", "message"),
     [
@@ -366,7 +311,6 @@ def test_devices_that_a_guest_cannot_have_are_refused(
 
 
 REQUIRED = replace(FN, extra_specs={**FN.extra_specs, "hw:pci_numa_affinity_policy": "required"})
-PREFERRED = replace(F3, extra_specs={"hw:pci_numa_affinity_policy": "preferred"})
 IN_0, IN_1 = (claim(I1, HERE, cells=(pinned(cell, 8 * cell),)) for cell in range(2))
 ARRIVES = replace(IN_1, half="new")
 
@@ -408,38 +352,6 @@ def test_devices_are_near_to_the_cells_that_the_guest_has_or_gets(
     guest = replace(I1_HERE, flavor=given, new_flavor=new_flavor)
     claims.claim_devices(state(), StoredState(guest, claims=tuple(here)), port(), NOW)
     assert asked == [((GPU,), *near)]
-
-
-def test_devices_that_are_in_use_are_allocated_and_their_claim_consumed() -> None:
-    mine, used, other = gpus(3)
-    mine = replace(mine, holder="port", state="claimed")
-    used = replace(used, holder="port", state="allocated")
-    other = replace(other, holder="room", state="claimed")
-    stored = StoredState(I1_HERE, claim=PORT, claims=(ROOM, PORT), devices=(mine, used, other))
-    consumed = replace(PORT, state="consumed", updated_at=NOW)
-    assert claims.allocate_devices(stored, NOW) == PlannedChange(
-        consumed,
-        RecordChanges(claims=(consumed,), devices=(replace(mine, state="allocated"),)),
-    )
-    stored = replace(stored, claim=ROOM)
-    assert claims.allocate_devices(stored, NOW) == PlannedChange(
-        replace(ROOM, updated_at=NOW),
-        RecordChanges(
-            claims=(replace(ROOM, updated_at=NOW),), devices=(replace(other, state="allocated"),)
-        ),
-    )
-
-
-def test_devices_that_are_in_use_already_change_nothing() -> None:
-    (used,) = gpus(1, holder="port", state="allocated")
-    stored = StoredState(I1_HERE, claim=PORT, claims=(ROOM, PORT), devices=(used,))
-    assert claims.allocate_devices(stored, NOW) == PlannedChange(PORT)
-
-
-def test_devices_that_were_given_back_are_not_put_to_use() -> None:
-    with pytest.raises(WrongState, match="claim port was released") as caught:
-        claims.allocate_devices(StoredState(claim=replace(PORT, state="released")), NOW)
-    assert caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRequest
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import ComputeNode, RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.tracker import move_claims, moves
 from agent.tracker.errors import (
     InstanceClaimed,
@@ -114,55 +113,6 @@ def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
 
 
 # --- claiming -------------------------------------------------------------------------------------
-
-
-def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
-    planned = move_claims.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(), NOW)
-    assert outcome(planned.changes) == {"source": ("held", "old"), MOVE.uuid: ("held", "new")}
-    (record,) = planned.changes.migrations
-    assert record == replace(MOVE, created_at=NOW, updated_at=NOW, version=0)
-    (moving,) = planned.changes.instances
-    assert (moving.flavor, moving.old_flavor, moving.new_flavor, moving.node) == (
-        F1,
-        F1,
-        F3,
-        ELSEWHERE.uuid,
-    )
-
-
-@pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
-def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> None:
-    planned = move_claims.claim_move(
-        state(), StoredState(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW
-    )
-    assert planned.changes.instances == ()
-    (record,) = planned.changes.migrations
-    assert (record.new_flavor_id, record.status) == (
-        "f1",
-        "accepted" if kind == "live-migration" else "pre-migrating",
-    )
-
-
-def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
-    planned = move_claims.claim_move(
-        state(),
-        StoredState(),
-        request(type="migration", flavor=None, instance=replace(I1, version=0)),
-        NOW,
-    )
-    assert [instance.uuid for instance in planned.changes.instances] == [I1.uuid]
-    assert outcome(planned.changes) == {MOVE.uuid: ("held", "new")}
-
-
-@pytest.mark.parametrize("kind", ["live-migration", "migration"])
-def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
-    wanted = request(type=kind, flavor=None, devices=(DeviceRequest("any", 1),))
-    planned = move_claims.claim_move(
-        state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW
-    )
-    assert [(device.state, device.holder) for device in planned.changes.devices] == [
-        ("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)
-    ]
 
 
 HERE_ALREADY = replace(I1, host=HERE.host, node=HERE.uuid)
@@ -341,49 +291,6 @@ def test_what_is_no_move_is_none() -> None:
         moves.abort(StoredState(), NOW)
 
 
-# --- devices that were attached afterwards --------------------------------------------------------
-
-
-def with_ports(known: StoredState) -> StoredState:
-    """The same, with a port at each end that holds a device."""
-    there, here = (
-        device(ELSEWHERE, holder=PORT_THERE.id, state="allocated"),
-        device(HERE, holder=PORT_HERE.id, state="claimed"),
-    )
-    return replace(known, claims=(*known.claims, PORT_THERE, PORT_HERE), devices=(there, here))
-
-
-@pytest.mark.parametrize(
-    ("plan", "known", "leaves"),
-    [
-        (moves.abort, under_way(), HERE),
-        (moves.abort, under_way(kind="live-migration"), HERE),
-        (moves.revert, finished(task_state="resize_reverting"), HERE),
-        (moves.confirm, finished(), ELSEWHERE),
-        (moves.finish, under_way(kind="live-migration"), ELSEWHERE),
-        (moves.finish, under_way(kind="evacuation"), ELSEWHERE),
-    ],
-)
-def test_devices_at_the_end_that_the_guest_leaves_are_free(
-    plan: Any, known: StoredState, leaves: ComputeNode
-) -> None:
-    changes = plan(with_ports(known), NOW).changes
-    assert {
-        claim.id for claim in changes.claims if claim.purpose == "devices" and not claim.open
-    } == {f"port-{leaves.name}"}
-    assert [device.node for device in changes.devices if device.holder is None] == [leaves.uuid]
-
-
-def test_devices_at_the_end_where_the_guest_arrives_are_in_use() -> None:
-    changes = moves.finish(with_ports(under_way()), NOW).changes
-    assert [(device.node, device.state) for device in changes.devices] == [(HERE.uuid, "allocated")]
-    assert [(claim.id, claim.state) for claim in changes.claims if claim.purpose == "devices"] == [
-        ("port-n1", "consumed")
-    ]
-    # The source keeps its own until the move is confirmed.
-    assert all(claim.node == HERE.uuid for claim in changes.claims)
-
-
 # --- every field that a step writes ---------------------------------------------------------------
 
 MOVING = replace(I1, old_flavor=F1, new_flavor=F3)
@@ -412,19 +319,6 @@ def test_an_arrival_writes_the_guest_its_claim_and_the_move() -> None:
             instances=(replace(ARRIVED_GUEST, updated_at=NOW),),
             migrations=(at("finished"),),
             claims=(arrived,),
-        ),
-    )
-
-
-def test_an_arrival_without_confirmation_gives_the_source_back() -> None:
-    alone = replace(ARRIVED_NEW, half="only", migration=None, updated_at=NOW)
-    guest_there = replace(MOVING, new_flavor=F1, host=HERE.host, node=HERE.uuid, updated_at=NOW)
-    assert moves.finish(under_way(kind="live-migration"), NOW) == PlannedChange(
-        alone,
-        RecordChanges(
-            instances=(guest_there,),
-            migrations=(at("completed", "live-migration"),),
-            claims=(RELEASED_OLD, alone),
         ),
     )
 
@@ -541,70 +435,6 @@ def test_a_claim_that_is_no_move_takes_no_step_of_one(step: Any, known: StoredSt
 )
 def test_a_step_that_is_repeated_answers_with_the_claim_of_the_move(step: Any, status: str) -> None:
     assert step(finished(status), NOW) == PlannedChange(ARRIVED_NEW)
-
-
-# --- at a source whose guest goes to a host with a store of its own -------------------------------
-
-
-def test_a_source_is_told_that_its_guest_has_arrived() -> None:
-    leaving = replace(MOVING, task_state="resize_migrating")
-    assert moves.finish(departing(instance=leaving), NOW) == PlannedChange(
-        DEPARTURE,
-        RecordChanges(
-            instances=(replace(ARRIVED_GUEST, updated_at=NOW),), migrations=(at("finished"),)
-        ),
-    )
-
-
-def test_a_source_gives_back_what_a_guest_had_that_needs_no_confirmation() -> None:
-    planned = moves.finish(departing(kind="live-migration"), NOW)
-    assert planned.claim == DEPARTURE
-    assert planned.changes.claims == (RELEASED_OLD,)
-    assert planned.changes.migrations == (at("completed", "live-migration"),)
-
-
-@pytest.mark.parametrize(
-    "status", ["finished", "confirming", "reverting", "confirmed", "completed", "done", "reverted"]
-)
-def test_a_source_that_is_told_of_an_arrival_late_does_nothing(status: str) -> None:
-    assert moves.finish(departing(status), NOW) == PlannedChange(DEPARTURE)
-
-
-@pytest.mark.parametrize("status", ["confirmed", "completed", "done", "reverted"])
-def test_a_destination_that_is_told_of_an_arrival_late_does_nothing(status: str) -> None:
-    assert moves.finish(under_way(status), NOW) == PlannedChange(NEW)
-    assert moves.finish(finished("finished"), NOW) == PlannedChange(ARRIVED_NEW)
-
-
-def test_a_source_is_told_that_the_move_stays() -> None:
-    planned = moves.confirm(departing("finished", instance=ARRIVED_GUEST), NOW)
-    assert planned.claim == DEPARTURE
-    assert planned.changes.claims == (RELEASED_OLD,)
-    assert planned.changes.migrations == (at("confirmed"),)
-
-
-def test_a_source_is_told_that_its_guest_comes_back() -> None:
-    planned = moves.revert(departing("reverting", instance=ARRIVED_GUEST), NOW)
-    assert planned == PlannedChange(
-        DEPARTURE,
-        RecordChanges(
-            instances=(replace(I1, updated_at=NOW),),
-            migrations=(at("reverted"),),
-            claims=(SOURCE_AGAIN,),
-        ),
-    )
-
-
-def test_a_source_is_told_that_a_move_was_given_up() -> None:
-    assert moves.abort(departing(), NOW) == PlannedChange(
-        DEPARTURE,
-        RecordChanges(
-            instances=(replace(I1, updated_at=NOW),),
-            migrations=(at("cancelled"),),
-            claims=(SOURCE_AGAIN,),
-        ),
-    )
-    assert moves.abort(departing("cancelled"), NOW) == PlannedChange(DEPARTURE)
 
 
 # --- how far a move has come ----------------------------------------------------------------------

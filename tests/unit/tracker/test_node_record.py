@@ -10,9 +10,8 @@ from agent.errors import ConfigError
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, RecordChanges
-from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_record import Agent, FoundNode, node_record
-from agent.tree.policy import Policy, Ratio
+from agent.tree.policy import Policy
 
 NOW, LEASE = 1_000_000.0, 300.0
 UUID, OTHER = (
@@ -63,16 +62,6 @@ def recorded(
 # --- the record -----------------------------------------------------------------------------------
 
 
-def test_a_node_that_nobody_knows_is_made_and_leased() -> None:
-    node, changes = recorded(None, None)
-    assert node == replace(KNOWN, created_at=NOW, updated_at=NOW, version=0)
-    assert changes == RecordChanges(nodes=(node,), leases=(replace(MINE, version=0),))
-
-
-def test_a_node_that_is_as_it_was_is_not_written() -> None:
-    assert recorded() == (KNOWN, RecordChanges())
-
-
 @pytest.mark.parametrize(
     ("said", "becomes"),
     [
@@ -101,37 +90,6 @@ def test_an_agent_without_an_address_keeps_the_one_that_was_known() -> None:
     assert recorded(us=replace(US, address="192.0.2.9"))[0].host_ip == "192.0.2.9"
 
 
-@pytest.mark.parametrize(
-    ("configured", "known", "used"),
-    [
-        (None, None, 4.0),
-        (2.0, None, 2.0),
-        (2.0, KNOWN, 2.0),
-        (None, replace(KNOWN, cpu_allocation_ratio=3.0), 3.0),
-        (0.0, None, 4.0),
-    ],
-)
-def test_a_ratio_is_what_is_configured_else_what_was_kept_else_the_initial_one(
-    configured: float | None, known: ComputeNode | None, used: float
-) -> None:
-    assert recorded(known, cpu_ratio=Ratio(configured, 4.0))[0].cpu_allocation_ratio == used
-
-
-def test_a_deleted_node_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    node, changes = recorded(replace(KNOWN, deleted=True))
-    assert node == replace(KNOWN, updated_at=NOW)
-    assert changes.nodes == (node,)
-    assert "was deleted and is back" in caplog.text
-
-
-def test_a_name_that_another_node_of_the_host_has_is_refused_and_both_are_named() -> None:
-    with pytest.raises(ConfigError) as caught:
-        recorded(None, None, namesake=replace(KNOWN, uuid=OTHER))
-    assert OTHER in caught.value.message
-    assert UUID in caught.value.message
-    assert caught.value.remedy
-
-
 def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
     assert recorded(None, None, namesake=replace(KNOWN, uuid=OTHER, deleted=True))[0].uuid == UUID
 
@@ -145,46 +103,6 @@ def test_text_from_outside_is_escaped() -> None:
 
 
 # --- the lease ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("left", "renewed"),
-    [
-        (LEASE, False),
-        (LEASE * 2 / 3 + 1, False),
-        (LEASE * 2 / 3, True),
-        (1.0, True),
-        (0.0, True),
-        (-1.0, True),
-    ],
-)
-def test_our_lease_is_renewed_when_a_third_of_it_is_over(left: float, renewed: bool) -> None:
-    node, changes = recorded(lease=replace(MINE, expires_at=NOW + left))
-    assert node == KNOWN
-    assert changes == (RecordChanges(leases=(MINE,)) if renewed else RecordChanges())
-
-
-@pytest.mark.parametrize(
-    "known", [None, KNOWN, replace(KNOWN, host="HB"), replace(KNOWN, host="HB", deleted=True)]
-)
-def test_a_live_lease_of_another_host_is_respected_and_both_are_named(
-    known: ComputeNode | None,
-) -> None:
-    with pytest.raises(NodeHeldElsewhere) as caught:
-        recorded(known, replace(MINE, host="HB", expires_at=NOW + 12))
-    assert "host HB, whose lease has not ended, and not by HA" in caught.value.message
-    assert caught.value.data["holder"] == "HB"
-    assert caught.value.fatal
-
-
-@pytest.mark.parametrize("left", [0.0, -1000.0])
-def test_a_lease_that_is_over_is_taken_over(left: float, caplog: pytest.LogCaptureFixture) -> None:
-    node, changes = recorded(
-        replace(KNOWN, host="HB"), replace(MINE, host="HB", expires_at=NOW + left, version=4)
-    )
-    assert (node.host, node.created_at) == ("HA", KNOWN.created_at)
-    assert changes == RecordChanges(nodes=(node,), leases=(replace(MINE, version=4),))
-    assert "moved here from host HB" in caplog.text
 
 
 def test_a_node_without_a_lease_is_leased(caplog: pytest.LogCaptureFixture) -> None:

@@ -258,67 +258,11 @@ def test_a_state_kept_up_to_date_is_the_state_read_anew(
 # --- what it tells --------------------------------------------------------------------------------
 
 
-def test_usage_is_the_hosts_share_and_the_sum_of_the_claims() -> None:
-    guests = [guest_here() for _ in range(2)]
-    found = state(
-        instances=guests,
-        claims=[
-            claim(guests[0], HERE, amounts=Amounts(1, 2, 3)),
-            claim(guests[1], HERE, amounts=Amounts(10, 20, 30)),
-        ],
-    )
-    assert found.used == RESERVED + Amounts(11, 22, 33)
-    assert found.problems == ()
-
-
-def test_a_node_without_claims_has_its_cells_to_itself() -> None:
-    assert (state().used, state().cells) == (RESERVED, HOST.cells)
-
-
-def test_a_guest_counts_once_however_many_claims_it_has() -> None:
-    one, move = guest_here(), migration(guest_here())
-    claims = [
-        claim(one, HERE, half="old", migration=move.uuid),
-        claim(one, HERE, half="new", migration=move.uuid),
-        claim(one, HERE, purpose="devices"),
-    ]
-    usage = state(instances=[one], claims=claims).usage
-    assert (usage.instances, usage.claims, usage.migrations) == (1, 3, 1)
-
-
-def test_of_two_claims_of_one_cpu_the_older_counts() -> None:
-    one, other = guest_here(), guest_here()
-    older, newer = (
-        claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0),
-        claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0),
-    )
-    found = state(instances=[one, other], claims=[newer, older])
-    assert found.uncounted.keys() == {newer.id}
-    assert found.problems == (
-        f"claim {newer.id}: instance {other.uuid}: cell 0: CPUs [4] are pinned already",
-    )
-    assert found.cells[0].pinned == {4}
-    assert found.used == RESERVED + older.amounts + newer.amounts
-
-
 def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
     one = guest_here()
     found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(9, 4),))])
     assert (len(found.displaced), found.problems) == (1, ())
     assert found.cells == HOST.cells
-
-
-def test_what_was_set_aside_counts_once_the_other_is_gone() -> None:
-    one, other = guest_here(), guest_here()
-    older, newer = (
-        claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0),
-        claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0),
-    )
-    found = state(instances=[one, other], claims=[older, newer]).after(
-        release_claims([older], StoredState(), 3.0)
-    )
-    assert found.uncounted == {}
-    assert found.cells[0].pinned == {4}
 
 
 def test_other_facts_of_the_host_change_what_is_counted_and_no_record() -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.claim import Claim, Migration
-from agent.model.instance import NOTHING, Amounts, Instance
+from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
+from agent.model.node_records import NodeRecords, RecordChanges
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from agent.tracker.reconcile import ObservedHost, ReconcileRules, Reconciliation, reconcile
@@ -288,48 +288,6 @@ def resting() -> NodeRecords:
     return NodeRecords(HERE, (held,), (who,), (move,))
 
 
-def test_age_alone_frees_nothing_but_is_told_with_the_command_that_ends_it(
-    resting: NodeRecords,
-) -> None:
-    (held,) = resting.claims
-    for _ in range(2):
-        found = done(resting)
-        assert not found.changes
-        (drift,) = found.drift
-        assert (drift.kind, drift.severity, drift.consumer) == ("stranded-claim", "warning", WHO[0])
-        assert f"agent migrate abort {held.id}" in drift.remedy
-
-
-def test_a_source_is_told_of_a_move_that_rests_by_its_migration(resting: NodeRecords) -> None:
-    (held,), (who,), (move,) = resting.claims, resting.instances, resting.migrations
-    left = replace(held, half="old", state="consumed", purpose="instance")
-    away = replace(move, source_node=HERE.uuid, dest_node=ELSEWHERE.uuid)
-    there = replace(
-        resting,
-        claims=(left,),
-        instances=(replace(who, host="HA", node=HERE.uuid),),
-        migrations=(away,),
-    )
-    found = done(there)
-    assert not found.changes
-    assert [f"agent migrate abort {move.uuid}" in drift.remedy for drift in found.drift] == [True]
-
-
-def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
-    about_instance = replace(
-        resting,
-        instances=tuple(replace(instance, updated_at=NOW - 1) for instance in resting.instances),
-    )
-    about_move = replace(
-        resting,
-        migrations=tuple(
-            replace(migration, updated_at=NOW - 1) for migration in resting.migrations
-        ),
-    )
-    for going_on in (about_instance, about_move):
-        assert (done(going_on).changes, done(going_on).drift) == (RecordChanges(), ())
-
-
 def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
     left = replace(
         resting,
@@ -403,29 +361,6 @@ def test_a_move_without_any_claim_is_not_judged(resting: NodeRecords) -> None:
 
 
 # --- devices and damage ---------------------------------------------------------------------------
-
-
-def test_devices_go_with_the_last_claim_of_their_guest() -> None:
-    who = instance(uuid=WHO[0], host="HB", node=ELSEWHERE.uuid)
-    room, port = claim(who, HERE), claim(who, HERE, purpose="devices", amounts=NOTHING)
-    rows = device(HERE, holder=port.id, state="allocated")
-    changes = done(NodeRecords(HERE, (room, port), (who,), (), (rows,))).changes
-    assert {(claim.id, claim.state) for claim in changes.claims} == {
-        (room.id, "released"),
-        (port.id, "released"),
-    }
-    assert [(device.state, device.holder) for device in changes.devices] == [("available", None)]
-
-
-def test_what_a_claim_has_that_makes_no_sense_stays_held() -> None:
-    rows = device(HERE, holder="claim-x", state="allocated")
-    records = NodeRecords(
-        HERE, devices=(rows,), damaged=(DamagedRecord("claim", "claim-x", "nonsense"),)
-    )
-    assert not done(records).changes
-    assert done(replace(records, damaged=())).changes.devices == (
-        replace(rows, holder=None, state="available"),
-    )
 
 
 @pytest.mark.parametrize("status", ["accepted", "done"])

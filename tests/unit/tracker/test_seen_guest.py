@@ -33,35 +33,6 @@ def made_of(flavor: Flavor, **fields: Any) -> Origin:
     return Origin(flavor, "p", "u", **fields)
 
 
-def test_what_is_made_counts_what_the_flavor_promises():
-    changes = records_of(
-        state(), seen(origin=made_of(SMALL, volume_backed=True), state="paused"), 5.0
-    )
-    (instance,), (made,) = changes.instances, changes.claims
-    assert (
-        instance.uuid,
-        instance.project_id,
-        instance.user_id,
-        instance.flavor,
-        instance.volume_backed,
-    ) == (GUEST, "p", "u", SMALL, True)
-    assert (instance.host, instance.node, instance.vm_state, instance.launched_on) == (
-        HERE.host,
-        HERE.uuid,
-        "paused",
-        None,
-    )
-    assert (made.purpose, made.state, made.half, made.instance, made.node, made.flavor_id) == (
-        "instance",
-        "consumed",
-        "only",
-        GUEST,
-        HERE.uuid,
-        "f1",
-    )
-    assert made.amounts == Amounts(2048, 2, 512)
-
-
 def test_more_than_the_flavor_is_counted_if_it_is_seen():
     (made,) = records_of(state(), seen(4, memory_mib=4096, origin=made_of(SMALL)), 5.0).claims
     assert made.amounts == Amounts(4096, 4, 20 * 1024 + 512)
@@ -85,14 +56,6 @@ def test_of_a_guest_without_origin_nobody_knows_project_user_and_disk():
 def test_a_guest_that_comes_back_gets_a_claim_of_its_own():
     first, again = (records_of(state(), seen(), now).claims[0].id for now in (5.0, 6.0))
     assert first != again
-
-
-def test_its_devices_are_in_use():
-    on = state(devices=[device(HERE, GPU)])
-    guest = seen(devices=(PciAddress.parse(GPU),))
-    assert reasons(guest, on) == []
-    (row,), (made,) = records_of(on, guest, 5.0).devices, records_of(on, guest, 5.0).claims
-    assert (row.address, row.state, row.holder, row.request) == (GPU, "allocated", made.id, None)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +100,6 @@ def test_nothing_contradicts_an_ordinary_guest(guest):
 def test_what_cannot_be_on_record_is_told(guest, told):
     (reason,) = reasons(guest, state())
     assert reason.startswith(told)
-
-
-def test_a_cpu_of_another_guest_is_told_with_its_owner():
-    on = state(instances=[OTHER], claims=[claim(OTHER, HERE, cells=(pinned(0, 5, 6),))])
-    assert reasons(seen(cells=(pinned(0, 4, 5),)), on) == [
-        f"cell 0: CPUs [5] are pinned already, by {OTHER.uuid}"
-    ]
 
 
 def test_shared_cpus_where_none_are_offered_would_keep_the_agent_from_starting():

@@ -7,7 +7,6 @@ from agent.numa.fit import Networks
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import CellLimits
 from tests.unit.numa.cells import (
-    changed,
     cpus,
     dedicated,
     h2,
@@ -56,13 +55,6 @@ def test_memory_up_to_the_ratio_fits():
     assert rules(refused(host, shared((1, 8193)), limits=limits)) == [(4, 24577, 24576.0)] * 2
 
 
-def test_no_ratio_makes_a_guest_larger_than_its_cell():
-    assert (
-        rules(refused(h2s(), shared((1, 16385)), limits=CellLimits(16.0, 2.0)))
-        == [(1, 16385, 16384)] * 2
-    )
-
-
 def test_dedicated_guests_get_only_free_memory():
     host = h2(memory_used_mib=12288)
     assert placed_on(host, dedicated((2, 4096)), limits=GENEROUS) == [0]
@@ -73,12 +65,6 @@ def test_two_guest_cells_need_two_host_cells():
     reason = refused(h2s()[:1], shared((2, 1024), (2, 1024)))
     assert reason.failed == "count"
     assert reason.message == "2 guest cells on 1 host cell"
-
-
-def test_guest_cells_go_where_they_fit_in_either_order():
-    host = changed(h2s(), 1, memory_mib=4096)
-    assert placed_on(host, shared((2, 8192), (2, 2048))) == [0, 1]
-    assert placed_on(host, shared((2, 2048), (2, 8192))) == [1, 0]
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -94,32 +80,16 @@ def test_large_pages_are_taken_until_none_is_left():
     assert placed(after, shared((1, 2), pages="any")).page_size_kib == 4
 
 
-def test_memory_is_whole_pages():
-    cell = paged(k4=4194304, k2048=1024)
-    assert refused(cell, shared((1, 1023), pages=2048)).failed == "pair"
-    assert placed(cell, shared((1, 1023), pages="small")).page_size_kib == 4
-
-
 def test_the_largest_pages_that_will_do_are_taken():
     cell = paged(k4=4194304, k2048=512, k1048576=2)
     assert placed(cell, shared((1, 2048), pages="large")).page_size_kib == 1048576
     refused(cell, shared((1, 1536), pages="large"))
 
 
-def test_a_size_that_the_cell_does_not_have_is_no_fault_of_the_request():
-    assert refused(paged(k4=4194304, k2048=512), shared((1, 1024), pages=1048576)).failed == "pair"
-
-
 def test_reserved_pages_are_nobody_s():
     cell = replace(paged(), pages=(Pages(4, 4194304), Pages(2048, 512, reserved=64)))
     refused(cell, shared((1, 1024), pages="large"))
     assert placed(cell, shared((1, 896), pages="large")).page_size_kib == 2048
-
-
-def test_ordinary_pages_may_be_promised_twice_except_to_pinned_guests():
-    used = (Pages(4, 4194304, used=4194304),)
-    assert placed(h2s(pages=used), shared((1, 1024))).page_size_kib == 4
-    refused(h2(pages=used), dedicated((1, 1024)))
 
 
 def test_a_page_size_chosen_on_one_cell_does_not_bind_the_next():
@@ -159,19 +129,6 @@ def test_memory_in_huge_pages_has_no_part_in_the_ratio():
         cell, pages=(Pages(4, 2097152, used=2097152), Pages(2048, 4096)), memory_used_mib=8192
     )
     assert placed(free, shared((1, 8192), pages="large"), limits=limits).page_size_kib == 2048
-
-
-def test_dedicated_guests_know_no_ratio():
-    assert (
-        placed(
-            h2(memory_used_mib=8192), dedicated((2, 8192)), limits=CellLimits(0.1, 0.1)
-        ).host_cell
-        == 0
-    )
-
-
-def test_what_a_host_does_not_tell_cannot_be_asked_for():
-    refused(h2s(), shared((1, 1024), pages="any"))
 
 
 def test_a_part_of_a_page_is_a_page():

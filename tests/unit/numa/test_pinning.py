@@ -61,29 +61,10 @@ def ht(**more) -> HostCell:
     )
 
 
-def test_a_free_cell_gives_whole_cores():
-    assert pinned_to(ht1(), dedicated((4, 1024))) == [0, 1, 2, 3]
-
-
 def test_single_threads_will_do_unless_siblings_are_required():
     assert pinned_to(ht1(0, 2, 4, 6), dedicated((4, 1024))) == [1, 3, 5, 7]
     reason = refused(ht1(0, 2, 4, 6), dedicated((4, 1024), thread_policy="require"))
     assert reason.misfits[0, 0].available == [[1], [3], [5], [7]]
-
-
-def test_required_siblings_come_from_full_cores():
-    assert pinned_to(ht1(0, 2), dedicated((4, 1024), thread_policy="require")) == [4, 5, 6, 7]
-    refused(ht1(0, 2), dedicated((6, 1024), thread_policy="require"))
-    assert pinned_to(ht1(0, 2), dedicated((6, 1024), thread_policy="prefer")) == [1, 3, 4, 5, 6, 7]
-
-
-def test_without_smt_nothing_is_required_and_all_is_isolated():
-    refused(h2(), dedicated((2, 1024), thread_policy="require"))
-    assert pinned_to(h2(), dedicated((2, 1024), thread_policy="isolate")) == [0, 1]
-
-
-def test_smt_isolates_nobody():
-    refused(ht1(), dedicated((2, 1024), thread_policy="isolate"))
 
 
 def test_an_isolated_emulator_takes_a_cpu_of_its_own():
@@ -173,10 +154,6 @@ def test_required_siblings_are_never_alone_if_it_can_be_helped(need, pinned, cho
         pinned_to(ht(pinned=frozenset(pinned)), dedicated((need, 1024), thread_policy="require"))
         == chosen
     )
-
-
-def test_an_odd_number_leaves_one_thread_alone_on_cores_of_two():
-    assert pinned_to(ht1(), dedicated((3, 1024), thread_policy="require")) == [0, 1, 2]
 
 
 def test_the_emulator_gets_the_rest_of_a_broken_core():

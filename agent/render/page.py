@@ -2,12 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+from agent.model.inventory import capacity
 from agent.model.names import number_of
+from agent.model.report import WELL
 from agent.render.page_guests import (
     PageGuest,
     allocation_words,
@@ -15,13 +17,73 @@ from agent.render.page_guests import (
     provider_holders,
 )
 from agent.render.page_machine import PageMachine, machine_of
-from agent.render.page_tree import PageProvider, bars_of, provider_tree
 
 Document = Mapping[str, Any]
 
 NODES_IN_FULL = 20
 """Beyond this number of nodes, the page is a table, and shows one node at a time."""
 SEVERITIES = ("warning", "info")
+Tone = Literal["good", "warn", "bad", "unknown"]
+
+
+def larger(one: int | None, other: int | None) -> int | None:
+    """Return the larger of the known amounts; None if neither is known."""
+    return max((amount for amount in (one, other) if amount is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One resource class of one provider. The bar is as long as what can be used and reserved,
+    overcommitment included; its parts are in percent of it.
+    """
+
+    resource_class: str
+    on_record: int | None
+    """None if unknown."""
+    in_placement: int | None
+    """None if Placement was not asked."""
+    reserved: int
+    total: int
+    ratio: float
+    capacity: int
+    reserved_part: float
+    used_part: float
+    total_mark: float | None
+    """Where the total ends, if the class is overcommitted."""
+
+    @property
+    def used(self) -> int | None:
+        """The larger of what is on record and what Placement counts, because only what neither
+        counts is free; None if neither is known.
+        """
+        return larger(self.on_record, self.in_placement)
+
+    @property
+    def free(self) -> int | None:
+        """What can still be allocated; negative if more is used; None if unknown."""
+        return None if self.used is None else self.capacity - self.used
+
+    @property
+    def over(self) -> bool:
+        """Whether more is used than can be allocated."""
+        return self.free is not None and self.free < 0
+
+
+@dataclass(frozen=True, slots=True)
+class PageProvider:
+    """One provider of the tree."""
+
+    name: str
+    uuid: str | None
+    depth: int
+    """0 for a root."""
+    generation: int | None
+    owned: bool
+    bars: tuple[Bar, ...]
+    traits: tuple[str, ...]
+    aggregates: tuple[str, ...]
+    holders: tuple[int, ...]
+    """The guests that are known to have an allocation of it, by their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +139,18 @@ class PageNode:
     driver: str
     state: str
     """``unknown`` where only the store was read."""
+    tone: Tone
+    """How the state looks: ``good`` only where nothing is wrong and nothing is left to do."""
     audited: str
     last_good_audit: str
     severities: Mapping[str, int]
     """Severity to the number of differences; only those that occur."""
-    roots: tuple[PageProvider, ...]
+    providers: tuple[PageProvider, ...]
+    """Parents before their children."""
+    asked: bool
+    """Whether Placement was asked what it counts."""
+    hidden: bool
+    """Whether neither records nor Placement say what is used of something."""
     steps: tuple[Step, ...]
     drift: tuple[Document, ...]
     errors: tuple[Document, ...]
@@ -123,7 +192,8 @@ class Page:
         """
         capacities: Counter[str] = Counter()
         used: dict[str, int | None] = {}
-        for bar in (bar for node in self.nodes for bar in bars_of(node.roots)):
+        providers = (provider for node in self.nodes for provider in node.providers)
+        for bar in (bar for provider in providers for bar in provider.bars):
             name = bar.resource_class
             capacities[name] += bar.capacity
             before = used.get(name, 0)
@@ -161,24 +231,100 @@ def page_node(number: int, node: Document) -> PageNode:
     """Return one node of the page."""
     drift = tuple(node["drift"])
     counts = Counter(found["severity"] for found in drift)
+    providers = tuple(provider_rows(node["tree"], provider_holders(node)))
+    bars = [bar for provider in providers for bar in provider.bars]
+    steps = tuple(map(_step, node["operations"]))
     return PageNode(
         number=number,
         name=node["name"],
         uuid=node["uuid"],
         driver=node["driver"] or "",
         state=node["state"] or "unknown",
+        tone=_tone(node["state"], counts["warning"] or node["errors"]),
         audited=moment(node["audited_at"]),
         last_good_audit=moment(node["last_good_audit_at"]),
         severities={name: counts[name] for name in SEVERITIES if counts[name]},
-        roots=provider_tree(node["tree"], provider_holders(node)),
-        steps=tuple(map(_step, node["operations"])),
-        drift=drift,
+        providers=providers,
+        asked=any(bar.in_placement is not None for bar in bars),
+        hidden=any(bar.used is None for bar in bars),
+        steps=steps,
+        drift=tuple(sorted(drift, key=lambda one: SEVERITIES.index(one["severity"]))),
         errors=tuple(node["errors"]),
         machine=machine_of(node),
         guests=page_guests(node),
         claims=tuple(map(_promise, node["claims"])),
         moves=tuple(_move(node, migration) for migration in node["migrations"]),
     )
+
+
+def _tone(state: str | None, troubles: object) -> Tone:
+    if state is None:
+        return "unknown"
+    if state not in WELL:
+        return "bad"
+    return "warn" if troubles or state == "pending" else "good"
+
+
+def provider_rows(
+    rows: Sequence[Document], holders: Mapping[str, Sequence[int]]
+) -> Iterator[PageProvider]:
+    """Yield the providers of the rows of a tree, each before its children. Where no provider has a
+    uuid yet, the rows after the first are its children.
+
+    ``holders``: the places of the guests with an allocation, by the provider's uuid.
+    """
+    below: dict[str | None, list[Document]] = {}
+    known = {row["uuid"] for row in rows if row["uuid"] is not None}
+    for row in rows:
+        below.setdefault(row["parent"] if row["parent"] in known else None, []).append(row)
+    waiting = [(row, 0 if known or row is rows[0] else 1) for row in reversed(below.get(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        yield _provider(row, depth, holders.get(row["uuid"], ()))
+        children = below.get(row["uuid"], []) if row["uuid"] is not None else []
+        waiting += [(child, depth + 1) for child in reversed(children)]
+
+
+def _provider(row: Document, depth: int, holders: Sequence[int]) -> PageProvider:
+    return PageProvider(
+        name=row["name"],
+        uuid=row["uuid"],
+        depth=depth,
+        generation=row["generation"],
+        owned=row["owned"],
+        bars=tuple(bar_of(name, record) for name, record in row["inventories"].items()),
+        traits=tuple(row["traits"]),
+        aggregates=tuple(row["aggregates"]),
+        holders=tuple(holders),
+    )
+
+
+def bar_of(resource_class: str, record: Document) -> Bar:
+    """Return the bar of one inventory record with what is used of it: ``used``, on record, and
+    ``in_placement``.
+    """
+    room, on_record = capacity(record), record["used"]
+    # Not in the documents of an agent of an earlier version, which a newer command may ask.
+    in_placement = record.get("in_placement")
+    used = larger(on_record, in_placement) or 0
+    reserved, total = record["reserved"], record["total"]
+    length = max(room + reserved, total, reserved + used, 1)
+    return Bar(
+        resource_class=resource_class,
+        on_record=on_record,
+        in_placement=in_placement,
+        reserved=reserved,
+        total=total,
+        ratio=record["allocation_ratio"],
+        capacity=room,
+        reserved_part=_percent(reserved, length),
+        used_part=_percent(used, length),
+        total_mark=_percent(total, length) if total < room + reserved else None,
+    )
+
+
+def _percent(amount: int, whole: int) -> float:
+    return round(100 * amount / whole, 2)
 
 
 def moment(seconds: float | None) -> str:

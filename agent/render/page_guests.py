@@ -22,6 +22,7 @@ class PageGuest:
     flavor: str
     cells: tuple[str, ...]
     devices: tuple[str, ...]
+    """Its devices and mediated devices, as the machine calls them."""
     allocation: tuple[str, ...]
     """What Placement is known to have allocated to it of the node, one text for each provider."""
     record: str
@@ -40,6 +41,7 @@ def page_guests(node: Document) -> tuple[PageGuest, ...]:
         claims.setdefault(claim["instance"], []).append(claim)
     shown = {guest["uuid"]: guest for guest in node["guests"]}
     names = {row["uuid"]: row["name"] for row in node["tree"]}
+    known = {device["address"]: device_words(device) for device in node["devices"]}
     misplaced = {one.get("consumer") for one in node["drift"] if one["kind"] == "misplaced-guest"}
     return tuple(
         _guest(
@@ -47,6 +49,7 @@ def page_guests(node: Document) -> tuple[PageGuest, ...]:
             uuid,
             shown.get(uuid),
             claims.get(uuid, ()),
+            known,
             allocation_words(node, uuid, names),
             misplaced=uuid in misplaced,
         )
@@ -97,6 +100,7 @@ def _guest(
     uuid: str,
     shown: Document | None,
     claims: Sequence[Document],
+    known: Mapping[str, str],
     allocation: tuple[str, ...],
     *,
     misplaced: bool,
@@ -115,7 +119,10 @@ def _guest(
         memory_mb=shown["memory_mb"] if shown else (amounts["memory_mb"] if amounts else None),
         flavor=(shown["flavor"] or "") if shown else "",
         cells=tuple(map(_cell_words, cells)),
-        devices=tuple(sorted(addresses)),
+        devices=(
+            *(f"{address} {known.get(address, '')}".rstrip() for address in sorted(addresses)),
+            *(mdev_words(share) for claim in claims for share in claim.get("mdevs", ())),
+        ),
         allocation=allocation,
         record=shown["outcome"] if shown else "claimed",
         refusals=tuple(shown["refusals"]) if shown else (),
@@ -123,11 +130,31 @@ def _guest(
     )
 
 
+def device_words(device: Document) -> str:
+    """Return what a device is: its kind, vendor and product."""
+    return f"{device['type'].removeprefix('type-')} {device['vendor_id']}:{device['product_id']}"
+
+
+def mdev_words(share: Document) -> str:
+    """Return what a claim has of a parent of mediated devices."""
+    what = f"mediated {share['type'] or share['resource_class']}"
+    count = "" if share["count"] == 1 else f", {share['count']} of them"
+    return f"{share['parent'] or share['provider']} {what}{count}"
+
+
+def pages_of(size_kib: int) -> str:
+    """Return what pages of a size are called: ``2 MiB pages``."""
+    for unit, kib in (("GiB", 1024 * 1024), ("MiB", 1024)):
+        if size_kib % kib == 0:
+            return f"{size_kib // kib} {unit} pages"
+    return f"{size_kib} KiB pages"
+
+
 def _cell_words(cell: Document) -> str:
     """Return a guest's cell in words: where it is, its memory, and its host CPUs."""
     parts = [f"cell {cell['host_cell']}: {cell['memory_mb']} MiB"]
     if cell["page_size_kib"]:
-        parts.append(f"pages of {cell['page_size_kib']} KiB")
+        parts.append(pages_of(cell["page_size_kib"]))
     if cell["pins"]:
         pins = ", ".join(f"{guest}→{host}" for guest, host in cell["pins"].items())
         parts.append(f"CPUs pinned (guest→host) {pins}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agent.render.page_guests import guest_label, guest_numbers
+from agent.render.page_guests import device_words, guest_label, guest_numbers, pages_of
 
 Document = Mapping[str, Any]
 CpuUse = Literal["free", "shared", "pinned", "offline"]
@@ -28,16 +28,17 @@ class Square:
 
 @dataclass(frozen=True, slots=True)
 class PageDevice:
-    """One device, with its virtual functions."""
+    """One device with its virtual functions, or the mediated devices of one type."""
 
     address: str
-    kind: str
-    ids: str
+    """Of mediated devices, that of their parent."""
+    words: str
+    """What it is."""
     use: PageDeviceUse
     holder: str
-    """The guest that has it; empty if none has."""
+    """The guest that has it, of mediated devices how many are held and by whom; empty if none."""
     holders: tuple[int, ...]
-    """The place of that guest."""
+    """The places of these guests."""
     functions: tuple["PageDevice", ...] = ()
 
 
@@ -51,10 +52,8 @@ class PageCell:
     cores: tuple[tuple[Square, ...], ...]
     """The CPUs, siblings together."""
     shared_used: int
-    pages: tuple[Document, ...]
-    """Only huge pages, because ordinary ones are the rest of the memory."""
-    mdevs: tuple[str, ...]
-    """The parents of mediated devices, in words."""
+    pages: tuple[str, ...]
+    """In words. Only huge pages, because ordinary ones are the rest of the memory."""
     devices: tuple[PageDevice, ...]
 
 
@@ -65,8 +64,6 @@ class PageMachine:
     cpu: str
     """Its CPUs in words."""
     cells: tuple[PageCell, ...]
-    mdevs: tuple[str, ...]
-    """The parents of mediated devices of no cell, in words."""
     devices: tuple[PageDevice, ...]
     """Those of no cell."""
     problems: tuple[str, ...]
@@ -83,12 +80,15 @@ def machine_of(node: Document) -> PageMachine | None:
     cards = _Cards(numbers, names, owners)
     cells = records["cells"] if records is not None else []
     here = {cell["id"] for cell in cells}
-    mdevs = records["mdevs"] if records is not None else []
     holders = _holders(node, numbers)
     by_cell: dict[int | None, list[Document]] = {}
     for device in devices:
         cell = device["numa_node"] if device["numa_node"] in here else None
         by_cell.setdefault(cell, []).append(device)
+    mdevs: dict[int | None, list[PageDevice]] = {}
+    for source in records["mdevs"] if records is not None else ():
+        cell = source["numa_node"] if source["numa_node"] in here else None
+        mdevs.setdefault(cell, []).append(_mdev(source, node["claims"], numbers, names))
     labels = list(names.values())
     return PageMachine(
         cpu=_cpu_words(records["cpu"] if records is not None else None),
@@ -97,13 +97,11 @@ def machine_of(node: Document) -> PageMachine | None:
                 cell,
                 holders,
                 labels,
-                _mdevs(mdevs, {cell["id"]}),
-                cards.of(by_cell.get(cell["id"], [])),
+                (*cards.of(by_cell.get(cell["id"], [])), *mdevs.get(cell["id"], [])),
             )
             for cell in cells
         ),
-        mdevs=_mdevs(mdevs, {None, *(source["numa_node"] for source in mdevs)} - here),
-        devices=cards.of(by_cell.get(None, [])),
+        devices=(*cards.of(by_cell.get(None, [])), *mdevs.get(None, [])),
         problems=tuple(records["problems"]) if records is not None else (),
     )
 
@@ -129,7 +127,6 @@ def _cell(
     cell: Document,
     holders: Mapping[int, Sequence[int]],
     labels: Sequence[str],
-    mdevs: tuple[str, ...],
     devices: tuple[PageDevice, ...],
 ) -> PageCell:
     shared, dedicated = set(cell["shared"]), set(cell["dedicated"])
@@ -169,18 +166,37 @@ def _cell(
             for core in sorted([*(core for core in cores if core), *([cpu] for cpu in lone)])
         ),
         shared_used=cell["shared_used"],
-        pages=tuple(pages for pages in cell["pages"] if pages["size_kib"] != smallest),
-        mdevs=mdevs,
+        pages=tuple(_page_words(pages) for pages in cell["pages"] if pages["size_kib"] != smallest),
         devices=devices,
     )
 
 
-def _mdevs(sources: Sequence[Document], cells: set[int | None]) -> tuple[str, ...]:
-    return tuple(
-        f"mediated devices {source['type']} of {source['parent']}: "
-        f"{source['claimed']} of {source['total']} claimed"
-        for source in sources
-        if source["numa_node"] in cells
+def _page_words(pages: Document) -> str:
+    reserved = f", {pages['reserved']} reserved" if pages["reserved"] else ""
+    return f"{pages_of(pages['size_kib'])}: {pages['used']} used{reserved}, of {pages['total']}"
+
+
+def _mdev(
+    source: Document,
+    claims: Sequence[Document],
+    numbers: Mapping[str, int],
+    names: Mapping[str, str],
+) -> PageDevice:
+    """Return the mediated devices of one type of one parent."""
+    guests = [
+        claim["instance"]
+        for claim in claims
+        for share in claim.get("mdevs", ())
+        if (share["parent"], share["type"]) == (source["parent"], source["type"])
+    ]
+    held = f"{source['claimed']} of {source['total']} held"
+    by = f" by {', '.join(names[guest] for guest in guests)}" if guests else ""
+    return PageDevice(
+        address=source["parent"],
+        words=f"mediated {source['type']}",
+        use="held" if source["claimed"] >= source["total"] else "free",
+        holder=f"{held}{by}",
+        holders=tuple(numbers[guest] for guest in guests),
     )
 
 
@@ -210,8 +226,7 @@ class _Cards:
             holder = self.owners.get(device["holder"], device["holder"] or "")
             return PageDevice(
                 address=device["address"],
-                kind=device["type"].removeprefix("type-"),
-                ids=f"{device['vendor_id']}:{device['product_id']}",
+                words=device_words(device),
                 use=_device_use(device, reserved),
                 holder=self.names.get(holder, holder),
                 holders=(self.numbers[holder],) if holder in self.numbers else (),

@@ -8,45 +8,51 @@ const element = (tag, attributes, ...content) => {
 };
 const words = (tag, name, ...content) => element(tag, name ? { class: name } : {}, ...content);
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
-const use = known => known === null ? "unknown" : known;
+const known = figure => figure === null ? "unknown" : figure;
 const dashed = text => text.replaceAll(" ", "-");
 const section = (prefix, name, title, ...content) => element("section", { "aria-labelledby": `${prefix}-${name}` },
   element("h3", { id: `${prefix}-${name}` }, title), ...content);
 const remedy = text => text ? [words("br"), words("span", "label", "remedy"), " ", words("code", "copy", text)] : [];
-const headings = titles => words("thead", "", words("tr", "", titles.map(title => title ? element("th", { scope: "col" }, title) : words("td", "bar"))));
-const table = (name, caption, titles, rows) => words("table", name, words("caption", "hidden", caption), headings(titles), words("tbody", "", rows));
 
 const problems = errors => words("ul", "problems", errors.map(error => words("li", "",
   words("strong", "", error.code), " ", words("bdi", "", error.message), remedy(error.remedy))));
 const rectangle = (name, width, x) => element("rect", { class: name, ...(x === undefined ? {} : { x }), width, height: 10 });
-const bar = shown => {
-  const free = shown.used === null ? null : shown.capacity - shown.used;
+const bar = (shown, asked) => {
+  const amounts = [shown.on_record, shown.in_placement].filter(amount => amount !== null);
+  const used = amounts.length ? Math.max(...amounts) : null, free = used === null ? null : shown.capacity - used;
   return words("tr", free !== null && free < 0 ? "over" : "", element("th", { scope: "row" }, shown.resource_class),
-    words("td", "bar", element("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true", focusable: "false" },
-      rectangle("free", 100), rectangle("reserved", shown.reserved_part), rectangle("used", shown.used_part, shown.reserved_part),
-      shown.total_mark === null ? [] : rectangle("mark", 0.6, shown.total_mark))),
-    [use(shown.used), shown.reserved, use(free), shown.total, shown.ratio].map(figure => words("td", "", figure)));
+    words("td", "bar", used === null ? words("span", "key hidden-use") :
+      element("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true", focusable: "false" },
+        rectangle("free", 100), rectangle("reserved", shown.reserved_part), rectangle("used", shown.used_part, shown.reserved_part),
+        shown.total_mark === null ? [] : rectangle("mark", 0.6, shown.total_mark))),
+    [known(shown.on_record), ...(asked ? [shown.in_placement === null ? "not asked" : shown.in_placement] : []), known(free),
+      shown.reserved, shown.total, shown.ratio].map(figure => words("td", "", figure)));
 };
-const provider = shown => words("li", "",
-  element("div", { class: "provider", "data-guests": shown.holders.join(" ") },
-    words("p", "", words("bdi", "name", shown.name), " ",
-      words("span", `whose ${shown.owned ? "ours" : "foreign"}`, shown.owned ? "the agent's" : "foreign"), " ",
-      words("span", "dim", `generation ${shown.generation === null ? "none yet" : shown.generation} · `,
-        words("code", "", shown.uuid || "uuid not known yet"))),
-    shown.bars.length ? table("figures bars", `Inventories of ${shown.name}`, ["class", "", "used", "reserved", "free", "total", "ratio"],
-      shown.bars.map(bar)) : [],
+const provider = (shown, node) => element("tbody", { class: `provider depth-${Math.min(shown.depth, 4)}`, "data-guests": shown.holders.join(" ") },
+  words("tr", "head", element("th", { scope: "rowgroup", colspan: node.asked ? 8 : 7 }, words("bdi", "name", shown.name), " ",
+    words("span", `whose ${shown.owned ? "ours" : "foreign"}`, shown.owned ? "managed" : "foreign"), " ",
+    words("span", "dim", `generation ${shown.generation === null ? "none yet" : shown.generation} · `,
+      words("code", "", shown.uuid || "uuid not known yet")), " ",
     shown.traits.length ? words("details", "", words("summary", "", plural(shown.traits.length, "trait")),
       words("ul", "words", shown.traits.map(trait => words("li", "", words("code", "", trait))))) : [],
-    shown.aggregates.length ? words("p", "dim", "aggregates ", shown.aggregates.map(uuid => [words("code", "", uuid), " "])) : []),
-  shown.children.length ? words("ul", "", shown.children.map(provider)) : []);
-const tree = (node, prefix) => section(prefix, "tree", "Tree",
-  words("p", "legend", [["used", " used "], ["reserved", " reserved "], ["free", " free "], ["mark", " total; to the right of it, what overcommitment adds"]]
-    .map(([name, title]) => [words("span", `key ${name}`), title])),
-  words("ul", "tree", node.roots.length ? node.roots.map(provider) : words("li", "dim", "Not in Placement yet.")));
+    shown.aggregates.length ? words("span", "dim", "aggregates ", shown.aggregates.map(uuid => [words("code", "", uuid), " "])) : [])),
+  shown.bars.map(one => bar(one, node.asked)));
+const key = (name, title) => [words("span", `key ${name}`), title];
+const tree = (node, prefix) => section(prefix, "tree", "Tree", node.providers.length ? [
+  element("table", { class: "figures bars" }, words("caption", "hidden", `Inventories of ${node.name} and its providers`),
+    words("thead", "", words("tr", "", ["class", "", "on record", ...(node.asked ? ["in Placement"] : []), "free", "reserved", "total", "ratio"]
+      .map(title => title ? element("th", { scope: "col" }, title) : words("td", "bar")))),
+    node.providers.map(one => provider(one, node))),
+  words("p", "legend", key("used", " used "), key("reserved", " reserved "), key("free", " free "),
+    key("mark", " total; to the right of it, what overcommitment adds"), node.hidden ? [" ", key("hidden-use", " not known")] : []),
+  words("p", "legend", "On record: what this agent's own records count.",
+    node.asked ? " Free: what neither counts." : [" Placement was not asked what it counts: ", words("code", "copy", "agent --once --with-usages --report FILE"), " asks it."]),
+  words("p", "legend", "Managed: this agent made the provider and corrects it. Foreign: another program's, left as it is.")]
+  : words("p", "dim", "Not in Placement yet."));
 
 const device = shown => element("li", { class: "device", "data-guests": shown.holders.join(" ") },
   words("span", `use ${dashed(shown.use)}`, shown.use), " ", words("code", "", shown.address), " ",
-  words("span", "dim", `${shown.kind} ${shown.ids}`), shown.holder ? [" ", words("bdi", "", shown.holder)] : [],
+  words("span", "dim", shown.words), shown.holder ? [" ", words("bdi", "", shown.holder)] : [],
   shown.functions.length ? words("ul", "", shown.functions.map(device)) : []);
 const square = shown => element("span", { class: `cpu ${shown.use}`, title: `CPU ${shown.cpu}: ${shown.text}`, "data-guests": shown.holders.join(" ") },
   shown.cpu, words("span", "hidden", ` ${shown.text}`));
@@ -56,9 +62,7 @@ const cell = (shown, prefix) => element("section", { class: "cell", "aria-labell
     shown.shared_used ? ` · ${plural(shown.shared_used, "guest CPU")} on shared CPUs` : ""),
   shown.cores.length ? element("ul", { class: "cores", "aria-label": `CPUs of cell ${shown.id}, siblings together` },
     shown.cores.map(core => words("li", "", core.map(square)))) : [],
-  shown.pages.map(pages => words("p", "", `pages of ${pages.size_kib} KiB: ${pages.used} used`,
-    pages.reserved ? `, ${pages.reserved} reserved` : "", `, of ${pages.total}`)),
-  shown.mdevs.map(text => words("p", "", words("bdi", "", text))),
+  shown.pages.map(pages => words("p", "", pages)),
   shown.devices.length ? element("ul", { class: "devices", "aria-label": `Devices of cell ${shown.id}` }, shown.devices.map(device)) : []);
 const machine = (shown, prefix) => section(prefix, "machine", "Machine",
   shown.cpu ? words("p", "", shown.cpu) : [],
@@ -67,7 +71,6 @@ const machine = (shown, prefix) => section(prefix, "machine", "Machine",
     words("p", "legend", [["shared", " shared "], ["free", " dedicated, free "], ["pinned", " pinned "], ["offline", " offline"]]
       .map(([name, title]) => [words("span", `cpu ${name}`, "n"), title])),
     words("div", "cells", shown.cells.map(part => cell(part, prefix)))] : [],
-  shown.mdevs.map(text => words("p", "", words("bdi", "", text))),
   shown.devices.length ? [words("h4", "", "Devices of no known cell"), words("ul", "devices", shown.devices.map(device))] : []);
 
 const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": shown.number },
@@ -77,8 +80,8 @@ const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": sh
     shown.flavor ? [", flavor ", words("bdi", "", shown.flavor)] : [], " ", words("code", "dim", shown.uuid)),
   shown.cells.length || shown.devices.length || shown.allocation.length ? words("ul", "holdings",
     shown.cells.map(text => words("li", "", text)),
-    shown.devices.map(address => words("li", "", "device ", words("code", "", address))),
-    shown.allocation.map(text => words("li", "", "allocated ", words("bdi", "", text)))) : [],
+    shown.devices.map(text => words("li", "", "device ", words("bdi", "", text))),
+    shown.allocation.map(text => words("li", "", "in Placement ", words("bdi", "", text)))) : [],
   shown.refusals.map(refusal => words("p", "warning", words("bdi", "", refusal.reason), remedy(refusal.remedy))));
 
 const step = shown => words("li", "", words("span", `status ${shown.status}`, shown.status), " ", words("strong", "", shown.op), " ",
@@ -97,29 +100,29 @@ const claims = (node, prefix) => section(prefix, "claims", "Claims and moves",
     words("span", "dim", `since ${claim.since}`), words("br"), labelled("instance", claim.instance), " ", labelled("claim", claim.id)))),
   listed("Moves under way", node.moves.map(move => words("li", "", words("span", `status ${move.status}`, move.status), " ",
     words("strong", "", move.type), " ", words("bdi", "", move.way), words("br"), labelled("instance", move.instance), " ",
-    labelled("migration", move.uuid), move.allocation.map(text => [words("br"), "allocated ", words("bdi", "", text)])))));
+    labelled("migration", move.uuid), move.allocation.map(text => [words("br"), "in Placement ", words("bdi", "", text)])))));
 
-const fact = (name, ...content) => words("div", "", words("dt", "", name), words("dd", "", ...content));
-const glance = (node, prefix) => {
+const band = (node, prefix) => {
   const severities = Object.entries(node.severities), pending = node.steps.filter(one => one.status === "planned").length;
-  return words("dl", "glance",
-    fact("uuid", words("code", "", node.uuid || "not known yet")),
-    node.driver ? fact("driver", node.driver) : [],
-    node.audited ? fact("audited", node.audited) : [],
-    fact("last good audit", node.last_good_audit || "not known"),
-    fact("drift", severities.length ? severities.map(([severity, count]) => [words("span", `severity ${severity}`, `${count} ${severity}`), " "]) : "none"),
-    fact("would change", pending ? element("a", { href: `#${prefix}-plan` }, plural(pending, "operation")) : "nothing"));
+  return words("div", `band ${node.tone}`,
+    words("p", "", words("span", `state ${node.tone}`, node.state),
+      node.errors.length ? [" ", element("a", { class: "severity error", href: `#${prefix}-errors` }, plural(node.errors.length, "error"))] : [],
+      severities.length ? severities.map(([severity, count]) => [" ", element("a", { class: `severity ${severity}`, href: `#${prefix}-drift` },
+        `drift: ${severity === "warning" ? plural(count, severity) : `${count} ${severity}`}`)]) : [" ", words("span", "", "no drift")], " ", words("span", "", "·"), " ",
+      pending ? element("a", { href: `#${prefix}-plan` }, `would change: ${plural(pending, "operation")}`) : words("span", "", "would change nothing")),
+    words("p", "dim", words("code", "", node.uuid || "uuid not known yet"), node.driver ? ` · driver ${node.driver}` : "",
+      node.audited ? ` · audited ${node.audited}` : "", ` · last good audit ${node.last_good_audit || "not known"}`));
 };
 const article = node => {
   const prefix = `node-${node.number}`;
   return element("article", { "aria-labelledby": prefix },
-    element("h2", { id: prefix, tabindex: "-1" }, words("bdi", "", node.name), " ", words("span", `state ${node.state}`, node.state)),
-    glance(node, prefix),
+    element("h2", { id: prefix, tabindex: "-1" }, words("bdi", "", node.name)),
+    band(node, prefix),
     node.errors.length ? section(prefix, "errors", "Errors", problems(node.errors)) : [],
+    node.drift.length ? section(prefix, "drift", "Drift", drift(node.drift)) : [],
+    node.steps.length ? section(prefix, "plan", "Changes", words("ol", "steps", node.steps.map(step))) : [],
     tree(node, prefix),
     node.machine === null ? [] : machine(node.machine, prefix),
     node.guests.length ? section(prefix, "guests", "Guests", words("ul", "guests", node.guests.map(one => guest(one, prefix)))) : [],
-    section(prefix, "plan", "Changes", node.steps.length ? words("ol", "steps", node.steps.map(step)) : words("p", "dim", "Nothing to change.")),
-    node.drift.length ? section(prefix, "drift", "Drift", drift(node.drift)) : [],
     node.claims.length || node.moves.length ? claims(node, prefix) : []);
 };

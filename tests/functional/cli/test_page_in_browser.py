@@ -12,7 +12,7 @@ from tests.support.system import AgentHere
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("browser")]
 
-LOOKS = [("light", WIDE), ("dark", WIDE), ("light", NARROW)]
+LOOKS = [(scheme, size) for scheme in ("light", "dark") for size in (WIDE, NARROW)]
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from agent.model.inventory import completed
 from agent.model.names import printable
 from agent.render.json_report import node_document
-from agent.render.page import NODES_IN_FULL
+from agent.render.page import NODES_IN_FULL, bar_of
+from agent.render.page_guests import pages_of
 from agent.render.page_html import render_page
-from agent.render.page_tree import bar_of
 from tests.support.page_documents import (
     CLAIM,
     GUEST,
     HOSTILE,
     cell,
+    claim,
     device,
     named,
     node,
@@ -46,20 +47,28 @@ def test_a_bar_is_as_long_as_what_can_be_used_and_reserved(record, parts, free):
     assert bar.over is (free is not None and free < 0)
 
 
+def test_only_what_neither_the_records_nor_placement_count_is_free():
+    record = {**completed({"total": 8}), "used": 2, "in_placement": 5}
+    assert bar_of("VCPU", record).free == 3
+    assert bar_of("VCPU", {**record, "used": 6}).free == 2
+    assert bar_of("VCPU", {**record, "used": None}).free == 3
+
+
 # --- one node
 
 
-def test_the_tree_is_a_tree():
-    (root,) = page(node()).nodes[0].roots
-    assert root.name == "node-1"
-    assert [child.name for child in root.children] == ["node-1_NUMA0", "accelerator"]
-    assert [child.owned for child in root.children] == [True, False]
+def outline(document):
+    return [(one.name, one.depth) for one in page(document).nodes[0].providers]
+
+
+def test_providers_follow_their_parents():
+    assert outline(node()) == [("node-1", 0), ("node-1_NUMA0", 1), ("accelerator", 1)]
+    assert [one.owned for one in page(node()).nodes[0].providers] == [True, True, False]
 
 
 def test_a_tree_without_uuids_yet_has_its_root_first():
     rows = [{**row, "uuid": None, "parent": None} for row in node_document(node_report())["tree"]]
-    (root,) = page(node(tree=rows, uuid=None)).nodes[0].roots
-    assert [child.name for child in root.children] == ["node-1_NUMA0", "accelerator"]
+    assert outline(node(tree=rows, uuid=None)) == outline(node())
 
 
 def test_every_cpu_is_a_square_beside_its_siblings():
@@ -72,7 +81,7 @@ def test_every_cpu_is_a_square_beside_its_siblings():
     ]
     assert seen.cores[1][0].text == "dedicated, pinned by instance-1"
     assert seen.cores[1][0].holders == (0,)
-    assert [pages["size_kib"] for pages in seen.pages] == [2048]
+    assert seen.pages == ("2 MiB pages: 1024 used, 2 reserved, of 4096",)
 
 
 def test_a_cpu_that_went_offline_under_a_guest_names_the_guest():
@@ -96,7 +105,7 @@ def test_devices_stand_below_their_cards_with_what_holds_them():
     ]
     machine = page(node(devices=devices)).nodes[0].machine
     ((seen,),) = (one.devices for one in machine.cells)
-    assert (seen.use, seen.kind) == ("not offered", "PF")
+    assert (seen.use, seen.words) == ("not offered", "PF 8086:1515")
     assert [(one.use, one.holder) for one in seen.functions] == [
         ("held", "instance-1"),
         ("to be cleaned", ""),
@@ -126,6 +135,136 @@ def test_the_page_says_what_would_change_and_what_to_do():
     for one in node_document(node_report())["drift"]:
         assert printable(one["detail"]) in found.texts
         assert not one["remedy"] or printable(one["remedy"]) in found.texts
+
+
+WARNING = {"kind": "x", "severity": "warning", "detail": "d", "remedy": "r", "provider": None}
+WELL = {"state": "in-sync", "drift": [], "errors": [], "operations": []}
+
+
+@pytest.mark.parametrize(
+    ("given", "tone"),
+    [
+        ({}, "good"),
+        ({"drift": [{**WARNING, "severity": "info"}]}, "good"),
+        ({"drift": [WARNING]}, "warn"),
+        ({"errors": [{"code": "x.y", "message": "m", "remedy": ""}]}, "warn"),
+        ({"state": "pending"}, "warn"),
+        ({"state": "degraded"}, "bad"),
+        ({"state": None}, "unknown"),
+    ],
+)
+def test_only_a_state_without_a_warning_is_green(given, tone):
+    assert page(node(**{**WELL, **given})).nodes[0].tone == tone
+
+
+def test_problems_come_first_and_are_counted_at_the_top():
+    found = shown(node(drift=[{**WARNING, "severity": "info"}, WARNING, WARNING]))
+    headings = [given["id"] for tag, given in found.elements if tag in ("h2", "h3")]
+    assert headings[:4] == ["node-0", "node-0-errors", "node-0-drift", "node-0-plan"]
+    assert "drift: 2 warnings" in found.texts
+    assert "drift: 1 info" in found.texts
+    severities = [
+        given["class"]
+        for tag, given in found.elements
+        if tag == "span" and given.get("class", "").startswith("severity")
+    ]
+    assert severities == ["severity warning"] * 2 + ["severity info"]
+
+
+def test_all_providers_have_one_header():
+    found = shown(node())
+    assert [tag for tag, _ in found.elements].count("thead") == 1
+    assert [tag for tag, _ in found.elements].count("tbody") == 3
+
+
+def test_what_nobody_counts_is_hatched_with_the_way_to_get_it():
+    tree = node_document(node_report())["tree"]
+    unknown = [
+        {**row, "inventories": {"VCPU": {**completed({"total": 8}), "used": None}}} for row in tree
+    ]
+    hatched = [
+        given for _, given in shown(node(tree=unknown)).elements if "hidden-use" in str(given)
+    ]
+    # One a bar, and that of the legend.
+    assert len(hatched) == len(tree) + 1
+    assert "agent --once --with-usages --report FILE" in shown(node(tree=unknown)).texts
+    asked = [
+        {
+            **row,
+            "inventories": {"VCPU": {**completed({"total": 8}), "used": None, "in_placement": 3}},
+        }
+        for row in tree
+    ]
+    found = shown(node(tree=asked))
+    assert "hidden-use" not in str(found.elements)
+    assert "in Placement" in found.texts
+    assert "agent --once --with-usages --report FILE" not in found.texts
+
+
+def test_guests_and_cells_call_devices_and_mediated_devices_alike():
+    share = {
+        "provider": "p",
+        "resource_class": "VGPU",
+        "count": 1,
+        "parent": "0000:41:00.0",
+        "type": "nvidia-35",
+    }
+    held = device("0000:18:00.1", holder=CLAIM)
+    claims = [claim(mdevs=[share], devices=[held])]
+    source = {**share, "claimed": 1, "total": 4, "numa_node": 0}
+    records = {"cpu": None, "cells": [cell()], "mdevs": [source], "problems": []}
+    found = page(node(claims=claims, devices=[held], records=records)).nodes[0]
+    (cell_here,), (guest_here,) = found.machine.cells, found.guests
+    assert [(one.address, one.words) for one in cell_here.devices] == [
+        ("0000:18:00.1", "VF 8086:1515"),
+        ("0000:41:00.0", "mediated nvidia-35"),
+    ]
+    assert guest_here.devices == ("0000:18:00.1 VF 8086:1515", "0000:41:00.0 mediated nvidia-35")
+    assert cell_here.devices[1].holder == "1 of 4 held by instance-1"
+    assert cell_here.devices[1].holders == (0,)
+
+
+@pytest.mark.parametrize(
+    ("size_kib", "words"),
+    [(4, "4 KiB pages"), (2048, "2 MiB pages"), (1048576, "1 GiB pages"), (1536, "1536 KiB pages")],
+)
+def test_pages_are_called_by_their_size(size_kib, words):
+    assert pages_of(size_kib) == words
+
+
+def luminance(color):
+    parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "least"),
+    [
+        ("ink", "ground", 7.0),
+        ("dim", "raised", 4.5),
+        ("link", "raised", 4.5),
+        *((tone, "raised", 4.5) for tone in ("good", "warn", "bad")),
+        ("edge", "ground", 3.0),
+        ("used", "free", 4.5),
+        ("reserved", "free", 3.0),
+        ("mark", "free", 7.0),
+        ("free", "ground", 1.2),
+        ("shared-ink", "shared-ground", 4.5),
+        ("pinned-ink", "pinned-ground", 4.5),
+        ("off-ink", "off-ground", 4.5),
+    ],
+)
+def test_the_dark_page_has_the_contrast_of_the_light_one(one, other, least):
+    light, dark, *_ = (
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part))
+        for part in shown(node()).style.split("prefers-color-scheme: dark")
+    )
+    for colors in (light, dark):
+        low, high = sorted((luminance(colors[one]), luminance(colors[other])))
+        assert (high + 0.05) / (low + 0.05) >= least
 
 
 def test_nothing_is_requested_and_only_the_pages_own_script_and_style_run():
@@ -168,7 +307,7 @@ def test_the_details_of_a_node_are_all_that_its_own_page_shows():
         "DISK_GB 20, MEMORY_MB 8192 of rack20-server0020",
         "PCPU 4 of rack20-server0020_NUMA1",
     ]
-    assert [one["holders"] for one in found["roots"][0]["children"]] == [[0], [1]]
+    assert [one["holders"] for one in found["providers"]] == [[0, 1], [0], [1]]
     (card,) = found["machine"]["cells"][0]["devices"]
     assert card["functions"][0]["holder"] == "instance-00140000"
 
@@ -211,4 +350,4 @@ def test_names_in_the_details_of_many_nodes_are_data(name):
     assert found.faults() == []
     (packed,) = found.packed
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", packed)
-    assert found.details()[0]["roots"][0]["name"] == printable(name)
+    assert found.details()[0]["providers"][0]["name"] == printable(name)

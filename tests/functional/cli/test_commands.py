@@ -328,6 +328,13 @@ def test_exit_codes(blades: AgentHere, http_placement: HttpPlacement, proxy: Fau
         ["--once", "--node"],
         ["identity", "show", "--node", "x"],
         ["--once", "--dryrun"],
+        ["allocation", "show"],
+        ["decommission"],
+        ["candidates", "--once"],
+        ["claim", "abort"],
+        ["claims", "x"],
+        ["migrate", "away", "x"],
+        ["--report", "nodes.html"],
     ],
     ids=" ".join,
 )

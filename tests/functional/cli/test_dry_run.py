@@ -247,24 +247,6 @@ def test_names_that_several_nodes_bring_are_made_by_the_first_of_them(
     assert len(made) == len(names)
 
 
-def test_one_of_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(
-        http_placement,
-        tmp_path / "agent",
-        {
-            "nodes": [
-                {"name": "blade-1", "memory_mib": 1024},
-                {"name": "blade-2", "memory_mib": 1024},
-            ]
-        },
-    )
-    (agent.folder / "store").mkdir()
-    (agent.folder / "store" / "compute_id").write_text(UUID)
-    told, _ = foretold(agent, http_placement, "--node", "blade-2")
-    assert [node["name"] for node in told.json["nodes"]] == ["blade-2"]
-    assert [one["name"] for one in http_placement.dump()["providers"].values()] == ["blade-2"]
-
-
 def test_an_adoption(agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path) -> None:
     really(agent)
     (root,) = [
@@ -297,13 +279,6 @@ def test_what_others_changed_meanwhile(agent: AgentHere, http_placement: HttpPla
     }
     assert told.json["nodes"][0]["drift"] == done.json["nodes"][0]["drift"]
     assert "CUSTOM_OPS" in other.traits(root)
-
-
-def test_reading_everything_again_writes_nothing_either(
-    agent: AgentHere, http_placement: HttpPlacement
-) -> None:
-    really(agent)
-    assert dry(agent, http_placement, "--reread").json["nodes"][0]["state"] == "in-sync"
 
 
 def test_the_text_shows_the_same_operations_as_the_run_after_it(
@@ -357,15 +332,6 @@ def embedded(tmp_path: Path) -> Callable[..., AgentCommand]:
         )
 
     return make
-
-
-def test_embedded_without_store_nothing_is_made(embedded: Callable[..., AgentCommand]) -> None:
-    agent = embedded()
-    told = dry(agent, None)
-    assert told.json["placement"]["mode"] == "embedded"
-    assert not agent.store.exists()
-    done = really(agent)
-    assert operations(told) == without_uuids(operations(done), names_of(done))
 
 
 @pytest.mark.long

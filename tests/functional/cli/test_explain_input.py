@@ -83,8 +83,9 @@ NO_DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("flag", ["--flavor", "--claim"])
-@pytest.mark.parametrize("name", NO_DOCUMENTS)
+@pytest.mark.parametrize(
+    ("flag", "name"), [*(("--flavor", name) for name in NO_DOCUMENTS), ("--claim", "half")]
+)
 def test_a_file_without_a_document_is_refused_by_its_name(
     host: AgentHere, flag: str, name: str
 ) -> None:
@@ -101,15 +102,14 @@ def test_what_is_no_file_is_refused_by_its_name(host: AgentHere, flag: str) -> N
         assert refused(host, flag, str(path)).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("flag", ["--flavor", "--claim"])
 def test_a_pipe_that_nobody_writes_is_refused_in_a_moment(
-    host: AgentHere, flag: str, monkeypatch: pytest.MonkeyPatch
+    host: AgentHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.cli.daemon_client.SILENCE", 0.5)
     pipe = host.folder / "pipe"
     os.mkfifo(pipe)
     begun = time.monotonic()
-    assert refused(host, flag, str(pipe)) == f"{pipe}: nothing to read for 0.5 s"
+    assert refused(host, "--claim", str(pipe)) == f"{pipe}: nothing to read for 0.5 s"
     assert time.monotonic() - begun < 30
 
 

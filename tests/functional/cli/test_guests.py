@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.cli.setups import host_file, on
+from agent.api.client import ApiClient, ApiProblem
+from tests.functional.cli.setups import host_file, on, ready
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
@@ -341,7 +341,7 @@ def test_through_a_daemon_they_are_imported_and_nobody_else_gets_what_they_have(
     configured(here, http_placement, {**HOST, "guests": HOST["guests"][:1]})
     service, client = Service(here), ApiClient(here.socket)
     with service.running():
-        until(lambda: here.socket.exists() and _ready(client), lambda: service)
+        until(lambda: here.socket.exists() and ready(client), lambda: service)
         # The import looks at the host once more.
         host_file(here, HOST)
         result = here.run("guests", "import", "--format", "json")
@@ -364,7 +364,7 @@ def test_through_a_daemon_they_are_imported_and_nobody_else_gets_what_they_have(
                 client.create_claim(_claim("n3", flavor))
         service.kill()
     with service.running():
-        until(lambda: _ready(client), lambda: service)
+        until(lambda: ready(client), lambda: service)
         listed = here.run("guests", "list", "--format", "json")
         assert (listed.code, outcomes(listed.json)) == (
             0,
@@ -382,14 +382,6 @@ def _claim(name: str, flavor: dict[str, Any]) -> dict[str, Any]:
         "instance": instance_body(name),
         "flavor": flavor,
     }
-
-
-def _ready(client: ApiClient) -> bool:
-    try:
-        client.readiness()
-    except (ApiProblem, ApiUnreachable):
-        return False
-    return True
 
 
 # --- guests that are gone -------------------------------------------------------------------------
@@ -480,7 +472,7 @@ def test_a_daemon_looks_at_the_hypervisor_before_it_forgets_a_guest(
     assert here.run("guests", "import").code == 0
     service, client = Service(here), ApiClient(here.socket)
     with service.running():
-        until(lambda: here.socket.exists() and _ready(client), lambda: service)
+        until(lambda: here.socket.exists() and ready(client), lambda: service)
         assert here.run("guests", "forget", OFF).code == 1
         host_file(here, {**TWO, "guests": TWO["guests"][:1]})
         assert here.run("guests", "forget", OFF).code == 0

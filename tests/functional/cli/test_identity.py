@@ -60,7 +60,7 @@ def lost(agent: AgentHere, http_placement: HttpPlacement) -> AgentHere:
     return agent
 
 
-@pytest.mark.parametrize("state", ["never run", "dry run", "run", "run twice", "observed"])
+@pytest.mark.parametrize("state", ["never run", "dry run", "run twice", "observed"])
 def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
     lost: AgentHere, http_placement: HttpPlacement, state: str
 ) -> None:

@@ -107,7 +107,6 @@ def cells(example: Callable[..., Scheduler]) -> Scheduler:
 CPU = {"VCPU": 2}
 WITH_PF0, WITH_PF1 = (gives(CN=CPU, **{port: {"SRIOV_NET_VF": 1}}) for port in ("PF0", "PF1"))
 A1 = "resources=VCPU:2,SRIOV_NET_VF:1"
-A5 = "resources=VCPU:2&resources1=SRIOV_NET_VF:1&resources2=SRIOV_NET_VF:1"
 
 
 def test_the_tree_is_that_of_the_specification(
@@ -133,46 +132,10 @@ def test_the_tree_is_that_of_the_specification(
     }
 
 
-def test_a1_to_a3_a_trait_chooses_the_port(nested: Scheduler) -> None:
-    assert nested.candidates(A1) == [WITH_PF0, WITH_PF1]
-    assert {frozenset(mappings[""]) for _, mappings in nested.found(A1)} == {
-        frozenset({NODE, PF0}),
-        frozenset({NODE, PF1}),
-    }
-    assert nested.candidates(f"{A1}&required={GRO}") == [WITH_PF1]
-    assert nested.candidates(f"{A1}&required=!{GRO}") == [WITH_PF0]
-
-
 def test_a4_a_group_of_its_own_is_served_by_the_port_alone(nested: Scheduler) -> None:
     assert nested.found(f"resources=VCPU:2&resources1=SRIOV_NET_VF:1&required1={GRO}") == [
         (WITH_PF1, {"": frozenset({NODE}), "1": frozenset({PF1})})
     ]
-
-
-def test_a5_to_a7_two_ports_together_or_apart(nested: Scheduler) -> None:
-    both = gives(CN=CPU, PF0={"SRIOV_NET_VF": 1}, PF1={"SRIOV_NET_VF": 1})
-    twice = [gives(CN=CPU, **{port: {"SRIOV_NET_VF": 2}}) for port in ("PF0", "PF1")]
-    assert nested.candidates(f"{A5}&group_policy=none") == sorted([both, both, *twice], key=sorted)
-    isolated = nested.found(f"{A5}&group_policy=isolate")
-    assert [one for one, _ in isolated] == [both, both]
-    assert {tuple(mappings["1"]) for _, mappings in isolated} == {(PF0,), (PF1,)}
-    assert nested.answer(A5).status_code == 400
-
-
-def test_a8_to_a11_what_does_not_fit(nested: Scheduler) -> None:
-    assert nested.candidates("resources=VCPU:2,SRIOV_NET_VF:5") == []
-    split = nested.candidates(
-        "resources1=SRIOV_NET_VF:3&resources2=SRIOV_NET_VF:2&group_policy=none"
-    )
-    assert split == sorted(
-        [
-            gives(PF0={"SRIOV_NET_VF": 3}, PF1={"SRIOV_NET_VF": 2}),
-            gives(PF0={"SRIOV_NET_VF": 2}, PF1={"SRIOV_NET_VF": 3}),
-        ],
-        key=sorted,
-    )
-    assert nested.candidates("resources=VCPU:17") == []
-    assert nested.candidates(f"resources=VCPU:2&required={GRO}") == []
 
 
 def test_a12_the_agent_itself_sets_what_makes_the_root_a_compute_node(nested: Scheduler) -> None:
@@ -188,40 +151,10 @@ def test_a12_a_disabled_host_gives_nothing(example: Callable[..., Scheduler]) ->
     assert len(disabled.candidates(A1)) == 2
 
 
-def test_a13_to_a15_tree_version_and_limit(nested: Scheduler) -> None:
-    assert len(nested.candidates(f"{A1}&in_tree={nested.uuids[PF0]}")) == 2
-    assert nested.candidates(A1, "1.28") == []
-    assert len(nested.candidates(A1, "1.29")) == 2
-    assert len(nested.candidates(f"{A1}&limit=1")) == 1
-
-
-def test_summaries_hold_the_whole_tree(nested: Scheduler) -> None:
-    summaries = nested.answer(A1).json()["provider_summaries"]
-    assert {nested.names[uuid] for uuid in summaries} == {NODE, NUMA0, NUMA1, PF0, PF1}
-    assert nested.answer("resources=VCPU:17").json()["provider_summaries"] == {}
-
-
 # --- CPUs on the cells ----------------------------------------------------------------------------
 
-B1 = "resources_C=VCPU:2&resources_N=SRIOV_NET_VF:1&group_policy=none"
-B2 = f"{B1}&same_subtree=_C,_N"
 VF = {"SRIOV_NET_VF": 1}
 NEAR0, NEAR1 = gives(NUMA0=CPU, PF0=VF), gives(NUMA1=CPU, PF1=VF)
-
-
-def test_b1_and_b2_the_port_of_the_same_cell(cells: Scheduler) -> None:
-    assert cells.candidates(B1) == sorted(
-        [NEAR0, NEAR1, gives(NUMA0=CPU, PF1=VF), gives(NUMA1=CPU, PF0=VF)], key=sorted
-    )
-    assert cells.candidates(B2) == sorted([NEAR0, NEAR1], key=sorted)
-
-
-def test_b3_and_b4_with_a_trait_and_with_memory_of_the_node(cells: Scheduler) -> None:
-    assert cells.candidates(f"{B2}&required_N={GRO}") == [NEAR1]
-    memory = gives(CN={"MEMORY_MB": 512})
-    assert cells.candidates(f"{B2}&resources=MEMORY_MB:512") == sorted(
-        [NEAR0 | memory, NEAR1 | memory], key=sorted
-    )
 
 
 def test_b5_a_cell_that_gives_nothing_itself(cells: Scheduler) -> None:
@@ -232,22 +165,6 @@ def test_b5_a_cell_that_gives_nothing_itself(cells: Scheduler) -> None:
         ([(PF0, "SRIOV_NET_VF", 1)], [NUMA0]),
         ([(PF1, "SRIOV_NET_VF", 1)], [NUMA1]),
     ]
-
-
-def test_b6_more_cpus_than_a_cell_has(cells: Scheduler) -> None:
-    assert cells.candidates("resources=VCPU:9") == []
-    five = gives(NUMA0={"VCPU": 5}, NUMA1={"VCPU": 5})
-    assert cells.candidates("resources1=VCPU:5&resources2=VCPU:5&group_policy=none") == [five, five]
-
-
-def test_b7_a_group_that_is_none(cells: Scheduler) -> None:
-    answer = cells.answer(
-        "resources_C=VCPU:2&resources_N=SRIOV_NET_VF:1&group_policy=none&same_subtree=C,_N"
-    )
-    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (
-        400,
-        "placement.query.bad_value",
-    )
 
 
 # --- deeper, and on the root as well --------------------------------------------------------------

@@ -316,12 +316,6 @@ def test_devices_that_could_not_be_read_are_no_empty_list(check) -> None:
     assert check({"nodes": nodes}, [{"product_id": "1533"}], "--node", "t*").code == 0
 
 
-def test_node_that_there_is_not(check) -> None:
-    result = check(HOST, [], "--node", "node-b")
-    assert result.code == 1
-    assert "--node node-b: the driver fake.file has no such node" in result.stderr
-
-
 def devices(agent: AgentHere) -> dict[str, str]:
     with open_read_only(agent.store) as store, Records(store).reading() as reading:
         (node,) = reading.nodes().records

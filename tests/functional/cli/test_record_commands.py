@@ -273,21 +273,6 @@ def test_a_file_that_cannot_be_read_is_named(timed_tracker):
         assert str(missing) in result.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("claim",),
-        ("claim", "create"),
-        ("claim", "abort"),
-        ("migrate", "finish"),
-        ("claims", "x"),
-        ("migrate", "away", "x"),
-    ],
-)
-def test_wrong_usage_is_64(timed_tracker, words):
-    assert timed_tracker.run(*words).code == 64
-
-
 # --- moves ----------------------------------------------------------------------------------------
 
 
@@ -484,13 +469,6 @@ def test_a_node_is_chosen_by_name_or_uuid(timed_tracker, name):
     assert (
         len(timed_tracker.run("resources", "--node", name, "--format", "json").json["resources"])
         == 1
-    )
-
-
-def test_a_node_that_there_is_not_is_named(timed_tracker):
-    assert (
-        "HX"
-        in error_of(timed_tracker.run("resources", "--node", "HX", "--format", "json"))["message"]
     )
 
 

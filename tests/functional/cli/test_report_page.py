@@ -262,9 +262,3 @@ def test_a_page_keeps_the_rights_of_the_one_before(agent):
     assert page.stat().st_size > 1000
     status = page.stat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o600, *owner)
-
-
-def test_the_daemon_makes_no_page(agent):
-    done = agent.run("--report", "nodes.html")
-    assert done.code == 64
-    assert "--report can be used with --once, not with the daemon" in done.stderr

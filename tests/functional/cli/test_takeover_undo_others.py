@@ -121,15 +121,6 @@ def test_cells_of_a_store_that_is_lost_stay_in_a_tree_that_is_not_adopted(site: 
     assert site.content() == before
 
 
-def test_the_document_of_nothing_to_undo_has_the_same_keys(site: Site) -> None:
-    site.as_nova_has_it()
-    site.configure()
-    document = site.undo().json
-    assert document["dry_run"]
-    site.take_over()
-    assert document.keys() <= site.undo().json.keys()
-
-
 def test_the_plan_of_an_agent_that_observes_is_that_of_its_journal(site: Site) -> None:
     site.as_nova_has_it()
     site.take_over(NESTED)

@@ -28,20 +28,9 @@ def never(uuid: str) -> BareMetalNode | None:
     raise AssertionError(f"nobody need ask for {uuid}")
 
 
-def test_a_node_with_an_instance_of_another_agent_is_not_managed_until_it_is_free():
-    mine = node(uuid=OTHER, instance_uuid=INSTANCE)
-    assert managed_nodes([node(instance_uuid=THEIRS), mine], Instances(), never) == [mine]
-    assert managed_nodes([node(), mine], Instances(), never) == [node(), mine]
-
-
 def test_an_instance_that_no_record_knows_makes_the_node_nobody_elses():
     mine, unknown = node(uuid=OTHER, instance_uuid=INSTANCE), node(instance_uuid=UNKNOWN)
     assert managed_nodes([unknown, mine], Instances(), never) == [unknown, mine]
-
-
-def test_a_node_with_our_instance_stays_ours_when_it_leaves_group_and_shard():
-    moved = node(uuid=OTHER, instance_uuid=INSTANCE)
-    assert managed_nodes([node()], Instances(), {OTHER: moved}.get) == [node(), moved]
 
 
 def test_once_that_instance_is_gone_or_the_node_is_it_is_not():

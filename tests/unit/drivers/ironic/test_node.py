@@ -1,8 +1,7 @@
 import pytest
 
 from agent.errors import DriverError
-from agent.model.provider_tree import ProviderTree
-from drivers.ironic.node import FIELDS, BareMetalNode, facts_of, put_node
+from drivers.ironic.node import FIELDS, BareMetalNode, facts_of
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, document, node
 
 
@@ -78,22 +77,3 @@ def test_a_node_without_a_resource_class_has_no_facts():
     with pytest.raises(DriverError, match=f"node {NODE} has no resource class") as refused:
         facts_of(node(resource_class=None), 5.0, skip_in_use=False)
     assert "--resource-class" in refused.value.remedy
-
-
-def test_a_node_is_one_unit_and_its_traits_on_a_root_that_keeps_what_others_have_there():
-    tree = ProviderTree()
-    tree.new_root(NODE, NODE)
-    tree.update_inventory(NODE, {"CUSTOM_LICENCE": {"total": 3}})
-    tree.add_traits(NODE, "CUSTOM_OPS")
-    put_node(tree, facts_of(node(traits=["CUSTOM_A"], maintenance=True), 5.0, skip_in_use=False))
-    root = tree.provider(NODE)
-    unit = {
-        "total": 1,
-        "reserved": 1,
-        "min_unit": 1,
-        "max_unit": 1,
-        "step_size": 1,
-        "allocation_ratio": 1.0,
-    }
-    assert root.inventory == {"CUSTOM_LICENCE": {"total": 3}, "CUSTOM_BAREMETAL_GOLD": unit}
-    assert root.traits == {"CUSTOM_A", "CUSTOM_OPS"}

@@ -18,7 +18,7 @@ from agent.cli.command import Options, Source
 from agent.cli.configuration import load
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from bench.figures import Message, Stopwatch, serve
 from bench.tree_driver import HELD, ROOT, Tree, TreeDriver
 from tests.support.other_client import PROJECT, USER

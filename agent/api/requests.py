@@ -15,7 +15,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import InvalidDevices
-from agent.tracker.requests import (
+from agent.tracker.stored_state import (
     RECORDED_FLAVOR,
     ClaimLimits,
     DeviceClaim,

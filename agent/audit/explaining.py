@@ -31,7 +31,7 @@ from agent.placement.allocations.candidates import Candidates
 from agent.placement.allocations.checks import CandidatesFailed
 from agent.placement.client import PlacementClient
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import Resources
+from agent.tracker.stored_state import Resources
 
 MOST_CANDIDATES = 200
 """So many candidates at most are tried on the host."""

@@ -44,8 +44,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.mirror import read_providers
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceClaim, Resources
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker.stored_state import InstanceClaim, PlannedChange, Resources
 
 MOST_QUERIES = 40
 LONGEST_SEARCH = 120.0

@@ -23,7 +23,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, 
 from agent.pci.device_request import EXTRA_SPEC, Aliases
 from agent.placement.allocations.candidates import parse_query
 from agent.placement.allocations.checks import refuse
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 
 NOBODY = ProviderUuid("00000000-0000-0000-0000-000000000000")
 # Constant, so that the same request has the same query: the suffixes of the groups of devices

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from agent.api.node_documents import (
     node_records,
 )
-from agent.api.record_views import RecordViews
+from agent.api.service import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
 from agent.model.instance import NOTHING, Amounts

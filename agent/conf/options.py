@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
-from agent.conf import clients, compute, default, devices, drivers, neutron, nova, service
+from agent.conf import clients, compute, default, devices, drivers, neutron, service
 
 GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
     None: default.OPTIONS,
@@ -44,7 +44,7 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
         (None, ungrouped),
         ("DEFAULT", [default.HOST]),
         *((group, list(options)) for group, options in GROUPS.items() if group),
-        *nova.by_group(),
+        *default.unused_by_group(),
     ]
 
 

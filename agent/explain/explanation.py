@@ -16,7 +16,7 @@ from agent.model.report import Problem
 from agent.pci.choice import free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, matches
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 
 NEEDS_CLEANING = "waits to be cleaned after its last guest"
 

@@ -26,8 +26,8 @@ from agent.tracker import nova_commands
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.errors import ResourcesUnavailable, UnknownInstance
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceClaim
 from agent.tracker.seen_guest import SEEN
+from agent.tracker.stored_state import InstanceClaim
 from agent.tree.cell_tree import OF_CELLS
 
 

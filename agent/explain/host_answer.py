@@ -15,8 +15,13 @@ from agent.pci.device_request import EXTRA_SPEC
 from agent.tracker.claims import claim_instance
 from agent.tracker.errors import ResourcesUnavailable, TrackerError
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits, InstanceClaim, Resources
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    ClaimLimits,
+    InstanceClaim,
+    PlannedChange,
+    Resources,
+    StoredState,
+)
 
 Condition = TypeVar("Condition", bound=Hashable)
 # So many constraints at most are left out together, and so many sets at most are looked at.

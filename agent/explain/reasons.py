@@ -17,8 +17,7 @@ from agent.explain.constraints import ClassRoom, Constraint, ProviderRoom, TreeV
 from agent.model.names import ConsumerUuid, name_first, number_of
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceClaim
-from agent.tracker.stored_state import StoredState
+from agent.tracker.stored_state import InstanceClaim, StoredState
 from agent.tracker.verdicts import give_back
 
 CELL = re.compile(r"NUMA[0-9]+")

@@ -20,8 +20,8 @@ from agent.numa.flavor_and_image import FlavorAndImage, boolean
 from agent.pci.device_request import Aliases, DeviceRequestError, device_groups, device_requests
 from agent.placement.allocations.candidates import POLICIES, CandidateQuery, RequestGroup
 from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTrackerRequest
-from agent.tracker.requests import InstanceClaim
 from agent.tracker.reserving import guest_topology
+from agent.tracker.stored_state import InstanceClaim
 
 MEMORY_TRAITS = {
     "amd-sev": os_traits.HW_CPU_X86_AMD_SEV,

@@ -14,8 +14,7 @@ from threading import Lock
 from typing import Any
 
 from agent.api.problem import Stopping, Unready, Unwell
-from agent.api.record_views import RecordViews
-from agent.api.service import Audit, Document, LastAudit, ReportPage
+from agent.api.service import Audit, Document, LastAudit, RecordViews, ReportPage
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report

@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.local_api import LocalApi
-from agent.api.record_views import RecordViews
+from agent.api.service import RecordViews
 from agent.audit.fleet import Fleet
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import start_fleet

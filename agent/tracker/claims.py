@@ -24,7 +24,6 @@ from agent.tracker.errors import (
     WrongState,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
 from agent.tracker.reserving import (
     GuestRequest,
     Reservation,
@@ -32,7 +31,14 @@ from agent.tracker.reserving import (
     guest_topology,
     reserve,
 )
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    DeviceClaim,
+    InstanceClaim,
+    MoveClaim,
+    PlannedChange,
+    StoredState,
+    digest,
+)
 from agent.tracker.verdicts import give_back, release_claims
 
 

@@ -28,9 +28,14 @@ from agent.tracker.errors import (
 )
 from agent.tracker.moves import UNDER_WAY
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation, guest_topology, reserve
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    RECORDED_FLAVOR,
+    MoveClaim,
+    PlannedChange,
+    StoredState,
+    digest,
+)
 
 STATES = frozenset({"vm_state", "task_state"})
 # Page requests for which each host chooses the size itself.

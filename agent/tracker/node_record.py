@@ -18,7 +18,7 @@ from agent.model.node_records import ComputeNode, Lease, RecordChanges
 from agent.numa.host import HostCell, Strategy
 from agent.pci.device_request import Aliases
 from agent.tracker.errors import NodeHeldElsewhere
-from agent.tracker.requests import BuildResult
+from agent.tracker.stored_state import BuildResult
 from agent.tree.host_tree import offered_cpus
 from agent.tree.policy import Policy
 

@@ -36,9 +36,9 @@ from agent.tracker.node_entry import (
     not_audited,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import MoveClaim
 from agent.tracker.stored_state import (
     ATTEMPTS,
+    MoveClaim,
     OperationTarget,
     PlannedChange,
     StoredState,

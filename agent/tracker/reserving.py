@@ -39,7 +39,7 @@ from agent.tracker.errors import (
     ResourcesUndecided,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits, InstanceClaim, MoveClaim, Resources
+from agent.tracker.stored_state import ClaimLimits, InstanceClaim, MoveClaim, Resources
 from agent.tree.cell_tree import page_size
 
 

@@ -32,16 +32,14 @@ from agent.tracker.node_entry import (
 from agent.tracker.node_record import count_build
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner, nothing_audited, state_of
-from agent.tracker.requests import (
+from agent.tracker.reserving import needs_search
+from agent.tracker.stored_state import (
     BuildResult,
+    Clock,
     DeviceClaim,
     InstanceClaim,
     InstanceUpdate,
     MoveClaim,
-)
-from agent.tracker.reserving import needs_search
-from agent.tracker.stored_state import (
-    Clock,
     OperationTarget,
     PlannedChange,
     StoredState,

@@ -22,9 +22,8 @@ from agent.tracker.errors import (
     WrongTopology,
 )
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceUpdate, Unset
 from agent.tracker.reserving import guest_topology
-from agent.tracker.stored_state import StoredState
+from agent.tracker.stored_state import InstanceUpdate, StoredState, Unset
 
 VerdictKind = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
 STAYS = ("confirmed", "completed", "done")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.conf import nova
+from agent.conf import default
 from agent.model.facts import format_cpu_list
 from agent.model.names import name_first, printable
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED
@@ -45,7 +45,7 @@ def option_warnings(
     yield from _cpu_sets(conf, policy)
     yield from _provider_config(conf)
     yield from pci.warnings
-    for unused in nova.UNUSED:
+    for unused in default.UNUSED:
         section, name = unused.group, unused.option.dest
         value = conf[section][name] if section else conf[name]
         if unused.matters(value) and unused.driver in (None, driver):

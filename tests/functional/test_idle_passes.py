@@ -14,7 +14,7 @@ from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
-from agent.tracker.requests import InstanceClaim, InstanceUpdate
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
 
 CHILD = child_uuid(ROOT, "child")

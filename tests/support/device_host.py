@@ -15,7 +15,7 @@ from agent.model.report import NodeReport
 from agent.numa.host_policy import HostPolicy
 from agent.pci.choice import free_devices
 from agent.pci.settings import PciSettings
-from agent.tracker.requests import InstanceClaim, InstanceUpdate, Resources
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate, Resources
 from agent.tracker.tracker import Tracker
 from agent.tree.policy import Layout, Policy
 from agent.tree.reported_cards import MARKER

@@ -29,8 +29,7 @@ from agent.pci.settings import PciSettings
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
 from agent.tracker.errors import TrackerError
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import InstanceClaim
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker.stored_state import InstanceClaim, PlannedChange
 from agent.tree.policy import Policy, Ratio
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.cell_site import PAGES_2M

@@ -10,7 +10,7 @@ from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker.moves import confirm, drop_half, finish, revert
-from agent.tracker.requests import DeviceClaim
+from agent.tracker.stored_state import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of
 
 ANY_DEVICE = (DeviceRequest("port", 1),)

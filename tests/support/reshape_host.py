@@ -22,7 +22,7 @@ from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.requests import InstanceClaim, InstanceUpdate, MoveClaim
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate, MoveClaim
 from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, parent

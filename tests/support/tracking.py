@@ -26,8 +26,13 @@ from agent.tracker.node_entry import ListedNodes, NodeEntry, NodeLeases
 from agent.tracker.node_record import Agent
 from agent.tracker.node_state import NodeView
 from agent.tracker.reconcile import ReconcileRules
-from agent.tracker.requests import ClaimLimits, InstanceClaim, InstanceUpdate, MoveClaim
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker.stored_state import (
+    ClaimLimits,
+    InstanceClaim,
+    InstanceUpdate,
+    MoveClaim,
+    PlannedChange,
+)
 from agent.tracker.tracker import Tracker
 from agent.tracker.usage_step import UsageSettings, UsageStep
 from agent.tree.policy import Policy

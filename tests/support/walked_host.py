@@ -13,11 +13,10 @@ from urllib.parse import urlsplit
 from falcon.testing import create_environ
 
 from agent.api.access import Access, Peer
-from agent.api.answer import ApiAnswer
 from agent.api.application import PEER, application
-from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
+from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.metrics import Metrics
-from agent.api.record_views import RecordViews
+from agent.api.service import RecordViews
 from agent.errors import AgentError, StoreError
 from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.host_units import AssignableUnit

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.api.record_views import RecordViews
+from agent.api.service import RecordViews
 from agent.model.node_records import RecordChanges
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.support.refusals import rows
 from tests.support.site import (
     GPUS,

@@ -11,7 +11,7 @@ from agent.model.claim import Migration
 from agent.model.instance import Flavor, Instance
 from agent.numa.host_cells import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
-from agent.tracker.requests import InstanceClaim, MoveClaim, digest
+from agent.tracker.stored_state import InstanceClaim, MoveClaim, digest
 from tests.support.refusals import rows
 from tests.support.site import (
     CARD,

@@ -11,7 +11,7 @@ from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.tracker.errors import ResourcesUnavailable
-from agent.tracker.requests import InstanceClaim, InstanceUpdate
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from agent.tree.policy import Policy
 from tests.support.agent import AgentUnderTest
 from tests.support.device_host import DEDICATED

@@ -7,7 +7,7 @@ import pytest
 from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
 from agent.tracker.moves import finish, revert
-from agent.tracker.requests import InstanceUpdate, MoveClaim
+from agent.tracker.stored_state import InstanceUpdate, MoveClaim
 from tests.support.device_host import FLAVOR, ROOT, DeviceHost, errors
 from tests.support.tracking import guest, instance, uuid_of
 from tests.unit.pci import scene

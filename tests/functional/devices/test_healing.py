@@ -12,7 +12,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.report import NodeReport
 from agent.tracker.moves import confirm, finish
-from agent.tracker.requests import InstanceUpdate, MoveClaim
+from agent.tracker.stored_state import InstanceUpdate, MoveClaim
 from tests.functional.devices.conftest import Made
 from tests.support import faults
 from tests.support.agent import operations, total

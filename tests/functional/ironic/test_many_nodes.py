@@ -10,7 +10,7 @@ import pytest
 from agent.errors import ConfigError
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
 from tests.support.metal import MetalAgent, audited

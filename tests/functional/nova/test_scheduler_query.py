@@ -23,7 +23,7 @@ from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.pci.device_request import aliases
 from agent.tracker.errors import TrackerError
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.support import backends
 from tests.support.child import CHECKOUT
 from tests.support.novas_tracker import NOVA

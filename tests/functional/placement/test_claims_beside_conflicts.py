@@ -7,7 +7,7 @@ import pytest
 from agent.errors import ReshapeNeeded
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, shaped, total

@@ -14,7 +14,7 @@ from agent.model.operation import DeleteAllocations, SetAllocations
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport
 from agent.placement import clock
-from agent.tracker.requests import InstanceClaim, InstanceUpdate
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults

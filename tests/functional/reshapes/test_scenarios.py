@@ -17,7 +17,7 @@ from agent.numa.host_policy import HostPolicy
 from agent.placement import clock
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.requests import InstanceClaim, InstanceUpdate
+from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from agent.tree.policy import Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.placement import PlacementServer

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.devices import DeviceRequest
-from agent.tracker.requests import DeviceClaim
+from agent.tracker.stored_state import DeviceClaim
 from tests.support.refusals import refused, rows
 from tests.support.tracking import (
     F1,

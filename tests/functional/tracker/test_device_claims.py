@@ -11,8 +11,7 @@ from agent.model.node_records import RecordChanges
 from agent.pci.choice import free_devices
 from agent.tracker.claims import allocate_devices
 from agent.tracker.moves import finish
-from agent.tracker.requests import DeviceClaim
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker.stored_state import DeviceClaim, PlannedChange
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FG, Host, World, device, guest, uuid_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
-from agent.tracker.requests import ClaimLimits, InstanceClaim
+from agent.tracker.stored_state import ClaimLimits, InstanceClaim
 from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows
 from tests.support.tracking import (

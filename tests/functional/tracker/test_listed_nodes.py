@@ -7,7 +7,7 @@ import pytest
 
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import NodeUnavailable, UnknownNode
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.placement import PlacementServer
 from tests.support.tracking import F1, instance, uuid_of

@@ -13,7 +13,7 @@ from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
-from agent.tracker.requests import InstanceUpdate
+from agent.tracker.stored_state import InstanceUpdate
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver
 
 AVX = "HW_CPU_X86_AVX"

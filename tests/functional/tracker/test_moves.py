@@ -7,7 +7,7 @@ import pytest
 from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.node_records import RecordChanges
-from agent.tracker.requests import ClaimLimits
+from agent.tracker.stored_state import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F3, FG, Host, World, device

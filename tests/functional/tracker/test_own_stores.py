@@ -20,7 +20,7 @@ from agent.model.node_records import RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
 from agent.tracker.moves import drop_half, finish, progress, revert
-from agent.tracker.requests import RECORDED_FLAVOR, InstanceUpdate, MoveClaim
+from agent.tracker.stored_state import RECORDED_FLAVOR, InstanceUpdate, MoveClaim
 from tests.support.refusals import refused
 from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, step, twin, uuid_of
 

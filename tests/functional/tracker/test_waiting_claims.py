@@ -14,8 +14,7 @@ from agent.errors import StoreError
 from agent.model.node_records import RecordChanges
 from agent.store.records import Transaction
 from agent.tracker.errors import InstanceClaimed, ResourcesUnavailable
-from agent.tracker.requests import ClaimLimits
-from agent.tracker.stored_state import PlannedChange
+from agent.tracker.stored_state import ClaimLimits, PlannedChange
 from tests.support.tracking import F1, Host, World, settled, uuid_of
 
 END = 60.0

@@ -9,8 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from agent.api.answer import ApiAnswer
-from agent.api.client import ApiClient
+from agent.api.client import ApiAnswer, ApiClient
 from tests.support.child import CHECKOUT
 
 PATHS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(

@@ -11,7 +11,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.pci.device_request import Aliases, aliases
 from agent.placement.allocations.candidates import parse_query
 from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTrackerRequest
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.stored_state import InstanceClaim
 from tests.support.tracking import uuid_of
 
 DISABLED = "!COMPUTE_STATUS_DISABLED"

@@ -27,9 +27,14 @@ from agent.tracker.errors import (
     WrongState,
 )
 from agent.tracker.node_record import HostCapacity
-from agent.tracker.requests import DeviceClaim, InstanceClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    DeviceClaim,
+    InstanceClaim,
+    PlannedChange,
+    StoredState,
+    digest,
+)
 from tests.support.tracking import F1, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, VM_STATES, gpus, pinned, state

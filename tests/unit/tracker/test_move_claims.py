@@ -27,9 +27,14 @@ from agent.tracker.errors import (
     UnknownClaim,
     WrongState,
 )
-from agent.tracker.requests import RECORDED_FLAVOR, MoveClaim, digest
 from agent.tracker.reserving import GuestRequest, Reservation
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import (
+    RECORDED_FLAVOR,
+    MoveClaim,
+    PlannedChange,
+    StoredState,
+    digest,
+)
 from tests.support.tracking import F1, F2, F3, FN, guest, instance
 from tests.unit.store.record_samples import claim, device, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, pinned, state

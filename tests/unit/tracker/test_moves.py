@@ -20,8 +20,7 @@ from agent.tracker.errors import (
     WrongState,
 )
 from agent.tracker.node_record import HostCapacity
-from agent.tracker.requests import MoveClaim
-from agent.tracker.stored_state import PlannedChange, StoredState
+from agent.tracker.stored_state import MoveClaim, PlannedChange, StoredState
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
 from tests.unit.tracker.samples import ELSEWHERE, HERE, STATUSES, state

@@ -12,8 +12,8 @@ from agent.model.names import ProviderUuid
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import ClaimLimits, InstanceClaim
 from agent.tracker.reserving import GuestRequest, Reservation, choose_devices, needs_search, reserve
+from agent.tracker.stored_state import ClaimLimits, InstanceClaim
 from tests.support.tracking import instance
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state

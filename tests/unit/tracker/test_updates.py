@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from agent.model.node_records import RecordChanges
 from agent.tracker.errors import UnknownInstance
 from agent.tracker.node_record import count_build
-from agent.tracker.requests import InstanceUpdate
-from agent.tracker.stored_state import StoredState
+from agent.tracker.stored_state import InstanceUpdate, StoredState
 from agent.tracker.verdicts import update_instance
 from tests.unit.store.record_samples import SMALL, claim, migration
 from tests.unit.tracker.samples import (

@@ -47,7 +47,7 @@ class PlacementStorage(Protocol):
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
-        """Save a view; only what differs from ``old``, the view saved before, is written."""
+        """Save a view, unless it is equal to ``old``, the view saved before."""
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""

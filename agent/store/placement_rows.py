@@ -2,15 +2,15 @@
 servers, and the ownership journals.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.json import Decoder, Encoder
-from sqlalchemy import Connection, Insert, Table, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Connection, Insert, Table, exists, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agent.errors import RecordConflict
+from agent.model.inventory import Number, Resources
 from agent.model.mirror import (
     Journal,
     Name,
@@ -18,36 +18,15 @@ from agent.model.mirror import (
     PlacementView,
     ServerCapabilities,
 )
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.store.tables import (
     CAPABILITIES,
     COMPUTE_NODE,
     ENDPOINT,
-    HEADERS,
     JOURNAL,
     MIRROR,
-    MIRROR_PROVIDER,
-    PROVIDERS,
-    MirrorHeader,
-    MirrorProvider,
-)
-
-# Built once, because building a statement costs more than executing it.
-HEADER = select(*(MIRROR.c[name] for name in HEADERS.names)).where(
-    MIRROR.c.endpoint == bindparam("endpoint"), MIRROR.c.root == bindparam("root")
-)
-ROWS = select(*(MIRROR_PROVIDER.c[name] for name in PROVIDERS.names)).where(
-    MIRROR_PROVIDER.c.endpoint == bindparam("endpoint"), MIRROR_PROVIDER.c.root == bindparam("root")
-)
-DELETE_VIEW = delete(MIRROR).where(
-    MIRROR.c.endpoint == bindparam("endpoint"), MIRROR.c.root == bindparam("root")
-)
-DELETE_ROW = delete(MIRROR_PROVIDER).where(
-    MIRROR_PROVIDER.c.endpoint == bindparam("endpoint"),
-    MIRROR_PROVIDER.c.root == bindparam("root"),
-    MIRROR_PROVIDER.c.uuid == bindparam("gone"),
 )
 
 
@@ -71,105 +50,104 @@ def list_views(connection: Connection) -> list[tuple[str, ProviderUuid]]:
     return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class _SavedProvider:
+    """One provider of a view."""
+
+    uuid: ProviderUuid
+    name: str
+    generation: int | None
+    parent_uuid: ProviderUuid | None
+    inventory: Mapping[str, Mapping[str, Number]]
+    traits: frozenset[str]
+    aggregates: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewContents:
+    """The contents of a view as one text, see :class:`agent.model.mirror.PlacementView`."""
+
+    providers: list[_SavedProvider]
+    """In the order of the tree."""
+    read_at: Mapping[ProviderUuid, float]
+    sharing_read_at: float | None
+    sharing_aggregates: frozenset[str]
+    consumers: Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
+    consumers_at: Mapping[ProviderUuid, float]
+    unknown_since: Mapping[ConsumerUuid, float]
+
+
+_VIEW, _ENCODER = Decoder(_ViewContents), Encoder(enc_hook=dict)
+
+
 def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
     """Return the saved view, ``None`` if there is none.
 
-    :raises ValueError: the rows do not form a tree.
+    :raises ValueError: the row is invalid, or its providers do not form a tree.
     """
-    here = {"endpoint": endpoint, "root": root}
-    found = connection.execute(HEADER, here).one_or_none()
-    if found is None:
+    row = connection.execute(
+        select(MIRROR.c.contents).where(MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
+    ).one_or_none()
+    if row is None:
         return None
-    header = HEADERS.value(found)
-    rows = [PROVIDERS.value(row) for row in connection.execute(ROWS, here)]
-    return PlacementView(
-        tree=PresentTree(_tree(header, {row.uuid: row for row in rows})),
-        read_at={row.uuid: row.read_at for row in rows if row.read_at is not None},
-        sharing_read_at=header.sharing_read_at,
-        sharing_aggregates=header.sharing_aggregates,
-        consumers={row.uuid: row.consumers for row in rows if row.consumers is not None},
-        consumers_at={row.uuid: row.consumers_at for row in rows if row.consumers_at is not None},
-        unknown_since=header.unknown_since,
-    )
-
-
-def _tree(header: MirrorHeader, rows: Mapping[ProviderUuid, MirrorProvider]) -> ProviderTree:
-    if set(header.providers) != rows.keys():
-        raise ValueError("some providers of a saved tree are missing")
-    tree = ProviderTree()
-    for uuid in header.providers:
-        row = rows[uuid]
+    found, tree = _VIEW.decode(row.contents), ProviderTree()
+    for one in found.providers:
         tree.insert(
             Provider(
-                row.uuid,
-                row.name,
-                row.generation,
-                row.parent_uuid,
-                row.inventory,
-                row.traits,
-                row.aggregates,
+                one.uuid,
+                one.name,
+                one.generation,
+                one.parent_uuid,
+                one.inventory,
+                one.traits,
+                one.aggregates,
             )
         )
-    return tree.freeze()
+    return PlacementView(
+        PresentTree(tree.freeze()),
+        found.read_at,
+        found.sharing_read_at,
+        found.sharing_aggregates,
+        found.consumers,
+        found.consumers_at,
+        found.unknown_since,
+    )
 
 
 def view_differs(old: PlacementView, new: PlacementView) -> bool:
-    """Return whether a save would write anything."""
-    return _header(old) != _header(new) or any(True for _ in _changed(old, new))
+    """Return whether a save would write anything else."""
+    return _view_contents(old) != _view_contents(new)
 
 
 def save_view(
-    connection: Connection,
-    endpoint: str,
-    root: ProviderUuid,
-    old: PlacementView | None,
-    new: PlacementView,
+    connection: Connection, endpoint: str, root: ProviderUuid, view: PlacementView
 ) -> None:
-    """Write what differs from ``old``; everything if ``old`` is not what the database holds."""
-    here: dict[str, Any] = {"endpoint": endpoint, "root": root}
-    stored = connection.execute(HEADER, here).one_or_none()
-    known = HEADERS.value(stored) if stored is not None else None
-    if known is None or old is None or set(known.providers) != {*old.tree.get_provider_uuids()}:
-        connection.execute(DELETE_VIEW, here)
-        known, old = None, PlacementView()
-    header = _header(new)
-    if header != known:
-        connection.execute(_insert_or_update(connection, MIRROR), {**here, **HEADERS.row(header)})
-    if known and (gone := {*known.providers}.difference(header.providers)):
-        connection.execute(DELETE_ROW, [{**here, "gone": uuid} for uuid in gone])
-    if changed := [{**here, **PROVIDERS.row(row)} for row in _changed(old, new)]:
-        connection.execute(_insert_or_update(connection, MIRROR_PROVIDER), changed)
+    """Write the row of a view."""
+    contents = _ENCODER.encode(_view_contents(view)).decode()
+    row = {"endpoint": endpoint, "root": root, "contents": contents}
+    connection.execute(_insert_or_update(connection, MIRROR), row)
 
 
-def _changed(old: PlacementView, new: PlacementView) -> Iterator[MirrorProvider]:
-    for uuid in new.tree.get_provider_uuids():
-        row = _row(new, uuid)
-        if not old.tree.exists(uuid) or _row(old, uuid) != row:
-            yield row
-
-
-def _header(view: PlacementView) -> MirrorHeader:
-    return MirrorHeader(
+def _view_contents(view: PlacementView) -> _ViewContents:
+    return _ViewContents(
+        [
+            _SavedProvider(
+                provider.uuid,
+                provider.name,
+                provider.generation,
+                provider.parent_uuid,
+                provider.inventory,
+                frozenset(provider.traits),
+                frozenset(provider.aggregates),
+            )
+            for provider in view.tree.providers()
+        ],
+        view.read_at,
         view.sharing_read_at,
         view.sharing_aggregates,
+        view.consumers,
+        view.consumers_at,
         view.unknown_since,
-        tuple(provider.uuid for provider in view.tree.providers()),
-    )
-
-
-def _row(view: PlacementView, uuid: ProviderUuid) -> MirrorProvider:
-    provider = view.tree.provider(uuid)
-    return MirrorProvider(
-        uuid,
-        provider.name,
-        provider.generation,
-        provider.parent_uuid,
-        provider.inventory,
-        frozenset(provider.traits),
-        frozenset(provider.aggregates),
-        view.read_at.get(uuid),
-        view.consumers.get(uuid),
-        view.consumers_at.get(uuid),
     )
 
 
@@ -203,7 +181,7 @@ class _JournalContents:
     names: list[Name] = field(default_factory=list)
 
 
-_CONTENTS, _ENCODER = Decoder(_JournalContents), Encoder()
+_JOURNAL = Decoder(_JournalContents)
 
 
 def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
@@ -214,7 +192,7 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     row = connection.execute(select(JOURNAL).where(JOURNAL.c.root == root)).one_or_none()
     if row is None:
         return Journal()
-    found = _CONTENTS.decode(row.contents)
+    found = _JOURNAL.decode(row.contents)
     names = frozenset(found.names)
     return Journal(found.providers, found.adopted, found.held, row.version, names)
 

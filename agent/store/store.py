@@ -73,11 +73,11 @@ class Store:
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
-        """Save a view; only what differs from ``old``, the view saved before, is written."""
+        """Save a view; nothing is written if ``old``, the view saved before, is equal."""
         if old is not None and not placement_rows.view_differs(old, new):
             return
         with self.writing() as connection:
-            placement_rows.save_view(connection, endpoint, root, old, new)
+            placement_rows.save_view(connection, endpoint, root, new)
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""

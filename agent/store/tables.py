@@ -6,8 +6,6 @@ another store have no row here; therefore only claims, devices and units refer t
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -18,7 +16,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    ForeignKeyConstraint,
     Index,
     MetaData,
     String,
@@ -36,9 +33,7 @@ from agent.model.claim import ENDED, Claim, Migration
 from agent.model.devices import DeviceRecord
 from agent.model.host_units import UnitRecord
 from agent.model.instance import Instance
-from agent.model.inventory import Number, Resources
 from agent.model.mirror import ServerCapabilities
-from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import ComputeNode, Lease
 from agent.store.engines import BUSY_SECONDS, Location, writer
 from agent.store.record_table import METADATA, UUID, Mapper, RecordTable, quote
@@ -139,36 +134,7 @@ IDENTITY = Table(
 # --- Placement ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorHeader:
-    """What a view has beside its providers, see :class:`agent.model.mirror.PlacementView`."""
-
-    sharing_read_at: float | None
-    sharing_aggregates: frozenset[str]
-    unknown_since: Mapping[ConsumerUuid, float]
-    providers: tuple[ProviderUuid, ...]
-    """In the order of the tree."""
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorProvider:
-    """One provider of a view, with its consumers when they were last read."""
-
-    uuid: ProviderUuid
-    name: str
-    generation: int | None
-    parent_uuid: ProviderUuid | None
-    inventory: Mapping[str, Mapping[str, Number]]
-    traits: frozenset[str]
-    aggregates: frozenset[str]
-    read_at: float | None
-    consumers: Mapping[ConsumerUuid, Resources] | None
-    """None: they were never read."""
-    consumers_at: float | None
-
-
 CAPABILITIES = Mapper(ServerCapabilities)
-HEADERS, PROVIDERS = Mapper(MirrorHeader), Mapper(MirrorProvider)
 
 ENDPOINT = Table("endpoint", METADATA, *CAPABILITIES.columns(["endpoint"]))
 MIRROR = Table(
@@ -176,17 +142,7 @@ MIRROR = Table(
     METADATA,
     Column("endpoint", Text, primary_key=True),
     Column("root", UUID, primary_key=True),
-    *HEADERS.columns(),
-)
-MIRROR_PROVIDER = Table(
-    "mirror_provider",
-    METADATA,
-    Column("endpoint", Text, primary_key=True),
-    Column("root", UUID, primary_key=True),
-    *PROVIDERS.columns(["uuid"]),
-    ForeignKeyConstraint(
-        ["endpoint", "root"], ["mirror.endpoint", "mirror.root"], ondelete="CASCADE"
-    ),
+    Column("contents", Text, nullable=False),
 )
 JOURNAL = Table(
     "journal",
@@ -200,7 +156,7 @@ JOURNAL = Table(
 # --- the schema's number --------------------------------------------------------------------------
 
 # A store with another number is refused, whichever is greater.
-VERSION = "0016"
+VERSION = "0017"
 # Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
 # never taken for a store.
 APPLICATION_ID = 0x636E6167

@@ -59,8 +59,8 @@ def in_store(agent: AgentUnderTest) -> None:
     (file,) = agent.folder.glob("database/*.sqlite*")
     with closing(sqlite3.connect(file)) as database, database:
         (root,) = database.execute("SELECT root FROM mirror").fetchone()
-        multiply(database, "mirror", root=UUID, providers=f"replace(providers, '{root}', {UUID})")
-        multiply(database, "mirror_provider", root=UUID, uuid=UUID, name=OTHER_NAME)
+        named = f'replace(contents, \'"name":"{NAME}"\', \'"name":"\' || {OTHER_NAME} || \'"\')'
+        multiply(database, "mirror", root=UUID, contents=f"replace({named}, '{root}', {UUID})")
         multiply(database, "journal", root=UUID, contents=f"replace(contents, '{root}', {UUID})")
 
 

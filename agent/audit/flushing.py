@@ -25,6 +25,7 @@ from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
+    ProviderRef,
     RenameProvider,
     Reshape,
 )
@@ -282,7 +283,7 @@ def predict_outcomes(
     def predict(operation: CreateProvider | RenameProvider) -> Attempt:
         if isinstance(operation, RenameProvider):
             return Attempt(operation, error=_conflict_of_rename(client, operation))
-        ours = is_ours(operation, plan.target.tree.provider(root), owned)
+        ours = is_ours(operation, ProviderRef(root, plan.target.tree.name_of(root)), owned)
         found = find_obstacle(client, operation, ours=ours, capabilities=capabilities)
         if isinstance(found, PlacementError):
             return Attempt(operation, error=found)

@@ -4,7 +4,7 @@ before more follows.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.audit.allocations import judge, judge_beside_nova, needed_holdings
@@ -25,10 +25,10 @@ from agent.audit.observation import (
 )
 from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
 from agent.errors import AgentError, ReshapeFailed
-from agent.model.facts import HostFacts
+from agent.model.facts import Section
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
-from agent.model.operation import Operation, Reshape
+from agent.model.operation import Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
 from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
@@ -36,7 +36,6 @@ from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
 from agent.tracker.errors import NodeDegraded
-from agent.tracker.node_state import NodeView
 from agent.tree.allocation_repair import (
     AllocationRepair,
     Counted,
@@ -71,7 +70,14 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     move = shaped.move or repaired.move
     if move is not None and (stranded := newly_stranded(seen, shaped, move)):
         return PlanOutcome(needs=Hold(stranded))
-    judged = _judged(seen)
+    judged: Judged | Need
+    if seen.context.gives_back:
+        # Nobody gains or loses anything: nova-compute judges them from now on.
+        judged = Judged()
+    elif seen.unjudged is not None:
+        judged = Judged(errors=(seen.unjudged,))
+    else:
+        judged = judge_beside_nova(seen) if seen.context.observes else judge(seen)
     if isinstance(judged, Need):
         return PlanOutcome(needs=judged, judges=True, shaped=shaped)
     try:
@@ -81,13 +87,13 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             raise
         # The other changes do not wait for the repair.
         return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
-    records = seen.records
-    enabled = seen.policy.enabled
+    records, enabled = seen.records, seen.policy.enabled
+    # The next pass removes allocations if a reshape may concern the same consumers.
+    reshapes = any(isinstance(operation, Reshape) for operation in plan.operations)
+    removals = () if reshapes else judged.operations
     return PlanOutcome(
         shaped=shaped,
-        plan=Plan(
-            (*plan.operations, *_removals(plan, judged)), plan.target, (), limited=plan.limited
-        ),
+        plan=Plan((*plan.operations, *removals), plan.target, (), limited=plan.limited),
         repair=repaired,
         judged=judged,
         drift=(
@@ -103,29 +109,11 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             *shaped.problems,
             *shaped.devices.errors,
             *_of_target(plan.target),
-            *_of_records(records),
-            *_of_facts(seen.facts),
+            *_of_records(records.problems),
+            *_of_facts(seen.facts.name, seen.facts.incomplete),
             *judged.errors,
         ),
     )
-
-
-def _judged(seen: Observation) -> Judged | Need:
-    """Judge who holds what of the node."""
-    if seen.context.gives_back:
-        # Nobody gains or loses anything: nova-compute judges them from now on.
-        return Judged()
-    if seen.unjudged is not None:
-        return Judged(errors=(seen.unjudged,))
-    return judge_beside_nova(seen) if seen.context.observes else judge(seen)
-
-
-def _removals(plan: Plan, judged: Judged) -> tuple[Operation, ...]:
-    """Return the removals of allocations, unless a reshape may concern the same consumers: then the
-    next pass removes them.
-    """
-    reshapes = any(isinstance(operation, Reshape) for operation in plan.operations)
-    return () if reshapes else judged.operations
 
 
 def told(error: AgentError) -> str:
@@ -214,15 +202,15 @@ def _of_target(target: Target) -> Iterator[AgentError]:
     yield from target.conflicts
 
 
-def _of_records(records: NodeView) -> Iterator[AgentError]:
-    for text in records.problems:
+def _of_records(problems: Iterable[str]) -> Iterator[AgentError]:
+    for text in problems:
         yield NodeDegraded(text, "correct or remove the record; until then nothing new is promised")
 
 
-def _of_facts(facts: HostFacts) -> Iterator[AgentError]:
-    for section, why in sorted(facts.incomplete.items()):
+def _of_facts(name: str, incomplete: Mapping[Section, str]) -> Iterator[AgentError]:
+    for section, why in sorted(incomplete.items()):
         yield AgentError(
-            f"facts of {printable(facts.name)}: {section} is not complete: {printable(why)}",
+            f"facts of {printable(name)}: {section} is not complete: {printable(why)}",
             "its last good values stay",
         )
 

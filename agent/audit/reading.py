@@ -374,7 +374,10 @@ class Reader:
                 found = client.exchange.each(client.consumers, need.providers)
                 return dict(zip(need.providers, found, strict=True))
             case needs.Names():
-                return self._learn(client, seen, need)
+                if not seen.capabilities.has_confirmed(need.traits, need.classes):
+                    self.context.order.wait_for_earlier(self.node.uuid)
+                known = learn_traits(client, state.capabilities, need.traits, clock.now())
+                return self.context.server.learn(known)
             case needs.NewerServer():
                 return self.context.server.offers_more(client)
             case needs.Hold():
@@ -458,13 +461,6 @@ class Reader:
         before = self.placement_state.holders(client)
         tree = self.placement_state.named_view.tree
         return Reshaping(before, _sharing(client, tree, before))
-
-    def _learn(self, client: PlacementClient, seen: Observation, need: needs.Names) -> None:
-        """Look the traits up, so that the plan is exact."""
-        state, context = self.placement_state, self.context
-        if not seen.capabilities.has_confirmed(need.traits, need.classes):
-            context.order.wait_for_earlier(self.node.uuid)
-        context.server.learn(learn_traits(client, state.capabilities, need.traits, clock.now()))
 
 
 def _names_again(context: AuditContext, node: ProviderUuid) -> str:

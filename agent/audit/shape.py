@@ -206,14 +206,6 @@ def _same_driver_tree(seen: Observation, last: Observation) -> bool:
 # --- the tree of the driver -----------------------------------------------------------------------
 
 
-def base_tree(seen: Observation) -> BaseTree:
-    """Return the tree from which the driver starts."""
-    view, journal, root = seen.named, seen.journal, seen.root
-    if seen.driver_shapes == "all" and view.tree.exists(root):
-        return BaseTree(view.tree.scoped(root))
-    return foreign_share(view, journal, root, seen.node.name)
-
-
 def _driver_tree(
     seen: Observation,
 ) -> tuple[BaseTree, DesiredTree, AllocationMove | None] | Need:
@@ -274,7 +266,10 @@ def _build(
             allocations.clear()
             allocations.update(deepcopy(moved))
     else:
-        base = base_tree(seen)
+        if seen.driver_shapes == "all" and seen.named.tree.exists(seen.root):
+            base = BaseTree(seen.named.tree.scoped(seen.root))
+        else:
+            base = foreign_share(seen.named, seen.journal, seen.root, seen.node.name)
         desired = DesiredTree(base.copy())
         if seen.driver_shapes != "all":
             shape_host(NodeTrees(desired, present, seen.root), facts, policy)

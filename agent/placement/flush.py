@@ -35,6 +35,7 @@ from agent.model.operation import (
     Operation,
     OperationKey,
     ProviderOperation,
+    ProviderRef,
     RenameProvider,
     ReparentProvider,
     Reshape,
@@ -224,7 +225,7 @@ class Flush:
     # --- single operations ------------------------------------------------------------------------
 
     def _create(self, operation: CreateProvider) -> Attempt:
-        root = self.plan.target.tree.provider(self.root)
+        root = ProviderRef(self.root, self.plan.target.tree.name_of(self.root))
         created = sending.create(
             self.client,
             operation,
@@ -368,18 +369,7 @@ class Flush:
     def _record_success(self, operation: Operation, provider: Provider | None) -> None:
         follow(self.consumers, operation)
         result = self.result
-        if provider is not None:
-            self._store(provider)
-        elif isinstance(operation, DeleteProvider):
-            self.tree.remove(operation.provider.uuid)
-            self.read_at.pop(operation.provider.uuid, None)
-        elif isinstance(operation, EnsureTrait):
-            result.capabilities = with_names(result.capabilities, traits=[operation.name])
-        elif isinstance(operation, EnsureResourceClass):
-            result.capabilities = with_names(result.capabilities, classes=[operation.name])
-
-    def _store(self, provider: Provider) -> None:
-        if self.tree.exists(provider.uuid):
+        if provider is not None and self.tree.exists(provider.uuid):
             if self.tree.name_of(provider.uuid) != provider.name:
                 self.tree.rename(provider.uuid, provider.name)
             if provider.parent_uuid and self.tree.provider(provider.uuid).parent_uuid not in (
@@ -388,9 +378,16 @@ class Flush:
             ):
                 self.tree.reparent(provider.uuid, provider.parent_uuid)
             self.tree.replace(provider)
-        else:
+        elif provider is not None:
             self.tree.insert(provider)
             self.read_at[provider.uuid] = self.now
+        elif isinstance(operation, DeleteProvider):
+            self.tree.remove(operation.provider.uuid)
+            self.read_at.pop(operation.provider.uuid, None)
+        elif isinstance(operation, EnsureTrait):
+            result.capabilities = with_names(result.capabilities, traits=[operation.name])
+        elif isinstance(operation, EnsureResourceClass):
+            result.capabilities = with_names(result.capabilities, classes=[operation.name])
 
     def _record_failure(self, operation: Operation, error: PlacementError) -> None:
         result = self.result

@@ -4,7 +4,7 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 private copy of the tree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -100,6 +100,10 @@ class Merge:
             inputs.desired,
             inputs.root,
         )
+        # The merged tree: the part of the desired tree that can be used, completed step by step.
+        self.tree = (
+            self.desired.subtree(self.root) if self.desired.exists(self.root) else ProviderTree()
+        )
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.drift: list[Drift] = []
         self.invalid: list[AgentError] = []
@@ -116,20 +120,20 @@ class Merge:
 
     def target(self) -> Target:
         """Return the merged tree with its journal, drift and conflicts."""
-        tree = self.desired.subtree(self.root) if self.desired.exists(self.root) else ProviderTree()
+        tree = self.tree
         for uuid in reversed(tree.get_provider_uuids()):
-            self._drop_unusable(tree, uuid)
-        for uuid in self._kept(tree):
+            self._drop_unusable(uuid)
+        for uuid in self._kept():
             if not tree.exists(uuid):
-                self._put_back(tree, self.present.provider(uuid))
+                self._put_back(self.present.provider(uuid))
         owned: dict[ProviderUuid, Ownership] = {}
         for uuid in tree.get_provider_uuids():
             if self.inputs.is_own(uuid):
                 mine, ownership = self._merge_own(tree.provider(uuid))
                 tree.replace(mine)
-                owned[uuid] = replace(ownership, role=self._role(tree, mine))
+                owned[uuid] = replace(ownership, role=self._role(uuid, mine.name))
             else:
-                self._restore(tree, self.present.provider(uuid))
+                self._restore(self.present.provider(uuid))
                 owned |= self._report_foreign(uuid)
         held = {
             uuid: classes
@@ -144,20 +148,20 @@ class Merge:
             tuple(self.conflicts),
         )
 
-    def _role(self, tree: ProviderTree, mine: Provider) -> str:
-        if mine.uuid == self.root:
+    def _role(self, uuid: ProviderUuid, name: str) -> str:
+        if uuid == self.root:
             return ""
-        if self.inputs.is_desired(mine.uuid):
-            return child_role(mine.name, tree.name_of(self.root))
+        if self.inputs.is_desired(uuid):
+            return child_role(name, self.tree.name_of(self.root))
         # What the node no longer has may still be called after a former name of the node; its role
         # is found later, if it is not known.
-        return self.journal.of(mine.uuid).role
+        return self.journal.of(uuid).role
 
     # --- which providers --------------------------------------------------------------------------
 
-    @staticmethod
-    def _restore(tree: ProviderTree, present: Provider) -> None:
+    def _restore(self, present: Provider) -> None:
         """Undo what the driver did to a provider of somebody else."""
+        tree = self.tree
         try:
             tree.rename(present.uuid, present.name)
             if present.parent_uuid is not None:
@@ -172,11 +176,10 @@ class Merge:
             ) from error
         tree.replace(present)
 
-    @staticmethod
-    def _put_back(tree: ProviderTree, present: Provider) -> None:
+    def _put_back(self, present: Provider) -> None:
         """Insert a provider that the desired tree lacks and that cannot be deleted."""
         try:
-            tree.insert(present)
+            self.tree.insert(present)
         except ValueError as error:
             raise InvalidTree(
                 (
@@ -186,8 +189,8 @@ class Merge:
                 DRIVER_FAULT,
             ) from error
 
-    def _drop_unusable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
-        name = tree.name_of(uuid)
+    def _drop_unusable(self, uuid: ProviderUuid) -> None:
+        name = self.tree.name_of(uuid)
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
             wrong = AgentError(
                 f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, "
@@ -199,11 +202,11 @@ class Merge:
         else:
             return
         self.invalid.append(wrong)
-        tree.remove(uuid)
+        self.tree.remove(uuid)
 
-    def _kept(self, tree: ProviderTree) -> Iterator[ProviderUuid]:
-        """Return the present providers that stay although ``tree``, the usable part of the desired
-        tree, lacks them, and their ancestors; parents first.
+    def _kept(self) -> Iterator[ProviderUuid]:
+        """Return the present providers that stay although the usable part of the desired tree lacks
+        them, and their ancestors; parents first.
         """
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
@@ -213,7 +216,7 @@ class Merge:
                 self.drift.append(
                     adoption_needed(self.present.provider(uuid), "the node no longer has it")
                 )
-            usable = desired and tree.exists(uuid) and self.inputs.is_own(uuid)
+            usable = desired and self.tree.exists(uuid) and self.inputs.is_own(uuid)
             goes = gone and self.adopted and not self.inventories.held_classes(uuid)
             others = self.inputs.kept_for_others(uuid) if goes else ()
             if others and not self.inputs.gives_back:
@@ -277,10 +280,9 @@ class Merge:
             return present, own
         wanted = desired if is_desired else self._remains(present, own)
         inventory = self.inventories.merge(wanted, present, own)
-        traits, aggregates = (
-            self._traits(wanted, present, own),
-            self._aggregates(wanted, present, own),
-        )
+        traits = self._traits(uuid, wanted.traits, present.traits - own.traits)
+        aggregates = self._aggregates(wanted.name, wanted.aggregates)
+        aggregates |= present.aggregates - own.aggregates
         ownership = Ownership(
             classes=_own_classes(inventory, present.inventory, own),
             traits=frozenset(
@@ -320,36 +322,32 @@ class Merge:
             aggregates=present.aggregates - own.aggregates,
         )
 
-    def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
+    def _traits(self, uuid: ProviderUuid, wanted: Set[str], of_others: Set[str]) -> frozenset[str]:
         """Return the traits of the agent and of others.
 
         A standard trait that the driver removed is removed, whoever wrote it, except nova's status
         trait. So is a mark of the agent.
         """
-        base = (
-            self.base.provider(wanted.uuid).traits
-            if self.base.exists(wanted.uuid)
-            else frozenset[str]()
-        )
+        base = self.base.provider(uuid).traits if self.base.exists(uuid) else frozenset[str]()
         retracted = {
             name
-            for name in base - wanted.traits
+            for name in base - wanted
             if name.startswith(AGENT_MARK) or (not is_custom(name) and name != STATUS_DISABLED)
         }
         return frozenset(
-            (wanted.traits | (present.traits - own.traits - retracted))
-            - self.capabilities.unknown_traits.keys()
+            (wanted | (of_others - retracted)) - self.capabilities.unknown_traits.keys()
         )
 
-    def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
-        """Return the aggregates of the agent and of others."""
-        wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
-        name = printable(wanted.name)
+    def _aggregates(self, name: str, wanted: Set[str]) -> frozenset[str]:
+        """Return the usable aggregates of those that the provider called ``name`` wants."""
+        usable = frozenset(filter(is_uuid, wanted))
         self.invalid.extend(
-            set_aside(f"provider {name!r}: aggregate {printable(aggregate)!r} is no uuid")
-            for aggregate in wrong
+            set_aside(
+                f"provider {printable(name)!r}: aggregate {printable(aggregate)!r} is no uuid"
+            )
+            for aggregate in sorted(wanted - usable)
         )
-        return frozenset(wanted.aggregates - set(wrong) | (present.aggregates - own.aggregates))
+        return usable
 
 
 def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -> frozenset[str]:

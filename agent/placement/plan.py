@@ -2,7 +2,7 @@
 operations.
 """
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Set
 from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
@@ -83,26 +83,17 @@ def make_plan(
             )
         operation = build_reshape(present, target.tree, frozenset(target.journal.providers), move)
         reshapes = [operation] if operation.inventories else []
+    way = _Way(present, target.tree, changes, capabilities, root)
     operations = (
-        *_renames(changes, present, target.tree, root),
-        *_creations(changes, target.tree),
-        *_names(changes, present, target.tree, capabilities),
-        *_moves(changes, present, target.tree, capabilities, drift),
+        *way.renames(),
+        *way.creations(),
+        *way.names(),
+        *way.moves(),
         *reshapes,
-        *_deletions(changes, present),
-        *_contents(
-            changes,
-            present,
-            target.tree,
-            reshaped={uuid for operation in reshapes for uuid in operation.inventories},
-        ),
+        *way.deletions(),
+        *way.contents({uuid for operation in reshapes for uuid in operation.inventories}),
     )
-    return Plan(
-        operations,
-        target,
-        tuple(drift),
-        limited=bool(changes.reparented) and not capabilities.offers(REPARENT),
-    )
+    return Plan(operations, target, (*drift, *way.unmoved()), limited=way.limited)
 
 
 def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
@@ -191,152 +182,139 @@ def names_needed(operation: Operation) -> frozenset[str]:
     return frozenset()
 
 
-def _ref(provider: Provider) -> ProviderRef:
-    return ProviderRef(provider.uuid, provider.name)
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The way from one tree to another: the operations of each kind."""
 
+    present: PresentTree
+    tree: TargetTree
+    changes: TreeDifference
+    capabilities: ServerCapabilities
+    root: ProviderUuid
 
-def _old(present: PresentTree, uuid: ProviderUuid) -> Provider:
-    return present.provider(uuid) if present.exists(uuid) else _NOTHING
+    @property
+    def limited(self) -> bool:
+        """Whether the server cannot change a parent that is set (before 1.37)."""
+        return bool(self.changes.reparented) and not self.capabilities.offers(REPARENT)
 
+    def _ref(self, uuid: ProviderUuid) -> ProviderRef:
+        tree = self.tree if self.tree.exists(uuid) else self.present
+        return ProviderRef(uuid, tree.name_of(uuid))
 
-def _names(
-    changes: TreeDifference,
-    present: PresentTree,
-    tree: TargetTree,
-    capabilities: ServerCapabilities,
-) -> Iterator[Operation]:
-    """Yield operations that create missing names; names that a provider has already are known."""
-    classes = {
-        name
-        for uuid in changes.inventory
-        for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()
-    }
-    for name in sorted(classes - capabilities.classes):
-        if is_custom(name):
-            yield EnsureResourceClass(name=name, reason="this Placement has not confirmed it yet")
-    traits = {
-        name
-        for uuid in changes.traits
-        for name in tree.provider(uuid).traits - _old(present, uuid).traits
-    }
-    for name in sorted(traits - capabilities.traits):
-        if is_custom(name):
-            yield EnsureTrait(name=name, reason="this Placement does not know it yet")
+    def _old(self, uuid: ProviderUuid) -> Provider:
+        return self.present.provider(uuid) if self.present.exists(uuid) else _NOTHING
 
+    def renames(self) -> Iterator[Operation]:
+        """Yield changes of names."""
+        tree, present = self.tree, self.present
+        for uuid in self.changes.renamed:
+            name = tree.name_of(uuid)
+            if present.exists(name) and not tree.exists(present.provider(name).uuid):
+                # The name is free in the next pass: its holder is deleted in this one.
+                continue
+            yield RenameProvider(
+                provider=self._ref(uuid),
+                old_name=present.name_of(uuid),
+                reason="the node has another name"
+                if uuid == self.root or present.name_of(self.root) != tree.name_of(self.root)
+                else "renamed from outside",
+            )
 
-def _creations(changes: TreeDifference, tree: TargetTree) -> Iterator[Operation]:
-    for uuid in changes.added:
-        added = tree.provider(uuid)
-        yield CreateProvider(
-            provider=_ref(added),
-            parent=added.parent_uuid,
-            reason="the node has it, Placement does not",
-        )
+    def creations(self) -> Iterator[Operation]:
+        """Yield creations of providers, parents first."""
+        for uuid in self.changes.added:
+            yield CreateProvider(
+                provider=self._ref(uuid),
+                parent=self.tree.provider(uuid).parent_uuid,
+                reason="the node has it, Placement does not",
+            )
 
+    def names(self) -> Iterator[Operation]:
+        """Yield operations that create missing names; names that a provider has already are
+        known.
+        """
+        tree, changes, capabilities = self.tree, self.changes, self.capabilities
+        classes = {
+            name
+            for uuid in changes.inventory
+            for name in tree.provider(uuid).inventory.keys() - self._old(uuid).inventory.keys()
+        }
+        for name in sorted(classes - capabilities.classes):
+            if is_custom(name):
+                yield EnsureResourceClass(
+                    name=name, reason="this Placement has not confirmed it yet"
+                )
+        traits = {
+            name
+            for uuid in changes.traits
+            for name in tree.provider(uuid).traits - self._old(uuid).traits
+        }
+        for name in sorted(traits - capabilities.traits):
+            if is_custom(name):
+                yield EnsureTrait(name=name, reason="this Placement does not know it yet")
 
-def _renames(
-    changes: TreeDifference, present: PresentTree, tree: TargetTree, root: ProviderUuid
-) -> Iterator[Operation]:
-    for uuid in changes.renamed:
-        name = tree.name_of(uuid)
-        if present.exists(name) and not tree.exists(present.provider(name).uuid):
-            # The name is free in the next pass: its holder is deleted in this one.
-            continue
-        yield RenameProvider(
-            provider=_ref(tree.provider(uuid)),
-            old_name=present.name_of(uuid),
-            reason="the node has another name"
-            if uuid == root or present.name_of(root) != tree.name_of(root)
-            else "renamed from outside",
-        )
-
-
-def _moves(
-    changes: TreeDifference,
-    present: PresentTree,
-    tree: TargetTree,
-    capabilities: ServerCapabilities,
-    drift: list[Drift],
-) -> Iterator[Operation]:
-    """Yield changes of parents, or drift if the server cannot change a parent that is set (before
-    1.37).
-    """
-    for uuid in changes.reparented:
-        old, new, ref = (
-            present.provider(uuid).parent_uuid,
-            tree.provider(uuid).parent_uuid,
-            _ref(tree.provider(uuid)),
-        )
-        if capabilities.offers(REPARENT):
+    def moves(self) -> Iterator[Operation]:
+        """Yield changes of parents, if the server can make them."""
+        for uuid in () if self.limited else self.changes.reparented:
             yield ReparentProvider(
-                provider=ref,
-                old_parent=old,
-                parent=new,
+                provider=self._ref(uuid),
+                old_parent=self.present.provider(uuid).parent_uuid,
+                parent=self.tree.provider(uuid).parent_uuid,
                 reason="it hangs under another provider on the node",
             )
-        else:
-            what = (
-                f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot "
-                "move it"
+
+    def unmoved(self) -> Iterator[Drift]:
+        """Yield drift for the changes of parents that the server cannot make."""
+        for uuid in self.changes.reparented if self.limited else ():
+            old, new = self.present.provider(uuid).parent_uuid, self.tree.provider(uuid).parent_uuid
+            yield Drift(
+                "identity",
+                "warning",
+                f"{self.tree.name_of(uuid)} hangs under {old}, on the node under {new}; this "
+                "Placement cannot move it",
+                f"upgrade Placement to {REPARENT}, which is asked for once an hour, or delete the "
+                "provider",
+                uuid,
             )
-            drift.append(
-                Drift(
-                    "identity",
-                    "warning",
-                    what,
-                    (
-                        f"upgrade Placement to {REPARENT}, which is asked for once an hour, or "
-                        "delete the provider"
-                    ),
-                    uuid,
+
+    def deletions(self) -> Iterator[Operation]:
+        """Yield deletions of providers, children first."""
+        for uuid in self.changes.removed:
+            yield DeleteProvider(
+                provider=self._ref(uuid),
+                inventory=self.present.provider(uuid).inventory,
+                reason="the node no longer has it",
+            )
+
+    def contents(self, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:
+        """Yield writes of contents; the providers of ``reshaped`` have their inventories
+        already.
+        """
+        inventory = set(self.changes.inventory)
+        traits, aggregates = set(self.changes.traits), set(self.changes.aggregates)
+        for uuid in reversed(self.tree.get_provider_uuids()):
+            old, new, provider = self._old(uuid), self.tree.provider(uuid), self._ref(uuid)
+            if uuid in inventory and uuid not in reshaped:
+                yield SetInventory(
+                    provider=provider,
+                    old=old.inventory,
+                    new=new.inventory,
+                    reason=_why(old.inventory, new.inventory),
                 )
-            )
-
-
-def _deletions(changes: TreeDifference, present: PresentTree) -> Iterator[Operation]:
-    for uuid in changes.removed:
-        removed = present.provider(uuid)
-        yield DeleteProvider(
-            provider=_ref(removed), inventory=removed.inventory, reason="the node no longer has it"
-        )
-
-
-def _contents(
-    changes: TreeDifference,
-    present: PresentTree,
-    tree: TargetTree,
-    *,
-    reshaped: Container[ProviderUuid],
-) -> Iterator[Operation]:
-    """Yield writes of contents; the providers of ``reshaped`` have their inventories already."""
-    inventory, traits, aggregates = (
-        set(changes.inventory),
-        set(changes.traits),
-        set(changes.aggregates),
-    )
-    for uuid in reversed(tree.get_provider_uuids()):
-        old, new = _old(present, uuid), tree.provider(uuid)
-        if uuid in inventory and uuid not in reshaped:
-            yield SetInventory(
-                provider=_ref(new),
-                old=old.inventory,
-                new=new.inventory,
-                reason=_why(old.inventory, new.inventory),
-            )
-        if uuid in aggregates:
-            yield SetAggregates(
-                provider=_ref(new),
-                old=frozenset(old.aggregates),
-                new=frozenset(new.aggregates),
-                reason="other aggregates than in Placement",
-            )
-        if uuid in traits:
-            yield SetTraits(
-                provider=_ref(new),
-                old=frozenset(old.traits),
-                new=frozenset(new.traits),
-                reason=_why_traits(old, new),
-            )
+            if uuid in aggregates:
+                yield SetAggregates(
+                    provider=provider,
+                    old=frozenset(old.aggregates),
+                    new=frozenset(new.aggregates),
+                    reason="other aggregates than in Placement",
+                )
+            if uuid in traits:
+                yield SetTraits(
+                    provider=provider,
+                    old=frozenset(old.traits),
+                    new=frozenset(new.traits),
+                    reason=_why_traits(old.traits, new.traits),
+                )
 
 
 def _why(old: Inventories, new: Inventories) -> str:
@@ -353,9 +331,6 @@ def _why(old: Inventories, new: Inventories) -> str:
     return "; ".join(f"{text} {name_first(sorted(names))}" for text, names in parts if names)
 
 
-def _why_traits(old: Provider, new: Provider) -> str:
-    parts = (
-        ("missing in Placement", new.traits - old.traits),
-        ("no longer true of the node", old.traits - new.traits),
-    )
+def _why_traits(old: Set[str], new: Set[str]) -> str:
+    parts = (("missing in Placement", new - old), ("no longer true of the node", old - new))
     return "; ".join(text for text, names in parts if names)

@@ -78,7 +78,7 @@ def attempted(operation: Kind, send: Callable[[Kind], Attempt]) -> Attempt:
         return Attempt(operation, error=error)
 
 
-def is_ours(operation: CreateProvider, root: Provider, owned: Collection[ProviderUuid]) -> bool:
+def is_ours(operation: CreateProvider, root: ProviderRef, owned: Collection[ProviderUuid]) -> bool:
     """Return whether a child that is to be created is the agent's if it exists, wherever it is.
 
     Nobody else creates a provider with a uuid derived from root and role.

@@ -6,7 +6,7 @@ resources that the cell mode puts there; ``flat`` puts everything on the root. F
 facts that is not complete, the last good part of the tree stays, where an older layout has it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
@@ -118,7 +118,7 @@ def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
     """
     layout = choose_layout(policy, trees.present, trees.root)
     if trees.present_root is None:
-        _check_first_facts(facts, layout, policy)
+        _check_first_facts(facts.name, facts.incomplete, layout, policy)
     cpus = (
         offered_cpus(facts.cpu, policy, facts.numa) if facts.cpu and facts.complete("cpu") else None
     )
@@ -186,18 +186,18 @@ def _sections(name: str, on_cells: frozenset[str]) -> frozenset[Section]:
     return frozenset({"cpu", "numa"}) if name in on_cells else frozenset({"cpu"})
 
 
-def _check_first_facts(facts: HostFacts, layout: Layout, policy: Policy) -> None:
+def _check_first_facts(
+    name: str, incomplete: Mapping[Section, str], layout: Layout, policy: Policy
+) -> None:
     """Check that the first facts of a new node are complete enough for its first tree.
 
     :raises NotReady: they are not.
     """
-    missing = sorted(_needed(layout, policy) & facts.incomplete.keys())
+    missing = sorted(_needed(layout, policy) & incomplete.keys())
     if missing:
-        what = "; ".join(
-            f"{section}: {printable(facts.incomplete[section])}" for section in missing
-        )
+        what = "; ".join(f"{section}: {printable(incomplete[section])}" for section in missing)
         raise NotReady(
-            f"the first facts of {printable(facts.name)} are not complete ({what})",
+            f"the first facts of {printable(name)} are not complete ({what})",
             "nothing is written before they are",
         )
 

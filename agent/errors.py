@@ -23,6 +23,10 @@ PROVIDER_IN_USE = "placement.resource_provider.inuse"
 UNDEFINED = "placement.undefined_code"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
+UNCERTAIN_STATUSES = OUTAGE_STATUSES | {401, 413, 500}
+"""Statuses that do not say what became of a write: of a failure after it, or of a proxy in front of
+Placement that has asked Placement before.
+"""
 CLOSED = "closed"
 """The kind of failure of a request on a connection that the server had closed."""
 
@@ -290,7 +294,9 @@ class PlacementError(AgentError):
 
     code = "placement.error"
     outcome_unknown = False
-    """Placement may have applied the request although it did not confirm it."""
+    """Placement may have applied a write although it did not confirm it: the request was sent, and
+    no answer of Placement came, or one of ``UNCERTAIN_STATUSES``. Says nothing of a read.
+    """
     is_closed = False
     """The server had closed the connection of the request: it answers on a new one, so that the
     outcome can be asked for at once.
@@ -355,7 +361,7 @@ class PlacementRefused(PlacementError):
         self.placement_code = placement_code
         self.fatal = status == 401
         self.is_outage = status in OUTAGE_STATUSES
-        self.outcome_unknown = self.is_outage or status == 500
+        self.outcome_unknown = status in UNCERTAIN_STATUSES
         self.is_conflict = status == 409 and placement_code == CONCURRENT_UPDATE
         self.is_in_use = status == 409 and placement_code in (INVENTORY_IN_USE, PROVIDER_IN_USE)
 

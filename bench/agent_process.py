@@ -44,7 +44,7 @@ class Agent:
         """
         if self._fleet is None:
             self._fleet = self._stack.enter_context(running_fleet(self._conf, threading.Event()))
-        tracker = self._fleet.context.records.tracker
+        tracker = self._fleet.context.tracking.tracker
         if "tree" in message:
             driver = cast(TreeDriver, self._fleet.context.driver)
             driver.tree = Tree(**message["tree"])

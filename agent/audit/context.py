@@ -62,7 +62,7 @@ class AuditContext:
     """The name that marks the root providers of this agent."""
     cancelled: Event
     """Set when the process is to end; interrupts the waits between attempts."""
-    records: TrackerServices
+    tracking: TrackerServices
     facts_deadline: float = 60
     """Deadline of each call to the driver for one node, in seconds."""
     freshness: Freshness = field(default_factory=Freshness)

@@ -109,7 +109,7 @@ class Fleet:
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
         if isinstance(context.driver, LooksAtInstances):
-            context.driver.with_instances(context.records.instances)
+            context.driver.with_instances(context.tracking.instances)
 
     def dry_run_fleet(self) -> "Fleet":
         """Return a fleet for dry runs beside this one: its assumed changes stay its own and are not
@@ -160,7 +160,7 @@ class Fleet:
         try:
             # Only checked, because an agent that cannot list the nodes must not keep other agents
             # from managing them.
-            self._hold(dry_run=True)
+            self._take_leases(dry_run=True)
             nodes = self._pass(
                 client,
                 options,
@@ -172,7 +172,7 @@ class Fleet:
         except StandingBy as error:
             self._forget()
             if not options.dry_run:
-                self.context.records.usage_step.set_listed_nodes(())
+                self.context.tracking.usage_step.set_listed_nodes(())
             errors.append(error)
         except AgentError as error:
             errors.append(error)
@@ -222,7 +222,7 @@ class Fleet:
             context.nodes_deadline,
             refresh=refresh,
         )
-        self._hold(dry_run=options.dry_run)
+        self._take_leases(dry_run=options.dry_run)
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
         rows = self._rows(client, options, found, chosen)
@@ -242,18 +242,18 @@ class Fleet:
         if not options.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
-            tidy_records(context.records.usage_step)
+            tidy_records(context.tracking.usage_step)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
 
-    def _hold(self, *, dry_run: bool) -> None:
+    def _take_leases(self, *, dry_run: bool) -> None:
         """Take or renew the lease, or in a dry run check that it is free, if other agents see the
         driver's nodes too.
 
         :raises StandingBy: another agent manages them.
         """
-        if self.leases.hold(dry_run=dry_run):
+        if self.leases.take(dry_run=dry_run):
             self._forget()
 
     def _forget(self) -> None:
@@ -281,7 +281,7 @@ class Fleet:
         unknown = rows is None and not options.on_mirror
         if unknown or options.reread or options.with_usages or options.adopt:
             return {}
-        found, waiting = {}, self.context.records.usage_step.unpublished_nodes()
+        found, waiting = {}, self.context.tracking.usage_step.unpublished_nodes()
         for uuid, name in chosen.items():
             report = (
                 self._unchanged.report(uuid, self._marks.mark(name))
@@ -321,9 +321,9 @@ class Fleet:
         :raises PlacementError: Placement is unavailable; found out here, so that it costs one
             request and is reported once.
         """
-        self.context.records.consumer_records.begin_pass()
+        self.context.tracking.consumer_records.begin_pass()
         if not options.dry_run:
-            usage_step = self.context.records.usage_step
+            usage_step = self.context.tracking.usage_step
             usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
             usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
         try:
@@ -412,7 +412,7 @@ class Fleet:
     ) -> NodeReport:
         """Audit one node, under the lease and with the mark that it has before."""
         # Before each node, because all of them together may take longer than a lease lasts.
-        self._hold(dry_run=options.dry_run)
+        self._take_leases(dry_run=options.dry_run)
         audit = self._audit_of(uuid, name)
         # Before the audit, so that a change during the audit is seen in the next pass.
         mark = self._marks.mark(name) if self._marks is not None else None

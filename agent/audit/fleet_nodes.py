@@ -23,7 +23,7 @@ class FleetLeases:
     """Takes, renews and hands over the leases of one fleet."""
 
     def __init__(self, context: AuditContext) -> None:
-        self._records = context.records
+        self._tracking = context.tracking
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._keeps_all = isinstance(context.driver, MarksNodes)
         needed = isinstance(context.driver, NeedsLease) and not context.observes
@@ -32,13 +32,13 @@ class FleetLeases:
         observes, which must not keep another one from managing them.
         """
 
-    def hold(self, *, dry_run: bool) -> bool:
+    def take(self, *, dry_run: bool) -> bool:
         """Take or renew the lease on all nodes, or in a dry run check that it is free. Return
         whether another agent may have had the nodes meanwhile.
 
         :raises StandingBy: another agent manages them.
         """
-        return self.shared is not None and not self._records.shared_lease.hold(
+        return self.shared is not None and not self._tracking.shared_lease.hold(
             self.shared.lease(), dry_run=dry_run
         )
 
@@ -46,8 +46,8 @@ class FleetLeases:
         """Keep the leases on the nodes that will not be audited, and release those of nodes that
         left.
         """
-        if self._keeps_all or self._records.node_leases.has_inherited:
-            self._records.node_leases.keep([ProviderUuid(uuid) for uuid in nodes])
+        if self._keeps_all or self._tracking.node_leases.has_inherited:
+            self._tracking.node_leases.keep([ProviderUuid(uuid) for uuid in nodes])
 
     def renew(self) -> None:
         """Renew the leases on the nodes while no audit does.
@@ -55,9 +55,9 @@ class FleetLeases:
         :raises StandingBy: another agent has them.
         :raises StoreError: the store cannot be written.
         """
-        self._records.node_leases.renew()
+        self._tracking.node_leases.renew()
         if self.shared is not None:
-            self._records.shared_lease.hold(self.shared.lease())
+            self._tracking.shared_lease.hold(self.shared.lease())
 
     def hand_over(self, successor: "FleetLeases | None") -> None:
         """Leave the leases to those of the fleet that replaces this one on the same host, so that
@@ -66,8 +66,8 @@ class FleetLeases:
         ``successor`` None: that fleet cannot be started yet. The leases stay as they are and expire
         if it never comes.
         """
-        leases, shared = self._records.node_leases, self._records.shared_lease
-        leases.hand_over(successor._records.node_leases if successor is not None else None)
+        leases, shared = self._tracking.node_leases, self._tracking.shared_lease
+        leases.hand_over(successor._tracking.node_leases if successor is not None else None)
         if successor is None:
             shared.leave()
         elif successor.shared is not None:

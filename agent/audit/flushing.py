@@ -128,7 +128,7 @@ class Flushing:
         state, judged = self._state, outcome.judged
         if judged.unknown_since is not None:
             state.remember_unknown(judged.unknown_since)
-        records = self._context.records.consumer_records
+        records = self._context.tracking.consumer_records
         note_clearing(records, judged)
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
             flushed = FlushResult(state.view, state.capabilities)

@@ -142,7 +142,7 @@ class NodeAudit:
         for run.attempts in range(1, MAX_ATTEMPTS + 1):
             with run.step("usage"):
                 if not run.options.dry_run:
-                    self.context.records.usage_step.mark_deleted(self.node.uuid)
+                    self.context.tracking.usage_step.mark_deleted(self.node.uuid)
             with self._flushing.conflicts(run):
                 with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
                     self._reader.refresh(run, rows if run.attempts == 1 else None)
@@ -278,7 +278,7 @@ class NodeAudit:
                     records = self._reader.note_reserved(run.records, dry_run=False)
                     run.records = records
                     if run.state() in ("in-sync", "changed"):
-                        self.context.records.usage_step.mark_published(
+                        self.context.tracking.usage_step.mark_published(
                             self.node.uuid, records.version
                         )
             except RecordConflict as conflict:

@@ -86,7 +86,7 @@ class Reader:
         # lease may have been lost.
         self._counted = self._uncertain = False
         self._surpluses = surpluses
-        self._records = context.records.consumer_records
+        self._records = context.tracking.consumer_records
         self._guest_allocations = GuestAllocationsRead(placement_state, context.freshness.consumers)
         self._nova = AskedNova(context.nova, context.agent, context.freshness.consumers)
 
@@ -137,7 +137,7 @@ class Reader:
     def _counted_records(self, run: AuditRun, *, first: bool) -> NodeView:
         facts, policy = run.facts, self.context.policy
         assert facts is not None
-        view = self.context.records.usage_step.audit(
+        view = self.context.tracking.usage_step.audit(
             self.node.uuid,
             facts,
             self.placement_state.named_view.tree,
@@ -160,7 +160,7 @@ class Reader:
             return records
         state = self.placement_state
         seen = reserved_of_cards(state.named_view.tree, self.node.uuid, state.journal)
-        return self.context.records.usage_step.note_reserved(records, seen, dry_run=dry_run)
+        return self.context.tracking.usage_step.note_reserved(records, seen, dry_run=dry_run)
 
     # --- Placement --------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Reader:
         marks = other_marks(root.traits, self.context.agent) - own
         if not marks:
             return
-        self.context.records.usage_step.stop_claims(self.node.uuid)
+        self.context.tracking.usage_step.stop_claims(self.node.uuid)
         whose = (
             f"the mark of another agent, which has a store of its own: {name_first(sorted(marks))}"
         )

@@ -186,7 +186,7 @@ class Exchange:
             message,
             remedy,
             kind="not-placement",
-            outcome_unknown=answer.method != "GET",
+            outcome_unknown=True,
         )
         self.transport.renew_catalog()
         self.transport.outages.record_failure(failure.kind, failure.message, self.request_id)

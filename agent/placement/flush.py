@@ -165,12 +165,12 @@ class Flush:
     def _send_tree(self) -> None:
         """Send every operation that concerns providers and names."""
         for rename in self._of(RenameProvider):
-            self._try_each(self._possible([rename]), self._move)
+            self._try_each(self._possible([rename]), self._rename_or_reparent)
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
             self._try_each(self._possible(wave), self._create)
         self._ensure_names()
         for reparent in self._of(ReparentProvider):
-            self._try_each(self._possible([reparent]), self._move)
+            self._try_each(self._possible([reparent]), self._rename_or_reparent)
         for reshape in self._of(Reshape):
             if self._possible([reshape]):
                 try:
@@ -256,9 +256,9 @@ class Flush:
             self.client.ensure_resource_class(operation.name)
         return Attempt(operation)
 
-    def _move(self, operation: RenameProvider | ReparentProvider) -> Attempt:
+    def _rename_or_reparent(self, operation: RenameProvider | ReparentProvider) -> Attempt:
         present = self.tree.provider(operation.provider.uuid)
-        return Attempt(operation, sending.move(self.client, operation, present))
+        return Attempt(operation, sending.rename_or_reparent(self.client, operation, present))
 
     def _write_allocations(self, operation: AllocationOperation) -> Attempt:
         again = operation.key in self.confirmed

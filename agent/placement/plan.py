@@ -88,12 +88,12 @@ def make_plan(
         *way.renames(),
         *way.creations(),
         *way.names(),
-        *way.moves(),
+        *way.reparents(),
         *reshapes,
         *way.deletions(),
         *way.contents({uuid for operation in reshapes for uuid in operation.inventories}),
     )
-    return Plan(operations, target, (*drift, *way.unmoved()), limited=way.limited)
+    return Plan(operations, target, (*drift, *way.misparented()), limited=way.limited)
 
 
 def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
@@ -253,7 +253,7 @@ class _Way:
             if is_custom(name):
                 yield EnsureTrait(name=name, reason="this Placement does not know it yet")
 
-    def moves(self) -> Iterator[Operation]:
+    def reparents(self) -> Iterator[Operation]:
         """Yield changes of parents, if the server can make them."""
         for uuid in () if self.limited else self.changes.reparented:
             yield ReparentProvider(
@@ -263,7 +263,7 @@ class _Way:
                 reason="it hangs under another provider on the node",
             )
 
-    def unmoved(self) -> Iterator[Drift]:
+    def misparented(self) -> Iterator[Drift]:
         """Yield drift for the changes of parents that the server cannot make."""
         for uuid in self.changes.reparented if self.limited else ():
             old, new = self.present.provider(uuid).parent_uuid, self.tree.provider(uuid).parent_uuid

@@ -233,9 +233,6 @@ def _records(
 
 LOG = logging.getLogger(__name__)
 
-# Answers to a reshape that may have been applied all the same: a failure after the write, or of a
-# proxy in front of Placement.
-OUTCOME_UNKNOWN = frozenset({401, 413, 500})
 # How many providers or consumers a message names.
 
 
@@ -274,7 +271,7 @@ class ReshapeRequest:
     def _refused(self, refusal: PlacementRefused) -> Attempt:
         if refusal.is_outage:
             return Attempt(self.operation, error=refusal)
-        if refusal.status in OUTCOME_UNKNOWN:
+        if refusal.outcome_unknown:
             unknown = ReshapeConflict(
                 f"it is unknown whether the reshape of {self._involved()} was applied: "
                 f"{refusal.message}",

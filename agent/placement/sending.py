@@ -281,7 +281,7 @@ def write_allocations(
     LOG.info("took allocations from consumer %s: %s", wanted.consumer, printable(operation.reason))
 
 
-def move(
+def rename_or_reparent(
     client: PlacementClient, operation: RenameProvider | ReparentProvider, present: Provider
 ) -> Provider:
     """Rename the provider or give it another parent. Neither is guarded by a generation nor moves

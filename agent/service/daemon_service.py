@@ -255,7 +255,7 @@ class DaemonService:
 
         :raises NodeNotReady, Stopping: there is none yet, or not any more.
         """
-        tracking = self._in_service().records
+        tracking = self._in_service().tracking
         if tracking is None:
             raise _not_ready()
         return tracking.tracker

@@ -163,7 +163,7 @@ class AgentUnderTest:
             self.identity,
             self.cancelled,
             freshness=self.freshness,
-            records=self.tracking,
+            tracking=self.tracking,
             provider_config=config,
             pci=self.pci,
         )

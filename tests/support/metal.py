@@ -97,7 +97,7 @@ class MetalAgent:
                 Policy(),
                 self.host,
                 threading.Event(),
-                records=self.tracking,
+                tracking=self.tracking,
             )
             self._fleet = Fleet(context, "ironic", self.host, 4, full_audit_interval=self._interval)
         return self._fleet

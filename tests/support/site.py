@@ -61,7 +61,7 @@ class Site:
         self.api.service.set_records(RecordViews(host.records, host.name))
         self.api.service.set_context(
             AuditContext(
-                server, driver, worker, Policy(), host.name, threading.Event(), records=records
+                server, driver, worker, Policy(), host.name, threading.Event(), tracking=records
             ),
             audited=audited,
         )

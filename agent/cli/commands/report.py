@@ -271,7 +271,7 @@ def write_audit_page(path: Path, report: Report, fleet: "Fleet") -> None:
 
     :raises ConfigError: the file cannot be written.
     """
-    tracker, states = fleet.context.records.tracker, fleet.states()
+    tracker, states = fleet.context.tracking.tracker, fleet.states()
     source = "audit" if not report.observes else "audit that only observes"
     if report.dry_run and not report.observes:
         source = "dry run, nothing was written"

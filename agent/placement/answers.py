@@ -306,6 +306,11 @@ class PlacementAnswer:
         """Placement's error code, empty if the answer has none."""
         return printable(str(self.error.get("code") or ""))
 
+    @property
+    def line(self) -> str:
+        """The request and its status for a log line."""
+        return f"placement {self.method} {brief(self.path)} -> {self.status} {self.code}"
+
     def refusal(self, remedy: str = "") -> PlacementRefused:
         """Return the answer as an exception."""
         # The middleware that checks tokens, inside Placement too, has its own form of refusal.

@@ -120,7 +120,8 @@ class Exchange:
         if answer.status in OUTAGE_STATUSES:
             if not answer.own:
                 self.transport.renew_catalog()
-            outages.record_failure(f"status {answer.status}", self._line(answer), self.request_id)
+            line = f"{answer.line} {self._trace(answer.request_id)}"
+            outages.record_failure(f"status {answer.status}", line, self.request_id)
         elif (
             400 <= answer.status < 500
             and not answer.own
@@ -203,12 +204,8 @@ class Exchange:
             answer = exhausted.last_attempt.value
         return answer
 
-    def _line(self, answer: PlacementAnswer) -> str:
-        trace = f"[global {self.request_id}, server {answer.request_id}]"
-        return (
-            f"placement {answer.method} {brief(answer.path)} -> {answer.status} {answer.code} "
-            f"{trace}"
-        )
+    def _trace(self, server_id: str) -> str:
+        return f"[global {self.request_id}, server {server_id}]"
 
     def send_once(
         self, method: str, path: str, version: str | None, body: Any, timeout: float | None
@@ -274,7 +271,8 @@ class Exchange:
             request_id,
             age_of(response.headers),
         )
-        LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
+        level = logging.WARNING if answer.status == 500 else logging.DEBUG
+        LOG.log(level, "%s %s", answer.line, self._trace(request_id))
         return answer
 
     def _record_failure(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -214,13 +213,12 @@ class Flush:
         self, operations: Sequence[OfProvider], *, deepest_first: bool
     ) -> list[list[OfProvider]]:
         """Return operations grouped by equal depth in the tree."""
-
-        def depth(operation: OfProvider) -> int:
-            uuid, target = operation.provider.uuid, self.plan.target.tree
-            return (target if target.exists(uuid) else self.tree).depth(uuid)
-
-        ordered = sorted(operations, key=depth, reverse=deepest_first)
-        return [list(wave) for _, wave in groupby(ordered, key=depth)]
+        target, waves = self.plan.target.tree, dict[int, list[OfProvider]]()
+        for operation in operations:
+            uuid = operation.provider.uuid
+            tree = target if target.exists(uuid) else self.tree
+            waves.setdefault(tree.depth(uuid), []).append(operation)
+        return [waves[depth] for depth in sorted(waves, reverse=deepest_first)]
 
     # --- single operations ------------------------------------------------------------------------
 

@@ -392,33 +392,6 @@ def test_who_shares_is_not_asked_for_early_and_may_have_a_new_name(look, storage
     assert [one.name for one in seen.tree.roots] == [NAME, "disks"]
 
 
-def test_who_shares_is_asked_for_once_without_an_interval(look, storage):
-    view, _ = look()
-    assert look(view, now=1e9)[1] == [STRUCTURE]
-
-
-def test_a_root_that_shares_from_now_on_is_noticed_when_due(look, storage):
-    often = Freshness(sharing=300)
-    storage.set_traits(STORAGE, [])
-    view, _ = look(freshness=often)
-    storage.set_traits(STORAGE, ["MISC_SHARES_VIA_AGGREGATE"])
-    seen, asked = look(view, now=400.0, freshness=often)
-    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
-    assert seen.tree.has_sharing_provider("DISK_GB")
-
-
-def test_a_root_that_no_longer_shares_is_forgotten_and_one_that_changed_is_read(look, storage):
-    often = Freshness(sharing=1)
-    view, _ = look(freshness=often)
-    storage.set_inventory(STORAGE, {"DISK_GB": total(50)})
-    smaller, asked = look(view, now=200.0, freshness=often)
-    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
-    assert smaller.tree.data(STORAGE).inventory["DISK_GB"]["total"] == 50
-    storage.set_traits(STORAGE, [])
-    gone, _ = look(smaller, now=300.0, freshness=often)
-    assert not gone.tree.exists(STORAGE)
-
-
 def test_one_of_our_own_that_shares_is_no_root_from_outside(look, storage):
     storage.set_traits(N0, ["MISC_SHARES_VIA_AGGREGATE"])
     view, asked = look()

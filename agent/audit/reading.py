@@ -124,13 +124,14 @@ class Reader:
         :raises StoreError: the records cannot be read or written.
         """
         uncertain, self._uncertain = self._uncertain, True
-        run.records = self._counted_records(run, first=first)
+        records = self._counted_records(run, first=first)
         # Also after a first count that failed: what was read for its report may be older than
         # changes by another agent.
-        taken_over = uncertain or (self._counted and run.records.taken)
+        taken_over = uncertain or (self._counted and records.taken)
         if taken_over:
             self.placement_state.forget()
-            run.records = self._counted_records(run, first=first)
+            records = self._counted_records(run, first=first)
+        run.records = records
         self._counted, self._uncertain = True, False
         return taken_over
 

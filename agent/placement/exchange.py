@@ -271,8 +271,9 @@ class Exchange:
             request_id,
             age_of(response.headers),
         )
+        trace = self._trace(request_id)
         level = logging.WARNING if answer.status == 500 else logging.DEBUG
-        LOG.log(level, "%s %s", answer.line, self._trace(request_id))
+        LOG.log(level, "%s %s", answer.line, trace)
         return answer
 
     def _record_failure(

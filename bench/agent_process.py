@@ -21,7 +21,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.stored_state import InstanceClaim
 from bench.figures import Message, Stopwatch, serve
 from bench.tree_driver import HELD, ROOT, Tree, TreeDriver
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 
 FLAVOR = Flavor("bench", "bench", vcpus=HELD["VCPU"], memory_mb=HELD["MEMORY_MB"])
 

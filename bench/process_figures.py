@@ -30,7 +30,7 @@ from bench.placement_site import BenchPlacement
 from bench.tree_driver import CELLS, CUSTOM_TRAIT, NAME, ROOT, Tree, TreeDriver
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 
 DAEMON_PROVIDERS, SMALL_PROVIDERS, LARGE_PROVIDERS = 73, 9, 513
 SMALL = Flavor("bench", "bench", vcpus=1, memory_mb=64, root_gb=1)

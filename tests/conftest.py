@@ -18,8 +18,7 @@ from tests.support import backends
 if TYPE_CHECKING:
     from tests.support.http_placement import HttpPlacement
     from tests.support.keystone import Keystone
-    from tests.support.other_client import OtherClient
-    from tests.support.placement import PlacementServer
+    from tests.support.placement import OtherClient, PlacementServer
     from tests.support.postgresql import PostgreSQL
     from tests.support.proxy import FaultProxy
     from tests.support.store_place import Place

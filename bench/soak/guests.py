@@ -11,7 +11,7 @@ from agent.api.client import ApiProblem, ApiUnreachable
 from agent.model.instance import Flavor
 from bench.soak.site import Site
 from tests.support.libvirt_host import guest_uuid
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.site import flavor_body
 from tests.support.tracking import uuid_of
 

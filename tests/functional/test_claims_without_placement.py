@@ -20,7 +20,7 @@ from agent.store.store import open_read_only
 from tests.support.compute_host import PERIOD, UNITS, ComputeHost, host_file
 from tests.support.http_placement import HttpPlacement
 from tests.support.orchestrator import PLAIN, Guest, ask
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import until
 from tests.support.tracking import F1

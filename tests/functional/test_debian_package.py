@@ -18,8 +18,7 @@ from agent.store.store import open_store
 from tests.functional.test_packaging import NOT_SOURCE, guide_lines, run
 from tests.support import backends
 from tests.support.child import CHECKOUT
-from tests.support.container import Container, check_possible, make_root
-from tests.support.host_state import differences, state_of
+from tests.support.container import Container, check_possible, differences, make_root, state_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.service_manager import until

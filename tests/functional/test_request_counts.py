@@ -31,8 +31,7 @@ from tests.support.agent import (
     total,
 )
 from tests.support.consumer_book import Book
-from tests.support.other_client import PROJECT, USER
-from tests.support.placement import PlacementServer
+from tests.support.placement import PROJECT, USER, PlacementServer
 
 CELLS = 8
 

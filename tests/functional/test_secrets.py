@@ -15,7 +15,7 @@ from agent.cli.logs import Masking
 from agent.errors import AgentError
 from agent.model.names import masked
 from tests.functional.test_daemon import HOST, ROOT, Host
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.system import AgentHere
 
 SECRET = "hunter2-Zq"

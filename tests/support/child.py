@@ -2,14 +2,16 @@
 tests are gone.
 """
 
+import contextlib
 import json
+import logging
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +109,35 @@ class Child:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
+
+
+# ---
+# What a command line changes in the process that runs it, taken back afterwards.
+
+
+@contextlib.contextmanager
+def undone() -> Iterator[None]:
+    """Inside, logging and the hook for uncaught exceptions may be changed; afterwards they are as
+    they were.
+    """
+    hook, handlers = sys.excepthook, logging.getLogger().handlers[:]
+    loggers = [
+        logging.getLogger(),
+        *(
+            one
+            for one in logging.Logger.manager.loggerDict.values()
+            if isinstance(one, logging.Logger)
+        ),
+    ]
+    levels = [(logger, logger.level) for logger in loggers]
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+        for handler in loggers[0].handlers:
+            if handler not in handlers:
+                handler.close()
+        loggers[0].handlers[:] = handlers
+        for logger, level in levels:
+            if logger.level != level:
+                logger.setLevel(level)

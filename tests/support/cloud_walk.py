@@ -22,13 +22,20 @@ from agent.store.store import Store, open_store
 from agent.tracker.errors import TrackerError
 from agent.tree.policy import Layout
 from tests.support import faults
-from tests.support.cloud_account import CloudAccount, Share
-from tests.support.cloud_placement import Held, Holdings, Offered, Offers, by_host, offered
-from tests.support.crash import Crash
-from tests.support.crashes import FAULTS, SAVE_KINDS, Disturbance, disturbed
+from tests.support.broken_store import AFTER_COMMIT, Fault
+from tests.support.broken_store import Kind as FaultKind
+from tests.support.cloud_account import (
+    CloudAccount,
+    Held,
+    Holdings,
+    Offered,
+    Offers,
+    Share,
+    by_host,
+    offered,
+)
+from tests.support.crashes import FAULTS, SAVE_KINDS, Crash, Disturbance, disturbed
 from tests.support.database_trouble import KINDS as DATABASE_KINDS
-from tests.support.faulty_store import AFTER_COMMIT, Fault
-from tests.support.faulty_store import Kind as FaultKind
 from tests.support.machine import CLASS_OF, Lie, random_lie, random_machine
 from tests.support.orchestrator import PINNED, PLAIN, WITH_FUNCTION, WITH_GPU, WITH_UNIT, Kind
 from tests.support.placement import PlacementServer

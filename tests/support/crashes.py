@@ -6,14 +6,25 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from hypothesis import strategies as st
 
 from agent.store.store import Store
 from tests.support import faults
-from tests.support.crash import Crash, crash
 from tests.support.placement import PlacementServer
+
+# ---
+# A crash: the end of a process, at a place that a test chose.
+
+
+class Crash(BaseException):
+    """The process is gone: nothing that catches errors sees it."""
+
+
+def crash(*_args: Any) -> NoReturn:
+    raise Crash
+
 
 SAVES = ("save_capabilities", "save_view", "save_journal")
 # How many requests and saves most runs of the trees here have: at a later one nothing happens.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from agent.driver.interface import HostContext
 from agent.model.devices import DeviceRecord, DeviceRequest, PciDevice
 from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.instance import Flavor
@@ -19,7 +20,9 @@ from agent.tracker.stored_state import InstanceClaim, InstanceUpdate, Resources
 from agent.tracker.tracker import Tracker
 from agent.tree.policy import Layout, Policy
 from agent.tree.reported_cards import MARKER
+from drivers.host import HostDriver
 from tests.support.agent import AgentUnderTest, ScriptedDriver
+from tests.support.host_driver import host_conf
 from tests.support.placement import PlacementServer
 from tests.support.tracking import guest, instance, uuid_of
 from tests.unit.pci import scene
@@ -284,3 +287,34 @@ def errors(report: NodeReport) -> str:
     """All that a report says went wrong, a line each."""
     assert all(one.remedy for one in report.errors)
     return "\n".join(one.message for one in report.errors)
+
+
+# ---
+# A node whose devices the driver ``host`` reads from a recording, which a test changes while its
+# guests have some of them.
+
+
+class RecordedHost(DeviceHost):
+    """``root``: of the recording. Devices are called by their addresses."""
+
+    def __init__(
+        self, placement: PlacementServer, folder: Path, root: Path, layout: Layout
+    ) -> None:
+        super().__init__(placement, folder, layout)
+        self.bus = root / "bus/pci/devices"
+        self.devices = {}
+        driver = HostDriver(host_conf(root))
+        driver.start(HostContext(name=NODE, identity=ROOT, state_path=folder))
+        self.driver: Any = driver
+
+    def provider(self, device: str) -> str:
+        """The uuid of the provider of a device's card, in Placement."""
+        row = self.rows[device]
+        name = f"{NODE}_{(row.parent or row.address).upper()}"
+        return next(
+            str(one["uuid"]) for one in self.placement.other.tree(ROOT) if one["name"] == name
+        )
+
+    def file(self, address: str, name: str) -> Path:
+        """What the recording has of a device."""
+        return self.bus / address / name

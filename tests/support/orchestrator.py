@@ -14,8 +14,7 @@ from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
 from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
 from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
-from tests.support.other_client import PROJECT, USER, OtherClient
-from tests.support.placement import Placement, observer_session
+from tests.support.placement import PROJECT, USER, OtherClient, Placement, observer_session
 from tests.support.tracking import F1, F2, F3, FM, FN, FN4
 
 Resources = Mapping[str, Mapping[str, int]]

@@ -26,8 +26,7 @@ from agent.tracker.stored_state import InstanceClaim, InstanceUpdate, MoveClaim
 from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, parent
-from tests.support.other_client import PROJECT, USER
-from tests.support.placement import PlacementServer
+from tests.support.placement import PROJECT, USER, PlacementServer
 from tests.support.tracking import Host, guest, instance, uuid_of
 from tests.unit.pci import scene
 

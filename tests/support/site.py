@@ -24,8 +24,7 @@ from agent.tracker.tracker import TrackerServices
 from agent.tree.policy import Policy
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer
-from tests.support.refusals import rows
-from tests.support.tracking import F1, PMEM, Host, World, device, guest, uuid_of
+from tests.support.tracking import F1, PMEM, Host, World, device, guest, rows, uuid_of
 
 GPUS = ("0000:80:00.0", "0000:81:00.0")
 CARD, FUNCTIONS = "0000:05:00.0", ("0000:05:10.0", "0000:05:10.1")

@@ -10,17 +10,47 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from agent.api.openapi import PREFIX, VERSION, document_names, document_schema
 from agent.cli.main import run
 from tests.support import preloaded
-from tests.support.child import CHECKOUT
-from tests.support.documents import check_document
+from tests.support.child import CHECKOUT, undone
 from tests.support.ini import Config, write_config
 from tests.support.preloaded import ForkedProcess
-from tests.support.process_state import undone
+
+# ---
+# Holds the documents that commands write against the schemas that the agent ships.
+
+
+META = "https://json-schema.org/draft/2020-12/schema"
+
+
+def check_document(document: Mapping[str, Any]) -> None:
+    """Fail unless ``document`` names a schema of the agent and is valid by it.
+
+    The output of ``agent schema NAME`` is a JSON schema itself, and is checked as one.
+    """
+    if document.get("$schema") == META:
+        Draft202012Validator.check_schema(document)
+        return
+    assert "schema" in document, f"a document that does not name its schema: {document}"
+    name = document["schema"].removeprefix(PREFIX).removesuffix(VERSION)
+    assert name in document_names(), f"agent/api/documents.yaml has no schema of {name}"
+    error = best_match(_validator(name).iter_errors(document))
+    assert error is None, f"{document['schema']} {error.json_path}: {error.message[:500]}"
+
+
+@cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(document_schema(name))
+
 
 LONGEST_CHECKED = 1_000_000
 """Characters of a document; longer ones have thousands of like nodes, and would take long to check."""

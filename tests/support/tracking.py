@@ -3,13 +3,18 @@ tracking speak of.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
+import pytest
+from sqlalchemy import select
+
 from agent.api.node_documents import JsonObject, stats
+from agent.errors import AgentError
 from agent.model.claim import Claim, Migration, MigrationType
 from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
@@ -18,6 +23,7 @@ from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
+from agent.store.record_table import METADATA
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker import moves
@@ -396,3 +402,33 @@ def race(*actions: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.join()
     return list(results)
+
+
+# ---
+# Refusals that leave no trace: the whole database is compared before and after.
+
+
+def rows(world: World) -> Mapping[str, list[tuple[Any, ...]]]:
+    """Every row of every table."""
+    with world.store.reading() as connection:
+        return {
+            table.name: [
+                tuple(row) for row in connection.execute(select(table).order_by(*table.primary_key))
+            ]
+            for table in METADATA.sorted_tables
+        }
+
+
+@contextmanager
+def refused(world: World, code: str) -> Iterator[pytest.ExceptionInfo[AgentError]]:
+    """What is done here is refused with ``code``, and nothing is written; the error is told with a
+    remedy.
+    """
+    before = rows(world)
+    with pytest.raises(AgentError) as caught:
+        yield caught
+    assert caught.value.code == code, caught.value
+    assert caught.value.message
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    assert rows(world) == before

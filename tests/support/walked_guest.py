@@ -16,7 +16,7 @@ from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
 from tests.support.cloud_account import CloudAccount, Share
 from tests.support.orchestrator import Guest, Kind, Resources
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.walked_host import WalkedHost
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from agent.service.daemon_service import DaemonService
 from agent.tree.policy import Layout, Policy
 from tests.support import local_api
 from tests.support.agent import AgentUnderTest, ScriptedDriver
+from tests.support.broken_store import Fault, FaultyStore
 from tests.support.compute_host import GPU, KINDS, UNITS, VF
 from tests.support.database_trouble import DatabaseTrouble
-from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.machine import CARD, FUNCTIONS, GPUS, NAMESPACES, Lie, Machine
 from tests.support.placement import PlacementServer
 from tests.support.tracking import Time, uuid_of

@@ -9,7 +9,7 @@ import pytest
 from agent.api.service import RecordViews
 from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import InstanceClaim
-from tests.support.refusals import rows
+from tests.support.broken_store import UnsoundRecords, counted
 from tests.support.site import (
     GPUS,
     PMEM_UNIT,
@@ -18,9 +18,7 @@ from tests.support.site import (
     flavor_body,
     instance_body,
 )
-from tests.support.statements import counted
-from tests.support.tracking import F1, F3, FN, Host, domain, guest, instance, uuid_of
-from tests.support.unsound_records import UnsoundRecords
+from tests.support.tracking import F1, F3, FN, Host, domain, guest, instance, rows, uuid_of
 
 HUGE = 2**31
 

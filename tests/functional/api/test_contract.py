@@ -12,7 +12,6 @@ from agent.model.instance import Flavor, Instance
 from agent.numa.host_cells import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.stored_state import InstanceClaim, MoveClaim, digest
-from tests.support.refusals import rows
 from tests.support.site import (
     CARD,
     FUNCTIONS,
@@ -22,7 +21,7 @@ from tests.support.site import (
     instance_body,
     move_body,
 )
-from tests.support.tracking import F1, F3, FN, Host, device, guest, instance, uuid_of
+from tests.support.tracking import F1, F3, FN, Host, device, guest, instance, rows, uuid_of
 from tests.unit.render.reports import node, report
 
 MOVE = uuid_of("move-i1")

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.refusals import rows
 from tests.support.site import CARD, FUNCTIONS, GPUS, claim_body, devices_body
-from tests.support.tracking import F3, guest, uuid_of
+from tests.support.tracking import F3, guest, rows, uuid_of
 
 CLAIM = f"/v1/devices/claims/{uuid_of('devices-i1')}"
 

@@ -16,9 +16,8 @@ from agent.store.store import Store
 from agent.tracker.node_state import NodeState
 from agent.tracker.operation_runner import OperationRunner
 from tests.functional.test_exceptions_anywhere import EXCEPTIONS
-from tests.support.refusals import rows
 from tests.support.site import Site, claim_body
-from tests.support.tracking import FN, Host, device, uuid_of
+from tests.support.tracking import FN, Host, device, rows, uuid_of
 
 pytestmark = pytest.mark.long
 

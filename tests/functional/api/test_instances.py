@@ -5,9 +5,8 @@ Placement.
 import pytest
 
 from tests.support import faults
-from tests.support.refusals import rows
 from tests.support.site import claim_body, move_body
-from tests.support.tracking import F1, F3, Host, guest, uuid_of
+from tests.support.tracking import F1, F3, Host, guest, rows, uuid_of
 
 I1 = f"/v1/instances/{guest('i1')}"
 SHARED = uuid_of("shared")

@@ -6,7 +6,6 @@ import pytest
 
 from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import Flavor
-from tests.support.refusals import rows
 from tests.support.site import (
     Body,
     Site,
@@ -16,7 +15,7 @@ from tests.support.site import (
     instance_body,
     move_body,
 )
-from tests.support.tracking import F1, F3, FN, Host, guest, uuid_of
+from tests.support.tracking import F1, F3, FN, Host, guest, rows, uuid_of
 
 MOVE, EMPTY = uuid_of("move-i1"), "512/1/2048"
 STEPS = ("finish", "confirm", "revert", "abort")

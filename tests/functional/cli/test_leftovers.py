@@ -12,7 +12,7 @@ from agent.placement import clock
 from tests.functional.cli.setups import on
 from tests.support.consumer_book import Book
 from tests.support.http_placement import HttpPlacement
-from tests.support.other_client import OtherClient
+from tests.support.placement import OtherClient
 from tests.support.system import AgentHere
 from tests.support.tracking import guest
 

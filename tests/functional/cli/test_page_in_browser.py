@@ -5,8 +5,17 @@ import pytest
 from agent.model.names import printable
 from agent.render.page_html import render_page
 from tests.functional.cli.setups import merged, numa_host, on
-from tests.support.browser import NARROW, WIDE, browser_here, opened
-from tests.support.page_documents import HOSTILE, named, node, page, server
+from tests.support.html_page import (
+    HOSTILE,
+    NARROW,
+    WIDE,
+    browser_here,
+    named,
+    node,
+    opened,
+    page,
+    server,
+)
 from tests.support.recordings import RECORDINGS, enable_virtual_functions, of_each, sysfs_root
 from tests.support.system import AgentHere
 

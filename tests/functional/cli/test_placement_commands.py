@@ -16,11 +16,11 @@ from agent.store.store import open_store
 from tests.functional.cli.refusals import contents, the_only
 from tests.functional.cli.setups import on
 from tests.support import faults
+from tests.support.exchange import traffic
 from tests.support.http_placement import HttpPlacement
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand, AgentHere
-from tests.support.traffic import traffic
 from tests.unit.store.record_samples import instance, write
 
 R = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

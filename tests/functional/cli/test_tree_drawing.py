@@ -9,7 +9,7 @@ import pytest
 from agent.model.names import printable
 from agent.render.tree_drawing import render_drawing
 from tests.support import backends
-from tests.support.page_documents import HOSTILE
+from tests.support.html_page import HOSTILE
 from tests.unit.render.test_tree_drawing import stored
 
 

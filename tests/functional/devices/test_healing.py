@@ -18,7 +18,7 @@ from tests.support import faults
 from tests.support.agent import operations, total
 from tests.support.device_host import FLAVOR, ROOT, DeviceHost
 from tests.support.monotonic import Clock
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.provider_files import ProviderFiles, by_name
 from tests.support.tracking import guest, instance, uuid_of
 from tests.unit.pci import scene

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from agent.tree.policy import Layout
-from tests.support.device_host import NODE
+from tests.support.device_host import NODE, RecordedHost
 from tests.support.placement import PlacementServer
-from tests.support.recorded_host import RecordedHost
 from tests.support.recorded_sysfs import smt_host
 from tests.support.recordings import RECORDINGS, enable_virtual_functions, sysfs_root
 from tests.support.tracking import guest

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from tests.support.libvirt_daemon import SOON, LibvirtDaemon
-from tests.support.libvirt_host import KNOWN_MEMORY, guest_uuid
+from tests.support.libvirt_host import KNOWN_MEMORY, SOON, LibvirtDaemon, guest_uuid
 from tests.support.service_manager import STOP, until
 from tests.support.system import AgentHere
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_placement import HttpPlacement
-from tests.support.libvirt_daemon import LibvirtDaemon
-from tests.support.libvirt_host import KNOWN_MEMORY, METADATA, Operator, guest_uuid
+from tests.support.libvirt_host import KNOWN_MEMORY, METADATA, LibvirtDaemon, Operator, guest_uuid
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, cpu_list, cpu_map, smt_host
 from tests.support.system import AgentHere, Result

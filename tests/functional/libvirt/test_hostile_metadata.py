@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.http_placement import HttpPlacement
-from tests.support.libvirt_daemon import SOON, LibvirtDaemon
-from tests.support.libvirt_host import Operator, guest_uuid, guest_xml
+from tests.support.libvirt_host import SOON, LibvirtDaemon, Operator, guest_uuid, guest_xml
 from tests.support.libvirtd import Libvirtd
 from tests.support.service_manager import until
 from tests.support.system import AgentHere

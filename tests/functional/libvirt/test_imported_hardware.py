@@ -10,8 +10,7 @@ import pytest
 
 from agent.api.client import ApiProblem
 from tests.support.http_placement import HttpPlacement
-from tests.support.libvirt_daemon import LibvirtDaemon
-from tests.support.libvirt_host import Operator
+from tests.support.libvirt_host import LibvirtDaemon, Operator
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import smt_host
 from tests.support.service_manager import until

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.libvirt_daemon import SOON, LibvirtDaemon
+from tests.support.libvirt_host import SOON, LibvirtDaemon
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import smt_host
 from tests.support.service_manager import until

@@ -17,7 +17,7 @@ import pytest
 from agent.tree import option_warnings
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
-from tests.support.libvirt_daemon import LibvirtDaemon
+from tests.support.libvirt_host import LibvirtDaemon
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 from tests.support.system import AgentHere, Result

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_placement import HttpPlacement
-from tests.support.libvirt_daemon import LibvirtDaemon
-from tests.support.libvirt_host import Operator, guest_uuid, guest_xml
+from tests.support.libvirt_host import LibvirtDaemon, Operator, guest_uuid, guest_xml
 from tests.support.libvirtd import Libvirtd
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 from tests.support.system import AgentHere

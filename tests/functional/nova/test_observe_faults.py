@@ -12,7 +12,7 @@ import pytest
 from tests.functional.nova.watched_host import ALLOCATION, GPU, HELD, ROOT, Watched, a_guest, host
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.tracking import guest
 
 CARDS = (GPU, "0000:5e:00.0", "0000:86:00.0", "0000:af:00.0")

@@ -8,7 +8,7 @@ import pytest
 from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest, host
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.tracking import guest
 
 GOOD = guest("good")

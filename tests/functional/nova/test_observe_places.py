@@ -10,7 +10,7 @@ import pytest
 
 from tests.functional.nova.watched_host import GPU, HELD, ROOT, Watched, a_guest, host
 from tests.support.http_placement import HttpPlacement
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.tracking import guest
 
 OTHER_GPU = "0000:5e:00.0"

@@ -24,7 +24,7 @@ from tests.support.agent import new_uuid
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.system import AgentCommand
 from tests.support.tracking import guest
 

@@ -9,8 +9,8 @@ import pytest
 
 from agent.placement import exchange
 from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
-from tests.support.allocation_scene import Scene
 from tests.support.placement import PlacementServer
+from tests.support.settled import Scene
 
 Host = Callable[..., AgentUnderTest]
 

@@ -9,7 +9,7 @@ from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.placement.allocations.checks import BadRequest, ProviderNotFound
 from agent.placement.allocations.host import add_host, remove_host
 from tests.support import faults
-from tests.support.allocation_scene import A, R, Scene
+from tests.support.settled import A, R, Scene
 
 B, OURS = (str(uuid.uuid4()) for _ in range(2))
 READ = "GET ag R -> 200"

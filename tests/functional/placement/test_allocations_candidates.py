@@ -12,8 +12,8 @@ from agent.placement.allocations.candidates import (
 )
 from agent.placement.allocations.checks import BadRequest, CandidatesFailed
 from tests.support import faults
-from tests.support.allocation_scene import client_of
 from tests.support.placement import PlacementServer
+from tests.support.settled import client_of
 
 NIC = "HW_NIC_OFFLOAD_GRO"
 

@@ -21,7 +21,7 @@ from agent.placement.allocations.checks import (
 )
 from agent.placement.allocations.claim import claim
 from tests.support import faults
-from tests.support.allocation_scene import (
+from tests.support.settled import (
     N0,
     OWNER,
     PF0,

@@ -20,7 +20,8 @@ from agent.placement.allocations.checks import (
 )
 from agent.placement.allocations.claim import Claimed, Owner, claim, put
 from tests.support import faults
-from tests.support.allocation_scene import (
+from tests.support.placement import PROJECT, USER
+from tests.support.settled import (
     OWNER,
     PF0,
     SS,
@@ -33,7 +34,6 @@ from tests.support.allocation_scene import (
     record,
     request,
 )
-from tests.support.other_client import PROJECT, USER
 
 TWO = {R: {"VCPU": 2}}
 RACE = faults.answer(409, "placement.concurrent_update")

@@ -19,7 +19,7 @@ from agent.placement.allocations.host import (
 )
 from agent.placement.allocations.records import of_tree
 from tests.support import faults
-from tests.support.allocation_scene import N0, PF0, SS, C, D, H, M, R, Scene, record
+from tests.support.settled import N0, PF0, SS, C, D, H, M, R, Scene, record
 
 TWO = {R: {"VCPU": 2}}
 VF = {PF0: {"SRIOV_NET_VF": 1}}

@@ -14,7 +14,7 @@ from agent.placement.allocations.checks import (
 )
 from agent.placement.allocations.claim import Moved, move
 from tests.support import faults
-from tests.support.allocation_scene import SS, C, D, H, Holdings, M, R, Scene, record
+from tests.support.settled import SS, C, D, H, Holdings, M, R, Scene, record
 
 HELD = {R: {"VCPU": 2}, SS: {"DISK_GB": 10}}
 OTHER = {H: {"VCPU": 1}}

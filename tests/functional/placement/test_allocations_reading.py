@@ -15,8 +15,8 @@ from agent.placement.allocations.records import (
 )
 from agent.placement.client import PlacementClient
 from tests.support import faults
-from tests.support.allocation_scene import PF0, C, D, H, M, R, Scene
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
+from tests.support.settled import PF0, C, D, H, M, R, Scene
 
 UNKNOWN = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
 SPREAD = {R: {"VCPU": 2}, PF0: {"SRIOV_NET_VF": 1}, H: {"VCPU": 1}}

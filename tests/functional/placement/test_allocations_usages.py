@@ -10,8 +10,8 @@ from agent.placement.allocations.records import (
     usages_for_limits,
 )
 from tests.support import faults
-from tests.support.allocation_scene import SS, C, D, H, R, Scene
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
+from tests.support.settled import SS, C, D, H, R, Scene
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 

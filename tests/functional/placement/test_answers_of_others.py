@@ -11,9 +11,9 @@ from agent.service.log_writer import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import node, settled
-from tests.support.traffic import traffic
 
 ROOT_INVENTORY = {"VCPU": total(16)}
 MORE = {"VCPU": total(18)}

@@ -24,10 +24,10 @@ from tests.support.agent import (
     shaped,
     total,
 )
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, clean, node, settled
 from tests.support.tracking import domain, guest
-from tests.support.traffic import traffic
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 MORE = {**HAS, "VCPU": total(18)}

@@ -12,9 +12,9 @@ from agent.model.report import CHANGED, DONE, exit_code
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, node, settled
-from tests.support.traffic import traffic
 
 ROOT_INVENTORY = {"VCPU": total(16)}
 N0, PF0 = child_uuid(ROOT, "N0"), child_uuid(ROOT, "PF0")

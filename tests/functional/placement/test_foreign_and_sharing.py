@@ -13,9 +13,9 @@ from agent.placement.mirror import Freshness
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, node, settled
-from tests.support.traffic import traffic
 
 INVENTORY = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 DISK = {"DISK_GB": total(50)}

@@ -11,9 +11,9 @@ from agent.model.names import ProviderUuid, child_uuid
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, node, settled
-from tests.support.traffic import traffic
 
 PF0 = child_uuid(ROOT, "PF0")
 MEMORY = {"MEMORY_MB": total(16384)}

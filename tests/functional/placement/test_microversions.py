@@ -25,13 +25,11 @@ from agent.placement.allocations.records import (
 )
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
-from tests.support.allocation_scene import OWNER, A, C, D, H, M, R, Scene, request
 from tests.support.consumer_book import Book
-from tests.support.exchange import Exchange
-from tests.support.microversions import LEAST, kind, without_their_version
+from tests.support.exchange import LEAST, Exchange, kind, without_their_version
 from tests.support.nova_style_driver import NovaStyleDriver
-from tests.support.other_client import PROJECT, USER
-from tests.support.placement import PlacementServer
+from tests.support.placement import PROJECT, USER, PlacementServer
+from tests.support.settled import OWNER, A, C, D, H, M, R, Scene, request
 
 VCPU, MEMORY = {"VCPU": total(16)}, {"MEMORY_MB": total(16384)}
 CLAIM = {"VCPU": 1, "MEMORY_MB": 2048}

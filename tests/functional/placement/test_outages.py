@@ -21,10 +21,10 @@ from agent.store.records import Records
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, shaped, total
+from tests.support.exchange import traffic
 from tests.support.faults import Action
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean, node, settled
-from tests.support.traffic import traffic
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 MORE = {**HAS, "VCPU": total(18)}

@@ -22,10 +22,9 @@ from agent.placement.allocations.records import usages_for_limits
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import shaped, total
-from tests.support.allocation_scene import OWNER, A, C, D, M, R, Scene, request
-from tests.support.other_client import PROJECT, USER
-from tests.support.placement import PlacementServer
-from tests.support.waits import Waits
+from tests.support.placement import PROJECT, USER, PlacementServer
+from tests.support.service_manager import Waits
+from tests.support.settled import OWNER, A, C, D, M, R, Scene, request
 
 ONE, TWO = {R: {"VCPU": 1}}, {R: {"VCPU": 2}}
 RACE = faults.answer(409, "placement.concurrent_update")

@@ -17,11 +17,11 @@ from agent.placement import exchange
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, total
+from tests.support.exchange import traffic
 from tests.support.monotonic import Clock
 from tests.support.nova_style_driver import NovaStyleDriver
 from tests.support.placement import PlacementServer
 from tests.support.settled import ROOT_TRAITS, Want, node, settled
-from tests.support.traffic import traffic
 
 CELL0, CELL1 = f"{NAME}_CELL0", f"{NAME}_CELL1"
 N0, N1, PFX = child_uuid(ROOT, "_CELL0"), child_uuid(ROOT, "_CELL1"), child_uuid(ROOT, "PFX")

@@ -8,9 +8,9 @@ from agent.placement.server import Server
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, ScriptedDriver, new_uuid, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import AGENT_TRAIT, Want, clean, node, settled
-from tests.support.traffic import traffic
 
 VCPU = {"VCPU": total(16)}
 ASK_TRAITS = f"GET traits?name=in:COMPUTE_NODE,{AGENT_TRAIT},OWNER_NOVA -> 200"

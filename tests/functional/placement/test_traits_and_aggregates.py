@@ -23,9 +23,9 @@ from tests.support.agent import (
     shaped,
     total,
 )
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import ROOT_TRAITS, Want, node, settled
-from tests.support.traffic import traffic
 
 INVENTORY = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 N0 = child_uuid(ROOT, "N0")

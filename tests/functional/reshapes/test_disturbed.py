@@ -20,7 +20,7 @@ from tests.functional.reshapes.cases import (
 )
 from tests.support import faults
 from tests.support.agent import NAME
-from tests.support.crash import Crash, crash
+from tests.support.crashes import Crash, crash
 from tests.support.faults import Rule
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import FLOATING, LATER, PINNED, SHARED, Layout, ReshapeHost

@@ -12,7 +12,7 @@ import pytest
 from tests.support import faults
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand
 from tests.support.tracking import guest

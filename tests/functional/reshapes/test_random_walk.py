@@ -9,7 +9,7 @@ import pytest
 
 from tests.functional.reshapes.cases import BASES, FEW, States
 from tests.support import faults
-from tests.support.crash import Crash, crash
+from tests.support.crashes import Crash, crash
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import CONTEXT, VGPU, Layout
 

@@ -4,8 +4,7 @@ import pytest
 
 from agent.model.host_units import AssignableUnit
 from agent.model.names import child_uuid
-from tests.support.refusals import refused
-from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of
+from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of, refused
 
 
 @pytest.fixture

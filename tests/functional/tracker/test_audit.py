@@ -10,8 +10,7 @@ from agent.model.instance import TaskState, VmState
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.tracker.moves import finish
-from tests.support.refusals import rows
-from tests.support.tracking import F1, F2, F3, Host, World, domain, stats_of, step
+from tests.support.tracking import F1, F2, F3, Host, World, domain, rows, stats_of, step
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 

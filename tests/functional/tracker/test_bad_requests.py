@@ -7,7 +7,6 @@ import pytest
 
 from agent.model.devices import DeviceRequest
 from agent.tracker.stored_state import DeviceClaim
-from tests.support.refusals import refused, rows
 from tests.support.tracking import (
     F1,
     FG,
@@ -15,6 +14,8 @@ from tests.support.tracking import (
     World,
     device,
     guest,
+    refused,
+    rows,
     uuid_of,
 )
 

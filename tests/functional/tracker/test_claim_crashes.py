@@ -8,8 +8,7 @@ import pytest
 from agent.errors import StoreError
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.child import Child
-from tests.support.refusals import refused
-from tests.support.tracking import F1, Host, World, stats_of
+from tests.support.tracking import F1, Host, World, refused, stats_of
 
 EARLY: tuple[Moment, ...] = ("begin", "write", "commit")
 

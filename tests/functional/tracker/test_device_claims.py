@@ -13,8 +13,7 @@ from agent.tracker.claims import allocate_devices
 from agent.tracker.moves import finish
 from agent.tracker.stored_state import DeviceClaim, PlannedChange
 from tests.support.broken_store import Moment, breakable, fail
-from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, FG, Host, World, device, guest, uuid_of
+from tests.support.tracking import F1, FG, Host, World, device, guest, refused, rows, uuid_of
 
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 ADDRESSES = {

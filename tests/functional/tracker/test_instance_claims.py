@@ -7,7 +7,6 @@ from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.stored_state import ClaimLimits, InstanceClaim
 from agent.tree.policy import Ratio
-from tests.support.refusals import refused, rows
 from tests.support.tracking import (
     F1,
     F2,
@@ -16,6 +15,8 @@ from tests.support.tracking import (
     Host,
     World,
     instance,
+    refused,
+    rows,
     stats_of,
     uuid_of,
 )

@@ -11,8 +11,17 @@ from agent.model.node_records import ComputeNode, Lease
 from agent.tracker.errors import UnknownNode
 from agent.tracker.moves import confirm, finish
 from agent.tree.policy import Ratio
-from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, PLAIN_RESERVED, Host, World, race, twin, uuid_of
+from tests.support.tracking import (
+    F1,
+    PLAIN_RESERVED,
+    Host,
+    World,
+    race,
+    refused,
+    rows,
+    twin,
+    uuid_of,
+)
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 

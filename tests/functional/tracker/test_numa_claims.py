@@ -11,8 +11,18 @@ from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.node_records import RecordChanges
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology
-from tests.support.refusals import refused
-from tests.support.tracking import F1, FI, FN, FN4, Host, World, instance, numa_cells, uuid_of
+from tests.support.tracking import (
+    F1,
+    FI,
+    FN,
+    FN4,
+    Host,
+    World,
+    instance,
+    numa_cells,
+    refused,
+    uuid_of,
+)
 
 
 def cell(host: Host, number: int) -> HostCell:

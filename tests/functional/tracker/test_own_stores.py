@@ -21,8 +21,19 @@ from agent.store.store import open_store
 from agent.tracker.errors import WrongState
 from agent.tracker.moves import drop_half, finish, progress, revert
 from agent.tracker.stored_state import RECORDED_FLAVOR, InstanceUpdate, MoveClaim
-from tests.support.refusals import refused
-from tests.support.tracking import F1, F3, FN, Host, World, guest, instance, step, twin, uuid_of
+from tests.support.tracking import (
+    F1,
+    F3,
+    FN,
+    Host,
+    World,
+    guest,
+    instance,
+    refused,
+    step,
+    twin,
+    uuid_of,
+)
 
 EMPTY = "512/1/2048"
 AS = {F1.id: "2560/2/22528", F3.id: "8704/5/84992"}

@@ -10,8 +10,7 @@ from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.tracker.moves import finish
 from tests.functional.tracker.test_orphans import domain
-from tests.support.refusals import rows
-from tests.support.tracking import F1, F3, Host, World, guest, uuid_of
+from tests.support.tracking import F1, F3, Host, World, guest, rows, uuid_of
 
 MONTHS = 91 * 86400.0
 

@@ -7,8 +7,7 @@ import pytest
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from agent.tracker.moves import confirm, finish, progress, revert
-from tests.support.refusals import refused
-from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
+from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device, refused
 
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 

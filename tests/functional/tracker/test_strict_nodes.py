@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.instance import Flavor
-from tests.support.refusals import refused
-from tests.support.tracking import F1, FN, NUMA_RESERVED, Host, World
+from tests.support.tracking import F1, FN, NUMA_RESERVED, Host, World, refused
 
 PLACED = Flavor("placed", "PLACED", 2, 4096, root_gb=10, extra_specs={"hw:numa_nodes": "2"})
 REFUSED = "NUMA: [compute] numa_mode is strict here, and the guest has no topology"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process_state import undone
+from tests.support.child import undone
 
 
 @pytest.fixture(autouse=True)

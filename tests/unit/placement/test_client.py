@@ -6,7 +6,7 @@ from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.model.inventory import Allocation
 from agent.placement.client import LONGEST_QUERY
 from tests.support import faults
-from tests.support.other_client import PROJECT, USER
+from tests.support.placement import PROJECT, USER
 from tests.unit.placement.nodes import N0, NAME, OTHER_UUID, ROOT, THEIR_AGGREGATE, total
 
 CONSUMER = "c0000000-0000-4000-8000-000000000001"

@@ -5,7 +5,7 @@ import dataclasses
 from agent.errors import GenerationConflict
 from agent.placement import exchange
 from agent.placement.exchange import conflict_policy, conflict_wait
-from tests.support.waits import Waits
+from tests.support.service_manager import Waits
 
 
 @dataclasses.dataclass

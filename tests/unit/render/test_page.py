@@ -12,7 +12,7 @@ from agent.render.json_report import node_document
 from agent.render.page import NODES_IN_FULL, bar_of
 from agent.render.page_guests import pages_of
 from agent.render.page_html import render_page
-from tests.support.page_documents import (
+from tests.support.html_page import (
     CLAIM,
     GUEST,
     HOSTILE,

@@ -7,7 +7,7 @@ from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree
 from agent.render.tree_drawing import render_drawing
-from tests.support.page_documents import HOSTILE
+from tests.support.html_page import HOSTILE
 
 ROOT, CELL, OTHER = (
     ProviderUuid(f"2f0c1a5e-9b1d-4a9c-8a0e-0d6b6c1f7a1{number}") for number in range(3)

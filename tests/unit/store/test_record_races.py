@@ -16,7 +16,7 @@ from agent.model.names import ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import Store
-from tests.support.statements import counted
+from tests.support.broken_store import counted
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, grown, instance, node, write
 

@@ -2,7 +2,6 @@
 HTTP.
 """
 
-import json
 import os
 import re
 import time
@@ -454,37 +453,6 @@ def test_what_ends_a_start_is_told_in_the_log_too_and_once_where_stderr_is_the_l
     assert told.count("check that the database server runs") == 1
     host.config["DEFAULT"].pop("log_file")
     assert refused().count("check that the database server runs") == 1
-
-
-def test_wrong_credentials_end_it(host, refused, proxy):
-    proxy.faults.add(faults.answer(401))
-    host.config["placement"]["endpoint"] = proxy.url
-    assert "401" in refused()
-
-
-def test_a_placement_that_is_too_old_ends_it(host, refused, proxy):
-    old = {
-        "id": "v1.0",
-        "max_version": "1.20",
-        "min_version": "1.0",
-        "status": "CURRENT",
-        "links": [],
-    }
-    proxy.faults.add(
-        faults.Action(
-            "old",
-            reply=faults.Reply(
-                200, json.dumps({"versions": [old]}).encode(), {"Content-Type": "application/json"}
-            ),
-        )
-    )
-    host.config["placement"]["endpoint"] = proxy.url
-    assert "needs placement 1.30, server offers 1.20" in refused()
-
-
-def test_a_bad_host_file_ends_it(host, refused):
-    host.file.write_text("cpu: many")
-    assert str(host.file) in refused()
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bench.pages import machine_rows, table
+from bench.pages import machine_line, table
 
 if TYPE_CHECKING:
     from bench.fleet import FleetResults, Phase
@@ -16,18 +16,14 @@ READING = """\
 {agents} agents, each with a configuration, a store (SQLite) and a thread of its own, on one openstack-placement with {workers} worker
 processes on PostgreSQL; everything on one machine. Each host has {providers} providers (`fake.file`).
 
-A process with one agent has {alone:.0f} MiB after its first pass, so that {agents} of them would need {sum:.1f} GiB. Therefore {in_process} agents share a
-process ({resident:.0f} MiB each). They share its interpreter too: the times of passes in a storm are those of {processes} busy
-processes and of Placement's workers on {processors} processors, and not of {agents} hosts. Count the requests; read the times as the worst case.
+A process with one agent has {alone:.0f} MiB after its first pass. Because {agents} would need {sum:.1f} GiB, {in_process} agents share a
+process ({resident:.0f} MiB each), and its interpreter. Count the requests; the times of passes in a storm are those of {processes} busy
+processes and of Placement's workers on {processors} processors, the worst case.
 
-- **pass** is from its begin to its report, in the agent. **request** is from the begin in a worker of Placement to its answer.
-- **busiest second** is how many requests began in it; beside it, how many would if they were spread evenly.
+- **pass** is from its begin to its report, **request** from the begin in a worker of Placement to its answer.
+- **busiest second** is how many requests began in it, and how many would if they were spread evenly.
 - **CPU of a request** is what Placement's own code takes of the processor.
-- The load of the machine, with the run's own, is [below](#machine-and-versions).
-- The second phase is the worst case: every agent asks Placement at that moment, as with `agent --once` on all hosts.
-- The third is what daemons do: the first pass of each is one on its saved mirror and sends nothing, the second asks at the host's own offset within the
-  interval: see [a start](../costs.md#a-start).
-- In the steady phase each agent makes its passes when the daemon's schedule has them: at an offset of its own, drawn at its start.
+- In the second phase every agent asks at once, as `agent --once` on all hosts. The third is what [daemons do](../costs.md#a-start): the first pass sends nothing, the second asks at an offset of the host's own.
 """
 
 
@@ -51,13 +47,12 @@ def fleet_page(results: "FleetResults") -> str:
         "# A fleet\n",
         "<!-- written by python -m bench.fleet; do not edit -->\n",
         reading,
-        "Run it again with `python -m bench.fleet` in the environment of `tox -e bench`.\n",
+        "`python -m bench.fleet` in the environment of `tox -e bench` runs it again.\n",
         table((*head, *times, *costs), "l" + "r" * 11, [_row(phase) for phase in results.phases]),
         *(_errors(phase) for phase in results.phases if phase.errors),
         "## Ten thousand hosts, on paper\n",
         _paper(results),
-        "## Machine and versions\n",
-        table(("what", "value"), "ll", machine_rows(results.machine)),
+        machine_line(results.machine),
     ]
     return "\n".join(blocks)
 
@@ -94,11 +89,9 @@ def _paper(results: "FleetResults") -> str:
     words = (
         f"{HOSTS} hosts, a pass each {PERIOD} seconds. The requests of one host are exact "
         "([of both](index.md), [of the agent's passes](../costs.md)): nova's tracker sends "
-        "P + C + 1 in a steady period and 4P + C + 2 after a restart, the agent 1. What a request costs Placement is taken from the steady phase above, "
-        f"{1000 * cost:.1f} ms of the processor, for both; so `processors` are those that Placement "
-        "is busy with, without its database. `start` is how long the requests of a start of all "
-        "hosts keep a Placement of 100 such processors busy; those of the agent's daemon come "
-        "over a whole interval.\n"
+        "P + C + 1 in a steady period and 4P + C + 2 after a restart, the agent 1. A request costs "
+        f"Placement {1000 * cost:.1f} ms of the processor, as in the steady phase: `processors` are "
+        "those that it is busy with, `start` is how long a start of all hosts keeps 100 of them busy.\n"
     )
     head = ("host", "who", "requests a pass", "a second", "processors", "start: requests", "start")
     return words + "\n" + table(head, "ll" + "r" * 5, rows)

@@ -345,16 +345,13 @@ def _results() -> Iterator[tuple[str, Mapping[str, Any]]]:
 def table() -> str:
     """Return the results so far as Markdown."""
     lines = [
-        "| module | mutants | tested | killed | survived | killed, % |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| module | tested of | killed |",
+        "|---|---:|---:|",
     ]
     for module, result in _results():
         states = list(result["status"].values())
         killed = sum(status in NOTICED for status in states)
-        lines.append(
-            f"| `{module}` | {result['mutants']} | {len(states)} | {killed} "
-            f"| {len(states) - killed} | {100 * killed / max(1, len(states)):.1f} |"
-        )
+        lines.append(f"| `{module}` | {len(states)}/{result['mutants']} | {killed} |")
     return "\n".join(lines)
 
 

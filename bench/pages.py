@@ -14,7 +14,7 @@ from bench.results import Machine, Results
 
 PLOT = "![Requests, CPU and memory of a steady pass, with the most guests measured](growth.svg)\n"
 VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
-SHOWN = ("P=1 C=0", "P=73 C=100", "P=513 C=100", "N=100")
+SHOWN = ("P=1 C=0", "P=73 C=100", "N=100")
 """The sizes that are on the page."""
 REASONS: Mapping[Case, str] = {
     "first": "the tree is written to the store before it is sent",
@@ -27,14 +27,12 @@ REASONS: Mapping[Case, str] = {
     "reshape": "all allocations that move are read, and the change is written to the store",
 }
 READING = """\
-nova-compute's resource tracker with nova's report client, and this agent, report the same tree to the same real
-openstack-placement over HTTP, in turns. {rounds} Run it again with `tox -e bench`; `bench/README.md` tells how.
-[A fleet](fleet.md) has many agents on one Placement; `results.json` has all figures.
+nova-compute's resource tracker with its report client, and this agent, report the same tree to the same openstack-placement over HTTP, in turns. {rounds}
+`tox -e bench` runs it again; `results.json` has all figures, [A fleet](fleet.md) many agents on one Placement.
 
 - **P** providers: a root, up to eight cells, devices below them. **C** guests. **N** bare-metal nodes, each a root of its own.
-- **requests** are counted at Placement's side. They are the same on every machine.
-- **CPU** is that of the measured process. Compare the two columns of one row, not rows of different runs.
-- nova's database is left out: what nova reads there costs nothing here. The agent's store is a file.
+- **requests** are counted at Placement's side, and the same on every machine. **CPU** is that of the measured process: compare the columns of one row only.
+- nova's database is left out. The agent's store is a file.
 """
 
 
@@ -50,9 +48,8 @@ def page(results: Results, verdicts: Sequence[Verdict]) -> str:
         *_slower(results.matrix, results.fits),
         *_budgets(verdicts),
         *([] if results.claims is None else _claims(results.claims)),
-        *([] if results.processes is None else _processes(results.processes, results.matrix)),
-        "## Machine and versions\n",
-        table(("what", "value"), "ll", machine_rows(results.machine)),
+        *([] if results.processes is None else _processes(results.processes)),
+        machine_line(results.machine),
     ]
     return "\n".join(blocks)
 
@@ -69,20 +66,14 @@ def _introduction(results: Results) -> Iterator[str]:
     yield READING.format(rounds=rounds)
 
 
-def machine_rows(machine: Machine) -> Sequence[tuple[str, str]]:
-    """Return the rows of the machine and the versions."""
-    return [
-        ("processor", f"{machine.processors} × {machine.processor}"),
-        ("memory", f"{machine.memory:.0f} GiB"),
-        ("kernel", machine.kernel),
-        ("started", f"{machine.started}, for {machine.seconds / 60:.0f} minutes"),
-        (
-            "load before and at the end",
-            f"{machine.load_before:.1f}, {machine.load_after:.1f} (with the run's own)",
-        ),
-        ("nice", str(machine.nice)),
-        *machine.versions.items(),
-    ]
+def machine_line(machine: Machine) -> str:
+    """Return the sentence on the machine and the versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    return (
+        f"Measured on {machine.processors} × {machine.processor} with {machine.memory:.0f} GiB, "
+        f"{machine.kernel}, from {machine.started} for {machine.seconds / 60:.0f} minutes, load "
+        f"{machine.load_before:.1f} before and {machine.load_after:.1f} at the end; {versions}.\n"
+    )
 
 
 # --- beside nova ----------------------------------------------------------------------------------
@@ -131,14 +122,17 @@ def _left_out(results: Results) -> Iterator[str]:
 
 def _slower(rows: Sequence[Row], fits: Sequence[FitRow]) -> Iterator[str]:
     """Yield where the agent takes more of the processor than nova, and why."""
-    sizes: dict[Case, list[str]] = {}
+    slower: dict[Case, list[tuple[float, str]]] = {}
     for row, nova in _pairs(rows):
         if row.figures.cpu > nova.cpu:
-            text = f"{row.size} ({row.figures.cpu / nova.cpu:.1f} times)"
-            sizes.setdefault(row.case, []).append(text)
+            found = (row.figures.cpu / nova.cpu, row.size)
+            slower.setdefault(row.case, []).append(found)
     yield "## What is slower than in nova, and why\n"
-    body = [(case, ", ".join(found), REASONS.get(case, "")) for case, found in sizes.items()]
-    yield table(("case", "CPU of the agent, in that of nova", "because"), "lll", body)
+    body = []
+    for case, sizes in slower.items():
+        times, worst = max(sizes)
+        body.append((case, str(len(sizes)), f"{worst} ({times:.1f} times)", REASONS.get(case, "")))
+    yield table(("case", "sizes", "at most", "because"), "lrll", body)
     slow = [
         f"{fit.name} ({fit.agent:.1f} instead of {fit.nova:.1f} ms)"
         for fit in fits
@@ -155,7 +149,6 @@ def _slower(rows: Sequence[Row], fits: Sequence[FitRow]) -> Iterator[str]:
 def _budgets(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Yield how many budgets hold, and those that do not."""
     open_ones = [one for one in verdicts if not one.holds]
-    yield "## Budgets\n"
     yield f"{len(verdicts) - len(open_ones)} of {len(verdicts)} budgets hold.\n"
     if open_ones:
         body = [(one.budget, one.found, one.limit, VERDICTS[one.holds]) for one in open_ones]
@@ -166,57 +159,28 @@ def _budgets(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _claims(claims: Claims) -> Iterator[str]:
-    yield "## Claims\n"
-    yield (
-        "In one process, each on the disk before the next one of its thread begins. 4 KiB are on "
-        f"the disk after {claims.synced:.2f} ms; `syncs` is how many times as long a claim takes. nova's `instance_claim` is "
-        "the case `claim` [above](#beside-nova): without its database, with its requests to Placement.\n"
+    yield "## Claims and processes\n"
+    rates = ", ".join(
+        f"{row.a_second:.0f} ({row.store}, {row.threads} threads on {row.nodes} nodes)"
+        for row in claims.rows
     )
-    rows = []
-    for row in claims.rows:
-        syncs = 1000 / row.a_second / claims.synced
-        cells = [f"{row.a_second:.0f}", f"{row.cpu_milliseconds:.2f}"]
-        cells += [f"{row.milliseconds_median:.1f}", f"{row.milliseconds_99:.1f}", f"{syncs:.1f}"]
-        rows.append((row.store, str(row.threads), str(row.nodes), *cells))
-    head = ("store", "threads", "nodes", "claims a second", "CPU ms", "ms: median", "99 %", "syncs")
-    yield table(head, "l" + "r" * 7, rows)
+    yield (
+        f"Claims a second, each on the disk before the next one of its thread begins: {rates}. "
+        f"4 KiB are on the disk after {claims.synced:.2f} ms.\n"
+    )
 
 
-def _processes(found: ProcessFigures, matrix: Sequence[Row]) -> Iterator[str]:
-    yield "## Processes\n"
+def _processes(found: ProcessFigures) -> Iterator[str]:
     daemon = found.daemon
-    rows = [
-        ("daemon with API, P=73, after the first pass", f"{daemon.resident:.1f} MiB"),
-        ("its threads", str(daemon.threads)),
-        ("its memory after 500 claims", f"{daemon.resident_after_claims:.1f} MiB"),
-        (
-            "claims a second over the socket, one client that connects for each",
-            f"{daemon.claims_a_second:.0f}",
-        ),
-        ("a claim, median", f"{daemon.claim_milliseconds:.1f} ms"),
-        (
-            "a claim of eight clients at once, 99 %",
-            f"{daemon.claim_milliseconds_of_eight:.1f} ms",
-        ),
-        ("the same while Placement is away", f"{daemon.claim_milliseconds_away:.1f} ms"),
-        *(
-            (f"agent {command}", f"{took.seconds:.2f} s, CPU {took.cpu:.2f} s")
-            for command, took in found.commands.items()
-        ),
-    ]
-    # Of the largest host that both were measured on, after its first pass.
-    firsts = [row for row in matrix if row.case == "first" and row.nodes == 1]
-    most = max((row.providers for row in firsts if row.peer == "nova"), default=0)
-    shown = {row.peer: row.figures for row in firsts if row.providers == most}
-    for peer, figures in shown.items():
-        what = "nova's tracker alone" if peer == "nova" else "the agent's passes alone"
-        rows.append(
-            (
-                f"{what}, P={most}, after the first pass",
-                f"{figures.resident:.1f} MiB, {figures.threads} threads",
-            )
-        )
-    yield table(("what", "value"), "lr", rows)
+    commands = ", ".join(
+        f"agent {command} {took.seconds:.2f} s" for command, took in found.commands.items()
+    )
+    yield (
+        f"A daemon with the API and 73 providers has {daemon.resident:.1f} MiB after its first pass, "
+        f"{daemon.resident_after_claims:.1f} MiB after 500 claims, and {daemon.threads} threads. A "
+        f"claim over the socket takes {daemon.claim_milliseconds:.1f} ms, "
+        f"{daemon.claim_milliseconds_away:.1f} ms while Placement is away; {commands}.\n"
+    )
 
 
 def table(head: Sequence[str], alignment: str, rows: Sequence[Sequence[str]]) -> str:

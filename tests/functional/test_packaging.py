@@ -11,15 +11,18 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.child import CHECKOUT
+from tests.support.container import check_possible
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.pages import blocks
+from tests.support.service_manager import until
 from tests.support.system import FOREIGN_VARIABLES, Result
 
 # one worker for all, because each would build and install by itself
@@ -217,6 +220,24 @@ def test_the_lines_of_the_guide_put_the_files_of_an_installed_agent_in_place(
     assert printed.stdout == (CHECKOUT / "etc/completion/bash/agent").read_text()
 
 
+def test_the_lines_of_the_quick_start_install_an_agent_that_runs_its_first_command(
+    tmp_path: Path,
+) -> None:
+    """In a copy of the checkout, with the page's own configuration; the embedded Placement comes with
+    the extra.
+    """
+    page = list(blocks(CHECKOUT / "docs" / "quick-start.md"))
+    (lines,) = (block.text for block in page if "pip install" in block.text)
+    (config,) = (block for block in page if block.note == "file")
+    (first, *_) = (block.commands[0] for block in page if block.language == "console")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(CHECKOUT, checkout, ignore=NOT_SOURCE)
+    (checkout / config.detail).write_text(config.text + "\n")
+    lines = lines.replace("python3 ", f"{sys.executable} ", 1)
+    printed = run("sh", "-e", "-c", f"{lines}\nHOME={tmp_path} {first}", cwd=checkout)
+    assert "compute-1_NUMA0" in printed
+
+
 def test_the_version_of_an_installed_agent_is_that_of_its_wheel(
     installed: Installed, wheel: Path, tmp_path: Path
 ) -> None:
@@ -262,3 +283,90 @@ def test_an_agent_without_extras_says_what_the_embedded_placement_needs(
     )
     assert (result.code, result.stdout) == (1, ""), result
     assert "compute-node-agent[embedded]" in result.stderr
+
+
+class ReadOnlyContainer:
+    """The installed wheel in a root folder of its own that nothing can be written to, but for the
+    mounts of docs/containers.md; without a registry.
+    """
+
+    STATE = "/var/lib/compute-node-agent"
+
+    def __init__(self, installed: Installed, folder: Path, config: Path) -> None:
+        self._command = installed.command
+        self._config = config
+        self._root, self.state, self.log = folder / "root", folder / "state", folder / "log"
+        mounts = {"/usr", sys.base_prefix, str(self._command.parents[1])}
+        self._read_only = [f"--bind-ro={mount}" for mount in sorted(mounts)]
+        for place in (*mounts, self.STATE, "etc", "proc", "sys", "dev", "run", "tmp"):
+            (self._root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        for name in ("bin", "lib", "lib64", "sbin"):
+            (self._root / name).symlink_to(f"usr/{name}")
+        for name in ("os-release", "localtime", "resolv.conf", "agent.conf"):
+            (self._root / "etc" / name).write_text("ID=example\n" if name == "os-release" else "")
+        self.state.mkdir()
+
+    @contextmanager
+    def started(self, *, state: bool) -> Iterator[None]:
+        """Run the daemon, with the state mounted or with an empty folder in its place. What it logs
+        goes to ``log``.
+        """
+        mount = f"--bind={self.state}:{self.STATE}" if state else f"--tmpfs={self.STATE}"
+        with self.log.open("w") as log:
+            process = subprocess.Popen(
+                [
+                    *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit"),
+                    *("--console=pipe", "--kill-signal=SIGTERM", "--read-only"),
+                    *(f"--directory={self._root}", *self._read_only, mount),
+                    f"--bind-ro={self._config}:/etc/agent.conf",
+                    *(self._command, "--config-file", "/etc/agent.conf"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+            try:
+                yield
+            finally:
+                process.terminate()
+                process.wait(60)
+
+    def logged(self) -> list[str]:
+        """The lines of the agent's own log."""
+        return [line for line in self.log.read_text().splitlines() if " agent." in line]
+
+
+def test_a_read_only_container_keeps_its_node_and_tells_that_its_state_is_not_mounted(
+    installed: Installed, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    check_possible()
+    config = write_config(
+        tmp_path / "agent.conf",
+        {
+            "DEFAULT": {"host": "node-a", "compute_driver": "fake.small"},
+            "store": {"path": ReadOnlyContainer.STATE},
+            "api": {"socket": ""},
+            "placement": {**http_placement.credentials(), "max_in_flight": 1},
+        },
+    )
+    container = ReadOnlyContainer(installed, tmp_path, config)
+
+    def says(text: str) -> bool:
+        return any(text in line for line in container.logged())
+
+    with container.started(state=True):
+        until(lambda: says("changed"))
+    assert f"no state in {container.STATE}: this host gets a new identity" in container.logged()[0]
+    before = http_placement.dump()
+    (root,) = (one for one in before["providers"].values() if one["parent"] is None)
+    assert root["name"] == "node-a"
+
+    with container.started(state=True):
+        until(lambda: says("in-sync"))
+    assert not says("no state in")
+    assert http_placement.dump() == before
+
+    with container.started(state=False):
+        until(lambda: says("is held by provider"))
+    assert f"no state in {container.STATE}: this host gets a new identity" in container.logged()[0]
+    assert http_placement.dump() == before

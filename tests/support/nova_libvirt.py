@@ -48,9 +48,10 @@ def told(file: str) -> dict[str, Any]:
     tree = provider_tree.ProviderTree()
     tree.new_root(node, ROOT, generation=0)
     driver.update_provider_tree(tree, node)
-    # As nova's tracker does.
-    traits = set(tree.data(node).traits) | {"COMPUTE_NODE"}
+    # As nova's tracker does, which keeps the ports' trait to hosts that have such devices: none here.
+    traits = set(tree.data(node).traits) | {"COMPUTE_NODE", "OWNER_NOVA"}
     for name, supported in driver.capabilities_as_traits().items():
+        supported = supported and name != "COMPUTE_REMOTE_MANAGED_PORTS"
         traits = traits | {name} if supported else traits - {name}
     tree.update_traits(node, traits)
     found = {one: tree.data(one) for one in tree.get_provider_uuids()}

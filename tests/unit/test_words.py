@@ -36,8 +36,7 @@ def test_the_table_of_states_is_what_the_code_says():
         r"^## ", (CHECKOUT / "docs" / "states.md").read_text(encoding="utf-8"), flags=re.MULTILINE
     )[1:]
     found = {
-        one.partition("\n")[0]: re.findall(r"^\| `([^`]+)` \|", one, re.MULTILINE)
-        for one in sections
+        one.partition("\n")[0]: re.findall(r"^- `([^`]+)`: ", one, re.MULTILINE) for one in sections
     }
     assert found == {title: list(get_args(states)) for title, states in STATES.items()}
 

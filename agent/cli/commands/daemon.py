@@ -3,6 +3,7 @@
 import logging
 import os
 from functools import partial
+from pathlib import Path
 
 from oslo_config import cfg
 
@@ -15,6 +16,7 @@ from agent.model.report import FAILED
 from agent.render.json_report import problems_of
 from agent.service import daemon
 from agent.service.log_writer import WRITER
+from agent.store import engines, identity
 
 LOG = logging.getLogger(__name__)
 
@@ -26,6 +28,13 @@ def run_daemon(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: the daemon could not start.
     """
     code = FAILED
+    if lacks_state(conf):
+        # In the first line, because a host whose state is only not mounted becomes a new node.
+        LOG.info(
+            "no state in %s: this host gets a new identity unless a compute_id of nova names it; "
+            "if it had one, stop the agent and mount its state there, or see agent identity set",
+            conf.store.path,
+        )
     try:
         code = daemon.run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
     except AgentError as error:
@@ -45,6 +54,13 @@ def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
     for line in exposures(conf):
         LOG.warning("%s", line)
     warn_of_unknown(conf, complete=complete)
+
+
+def lacks_state(conf: cfg.ConfigOpts) -> bool:
+    """Whether nothing is kept of an earlier run, as where a volume is not mounted."""
+    folder = Path(conf.store.path)
+    kept = (identity.FILE_NAME, identity.PROPOSED, engines.FOLDER, engines.FILE_NAME)
+    return not conf.store.connection and not any((folder / name).exists() for name in kept)
 
 
 RUN: Commands = {

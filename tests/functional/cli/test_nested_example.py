@@ -197,7 +197,7 @@ SHORT = {"root": NODE, "NUMA0": NUMA0, "NUMA1": NUMA1, "PF0": PF0, "PF1": PF1, "
 def rows(section: str) -> list[tuple[str, str]]:
     """The queries of a section of the page, and what they are said to find."""
     text = PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^\| `(resources[^`]+)` \| ([^|]+) \|$", text, re.MULTILINE)
+    found = re.findall(r"^- `(resources[^`]+)`: (.+)$", text, re.MULTILINE)
     assert len(found) > 5
     return found
 

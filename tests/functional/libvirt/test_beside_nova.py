@@ -28,9 +28,6 @@ from tests.support.system import AgentHere
 pytestmark = pytest.mark.long
 
 NOVA = os.environ.get("NOVA_PYTHON")
-OURS = {"OWNER_NOVA"}
-"""What the agent sets on its roots beside its mark."""
-PORTS = "COMPUTE_REMOTE_MANAGED_PORTS"
 GIB = 1024**3
 GPU = "0000:06:00.0"
 LVM = {"images_type": "lvm", "images_volume_group": "vg0"}
@@ -272,10 +269,8 @@ def test_placement_is_told_what_nova_tells_but_for_what_the_table_of_options_say
         one: found["inventories"] for one, found in nova["providers"].items()
     }
     told, novas_own = set(agents[""]["traits"]), set(nova["providers"][""]["traits"])
-    assert novas_own - told == expected.only_nova | {PORTS}
-    more = {
-        one for one in told - novas_own - OURS if not one.startswith("CUSTOM_COMPUTE_NODE_AGENT_")
-    }
+    assert novas_own - told == expected.only_nova
+    more = {one for one in told - novas_own if not one.startswith("CUSTOM_COMPUTE_NODE_AGENT_")}
     assert {one for one in more if not one.startswith("HW_CPU_X86_")} == set()
 
 

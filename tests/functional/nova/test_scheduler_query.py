@@ -2,7 +2,7 @@
 by group, for random flavors and image properties. A real Placement decides which queries of nova's
 are none.
 
-``NOVA_PYTHON`` names a Python that has nova 34; without it this is left out. docs/explain.md names
+``NOVA_PYTHON`` names a Python that has nova 34; without it this is left out. docs/nova-options.md names
 each difference that is taken out here, with its reason.
 """
 
@@ -180,7 +180,7 @@ def test_the_query_is_that_of_novas_scheduler(
 
 
 def test_the_page_names_what_is_left_out() -> None:
-    page = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "nova-options.md").read_text(encoding="utf-8")
     for name in (*NOVAS, *(name.removeprefix("!") for name in OURS), "hw_firmware_type"):
         assert f"`{name}`" in page, name
 

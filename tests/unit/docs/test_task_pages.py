@@ -13,6 +13,7 @@ INDEX = (DOCS / "index.md").read_text(encoding="utf-8")
 TASKS = (
     "quick-start",
     "install",
+    "containers",
     "nova",
     "inside-nova-compute",
     "take-over",
@@ -47,6 +48,6 @@ def test_a_page_says_what_it_gives_then_shows_commands_then_what_can_go_wrong(na
 
 
 def test_every_task_is_in_the_map_of_the_index() -> None:
-    mapped = re.findall(r"^\| [^|]+ \| \[[^]]+\]\(([\w-]+)\.md\) \|$", INDEX, re.MULTILINE)
+    mapped = re.findall(r"^- [^:]+: \[[^]]+\]\(([\w-]+)\.md\)$", INDEX, re.MULTILINE)
     assert {*TASKS} <= {*mapped}
     assert len(mapped) == len({*mapped})

@@ -10,7 +10,7 @@ from tests.support.child import CHECKOUT
 from tests.support.reference import reference_pages
 
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-MESSAGES = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
+MESSAGES = re.findall(r"^- `([^`]+)`: .+ → ", PAGE, re.MULTILINE)
 
 
 @cache

@@ -14,7 +14,7 @@ from bench.results import Machine, Results
 
 PLOT = "![Requests, CPU and memory of a steady pass, with the most guests measured](growth.svg)\n"
 VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
-SHOWN = ("P=1 C=0", "P=73 C=100", "N=100")
+SHOWN = ("P=73 C=100", "N=100")
 """The sizes that are on the page."""
 REASONS: Mapping[Case, str] = {
     "first": "the tree is written to the store before it is sent",

@@ -24,9 +24,9 @@ MIXED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
 SIZE = {"MEMORY_MB": 4096, "DISK_GB": 21}
 
 
-def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> None:
-    """Run the command of a remedy in a shell, where ``agent`` is this agent. ``endpoint``: of
-    Placement, for the OpenStack client.
+def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> str:
+    """Run the command of a remedy in a shell, where ``agent`` is this agent; what it prints.
+    ``endpoint``: of Placement, for the OpenStack client.
     """
     programs = agent.folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -56,6 +56,7 @@ def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> None:
         check=False,
     )
     assert ran.returncode == 0, ran
+    return ran.stdout
 
 
 def told(agent: AgentHere, kind: str, *options: str) -> dict[str, Any]:
@@ -213,6 +214,27 @@ def test_a_host_that_somebody_disabled_is_enabled_by_the_command_of_the_remedy(
     carry_out(host, drift["remedy"], http_placement.url)
     assert other.traits(root) == there
     assert told(host, "disabled", "--enabled") == {}
+
+
+@pytest.mark.usefixtures("openstack")
+def test_who_holds_what_a_provider_has_no_more_is_listed_by_the_command_of_the_remedy(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    described = {
+        "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e0f9",
+        "cpu": {"online": "0-7"},
+        "memory_mib": 16384,
+    }
+    agent = from_file(http_placement, tmp_path / "agent", described)
+    assert agent.run("--once").code == 0
+    root = uuids_of(http_placement)[""]
+    holders = [http_placement.other.claim({root: {"VCPU": 8}}) for _ in range(3)]
+    (agent.folder / "host.yaml").write_text(json.dumps({**described, "cpu": {"online": "0-3"}}))
+    drift = told(agent, "overcommitted")[root]
+    assert drift["detail"] == "over-committed VCPU 24 of 16 on node-a"
+    assert "move consumers of 8 away" in drift["remedy"]
+    listed = carry_out(agent, command_of(drift["remedy"], "openstack"), http_placement.url)
+    assert all(holder in listed for holder in holders)
 
 
 def test_pinned_guests_with_too_few_cpus_in_placement_are_dedicated_after_the_remedy(

@@ -10,9 +10,9 @@ from agent.explain.host_answer import CorrectionSets, HostAnswer
 from agent.explain.reasons import Reason, Suggestion
 from agent.explain.scheduler_query import SchedulerQuery
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.facts import format_cpu_list
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Problem
+from agent.model.topology import format_cpu_list
 from agent.pci.choice import free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, matches
 from agent.tracker.node_state import NodeState

@@ -8,9 +8,9 @@ from oslo_config import cfg
 
 from agent.conf import neutron
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import PlacedCell
 from agent.model.names import number_of, printable
+from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
 from agent.numa.host import CellUsageError, HostCell, Pages
 

@@ -4,9 +4,9 @@ its cells.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.model.facts import format_cpu_list, parse_cpu_list
 from agent.model.instance import Guest, GuestCell, PageRequest, PageWord, PciPolicy
 from agent.model.names import number_of
+from agent.model.topology import format_cpu_list, parse_cpu_list
 from agent.numa.cpu_request import cpu_request, unreadable_amounts
 from agent.numa.flavor_and_image import (
     FlavorAndImage,

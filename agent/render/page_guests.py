@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.model.facts import format_cpu_list
+from agent.model.topology import format_cpu_list
 
 Document = Mapping[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from agent.model.facts import format_cpu_list
 from agent.model.names import number_of
+from agent.model.topology import format_cpu_list
 from agent.render.json_report import problems_in
 from agent.render.look import Look, escape_text, to_string, wrap_line
 from agent.render.problem_lines import error_lines, remedy_lines

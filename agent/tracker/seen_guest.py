@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
 from agent.model.claim import Claim
-from agent.model.facts import Domain, DomainState, format_cpu_list
+from agent.model.facts import Domain, DomainState
 from agent.model.host_units import MdevShare, UnitRecord
 from agent.model.instance import Amounts, Flavor, Instance, PlacedCell, VmState
 from agent.model.names import name_first, printable
 from agent.model.node_records import RecordChanges
+from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests, is_displaced
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus

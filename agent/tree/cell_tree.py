@@ -14,10 +14,11 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.facts import Cell, HostFacts
+from agent.model.facts import HostFacts
 from agent.model.inventory import Inventories, Record
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import Cell
 from agent.tree.node_trees import NodeTrees, inventory_record
 from agent.tree.policy import Policy
 

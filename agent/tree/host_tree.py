@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import os_resource_classes as orc
 
 from agent.errors import ConfigError, ConfigErrors, NotReady
-from agent.model.facts import CpuFacts, HostFacts, Section, Topology, format_cpu_list
+from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import Topology, format_cpu_list
 from agent.numa.fit import cells_named
 from agent.tree.cell_tree import (
     OF_CELLS,

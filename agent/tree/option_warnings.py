@@ -8,8 +8,8 @@ from pathlib import Path
 from oslo_config import cfg
 
 from agent.conf import default
-from agent.model.facts import format_cpu_list
 from agent.model.names import name_first, printable
+from agent.model.topology import format_cpu_list
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED
 from agent.pci.settings import PciSettings
 from agent.tree.policy import Policy

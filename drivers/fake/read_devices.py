@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
-from agent.model.facts import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.model.host_units import PCI, Mdev, MdevParent, parent_name
 from agent.model.names import ConsumerUuid, normal_uuid, number_of
+from agent.model.topology import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.yaml_files import Document, Where, shown
 from drivers.fake.base import function_after
 

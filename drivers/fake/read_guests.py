@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.model.devices import PciAddress
-from agent.model.facts import Domain, Origin, Topology, format_cpu_list
+from agent.model.facts import Domain, Origin
 from agent.model.host_units import MdevParent
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, normal_uuid
+from agent.model.topology import Topology, format_cpu_list
 from drivers.fake.read_devices import Part
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from agent.model.facts import CpuFacts, Topology, format_cpu_list
+from agent.model.facts import CpuFacts
 from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
+from agent.model.topology import Topology, format_cpu_list
 from agent.yaml_files import Where, shown
 from drivers.fake.base import (
     NODE,

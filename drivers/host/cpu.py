@@ -26,7 +26,8 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError, NotReady
-from agent.model.facts import Cell, CpuFacts, PagePool, PartialRead, Topology
+from agent.model.facts import CpuFacts, PartialRead
+from agent.model.topology import Cell, PagePool, Topology
 from drivers.host.sysfs import Sysfs
 
 CPUS_FOLDER = "devices/system/cpu"

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path, PurePosixPath
 
 from agent.errors import DriverError
-from agent.model.facts import parse_cpu_list
 from agent.model.names import printable
+from agent.model.topology import parse_cpu_list
 
 KERNEL_ROOT = Path("/sys")
 

@@ -11,7 +11,8 @@ from typing import Any
 from oslo_log import log as logging
 
 from agent.errors import DriverError
-from agent.model.facts import Cell, PagePool, PartialRead, Topology
+from agent.model.facts import PartialRead
+from agent.model.topology import Cell, PagePool, Topology
 from drivers.libvirt.xml import (
     MOST_KIB,
     Element,

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRequest, PciDevice
-from agent.model.facts import Cell, CpuFacts, HostFacts, PagePool, Topology
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.host_units import EncryptionFacts
 from agent.model.instance import Flavor, PlacedCell
 from agent.model.names import ProviderUuid
+from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
 from agent.placement import clock

@@ -18,10 +18,11 @@ from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.metrics import Metrics
 from agent.api.service import RecordViews
 from agent.errors import AgentError, StoreError
-from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
+from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.host_units import AssignableUnit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport, Problem
+from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings

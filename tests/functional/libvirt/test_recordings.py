@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from agent.driver.interface import Driver, HostContext
-from agent.model.facts import Cell, HostFacts
+from agent.model.facts import HostFacts
+from agent.model.topology import Cell
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
 from agent.tree.policy import MdevPolicy, MdevType, Policy

@@ -6,10 +6,11 @@ from typing import Any, cast
 
 from agent.driver.answers import own_copy
 from agent.model.devices import PciAddress, PciDevice
-from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
+from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.instance import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
+from agent.model.topology import Cell, Topology
 
 
 def changeable(*members: int) -> frozenset[int]:

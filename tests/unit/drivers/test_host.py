@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from agent.errors import ConfigError, NotReady
-from agent.model.facts import parse_cpu_list
+from agent.model.topology import parse_cpu_list
 from drivers.host import _version, sysfs
 from tests.support.host_driver import CONTEXT, started
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.model.facts import Cell, PagePool
+from agent.model.topology import Cell, PagePool
 from drivers.host.cpu import read_topology
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.facts import format_cpu_list, parse_cpu_list
+from agent.model.topology import format_cpu_list, parse_cpu_list
 
 CPUS = st.frozensets(st.integers(0, 4096), max_size=60)
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from agent.model.facts import Cell, HostFacts, PagePool, Topology
+from agent.model.facts import HostFacts
+from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.base import DescribedFacts
 
 FACTS = HostFacts("node-a", 1.0, "QEMU", incomplete={"pci": "the device listing failed"})

@@ -9,7 +9,7 @@ import pytest
 from agent.cli.command import Options, Source
 from agent.cli.configuration import load
 from agent.errors import ConfigErrors
-from agent.model.facts import Cell, PagePool, Topology
+from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_cells import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
 from tests.support.ini import Config, write_config

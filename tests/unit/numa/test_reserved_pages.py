@@ -1,7 +1,7 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from agent.model.facts import Cell, PagePool, Topology
+from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
 from agent.numa.host_cells import parse_reserved_pages, unreservable
 

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import PlacedCell
+from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.fit import NoFit, fit
 from agent.numa.host import CellUsageError, HostCell, Pages
 from agent.numa.host_cells import NetworkAffinity, count_guests, host_cells

@@ -11,7 +11,7 @@ from agent.store.identity import HostIdentity, establish, find, save
 from agent.store.store import Store, open_read_only
 from tests.support.store_place import Place
 from tests.unit.store.ordinary_user import as_ordinary_user
-from tests.unit.store.trees import folder_state, names_in, uuid_of
+from tests.unit.store.trees import names_in, uuid_of
 
 A, B = uuid_of("a"), uuid_of("b")
 
@@ -60,41 +60,6 @@ def test_asking_makes_nothing(folder: Path, nova: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("before", ["nothing", "proposed", "final"])
-def test_novas_identity_is_the_first_and_novas_file_is_left_alone(
-    folder: Path, nova: Path, store: Store, before: str
-) -> None:
-    if before != "nothing":
-        made = establish(folder, [nova], "host", store)
-        if before == "final":
-            made.confirm()
-    (nova / "compute_id").write_text(A)
-    kept, novas = files_in(folder) if before != "nothing" else {}, folder_state(nova)
-    known = found(folder, nova, store)
-    assert (known.uuid, known.source, known.place) == (A, "nova", str(nova / "compute_id"))
-    assert files_in(folder) == kept, "until Placement shows it"
-    known.confirm()
-    assert files_in(folder) == {"compute_id": f"{A}\n"}
-    assert store.identity("host") == A
-    assert folder_state(nova) == novas
-
-
-def test_novas_files_are_looked_for_in_each_folder_and_have_to_agree(
-    folder: Path, nova: Path, tmp_path: Path, store: Store
-) -> None:
-    (nova / "compute_id").write_text(A)
-    folders = [tmp_path / "none", tmp_path / "of nova", nova]
-    known = find(folder, folders, "host", store)
-    assert known is not None
-    assert (known.uuid, known.place) == (A, str(nova / "compute_id"))
-    (tmp_path / "of nova").mkdir()
-    (tmp_path / "of nova" / "compute_id").write_text(B)
-    with pytest.raises(IdentityError) as refused:
-        find(folder, folders, "host", store)
-    for named in (A, B, str(nova / "compute_id"), str(tmp_path / "of nova" / "compute_id")):
-        assert named in refused.value.message
-
-
 def test_the_agents_own_file_is_none_of_novas_wherever_it_is(
     folder: Path, nova: Path, store: Store
 ) -> None:
@@ -115,15 +80,6 @@ def test_what_is_set_replaces_a_file_a_copy_and_a_proposal(
     assert (found(folder, nova, store).uuid, store.identity("host")) == (B, A)
     found(folder, nova, store).confirm()
     assert store.identity("host") == B
-
-
-def test_what_is_set_during_a_run_is_not_overwritten_by_it(
-    folder: Path, nova: Path, store: Store
-) -> None:
-    running = establish(folder, [nova], "host", store)
-    save(folder, A)
-    running.confirm()
-    assert found(folder, nova, store).uuid == A
 
 
 def test_a_file_in_another_spelling_is_read_and_left_as_it_is(

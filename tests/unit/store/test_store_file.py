@@ -16,7 +16,6 @@ from agent.errors import StoreError
 from agent.store.backup import back_up, restore
 from agent.store.database_file import check_room, set_aside
 from agent.store.engines import locate
-from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
 
@@ -63,32 +62,6 @@ def kept(folder: Path, why: str) -> list[str]:
 @pytest.fixture(params=[3, 150], ids=["few", "many"])
 def count(request: pytest.FixtureRequest) -> int:
     return int(request.param)
-
-
-@pytest.mark.long
-def test_a_log_is_taken_into_its_own_file_after_a_crash(folder: Path, count: int) -> None:
-    for times in range(3):
-        crash_after(folder, 1 + times * count, 1 + (times + 1) * count)
-        with open_read_only(folder) as store:
-            view = store.view(ENDPOINT, ROOT)
-        assert view is not None
-        assert view.tree.provider(ROOT).generation == (times + 1) * count
-    assert generation(folder) == 3 * count
-    assert names_in(folder / "database") == ["store.sqlite"]
-
-
-def test_a_log_whose_database_is_gone_is_set_aside_and_completes_the_database_again(
-    folder: Path, count: int
-) -> None:
-    crash_after(folder, 1, 1 + count)
-    (folder / "database/store.sqlite").rename(folder / "moved")
-    assert generation(folder) is None
-    assert kept(folder, "orphan") == ["store.sqlite-shm", "store.sqlite-wal"]
-    (aside,) = (folder / "database").glob("*orphan*")
-    (folder / "moved").rename(aside / "store.sqlite")
-    with RunLock(folder):
-        restore(locate(folder, None), aside / "store.sqlite", lambda _store: None, dry_run=False)
-    assert generation(folder) == count
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])

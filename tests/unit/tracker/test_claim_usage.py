@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.facts import PagePool, Topology
 from agent.model.inventory import Inventories
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
 from agent.tracker.claim_usage import provider_usage
 from tests.support.tracking import F2, FM, FN, PMEM, Host, World, numa_cells, pmem_of

@@ -3,8 +3,9 @@
 import pytest
 
 from agent.errors import ConfigErrors, NotReady
-from agent.model.facts import Cell, CpuFacts, Topology
+from agent.model.facts import CpuFacts
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.cell_tree import Cpus
 from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.errors import DriverError
-from agent.model.facts import Cell, PagePool
+from agent.model.topology import Cell, PagePool
 from drivers.libvirt.capabilities import read_capabilities
 from tests.support.libvirt_answers import ONLINE, fixture
 

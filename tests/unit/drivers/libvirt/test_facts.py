@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.facts import Cell, CpuFacts, Topology
+from agent.model.facts import CpuFacts
+from agent.model.topology import Cell, Topology
 from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import (
     DEVICES,

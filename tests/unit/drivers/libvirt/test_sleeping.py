@@ -4,7 +4,7 @@ kernel still tells.
 
 import pytest
 
-from agent.model.facts import Cell, Topology
+from agent.model.topology import Cell, Topology
 from drivers.libvirt.capabilities import (
     CORES_FILE,
     add_sleeping_cpus,

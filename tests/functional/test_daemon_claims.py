@@ -3,7 +3,6 @@ until they are published.
 """
 
 import json
-import re
 import time
 from dataclasses import replace
 from uuid import uuid4
@@ -344,23 +343,6 @@ def test_a_guest_that_let_go_of_its_old_host_may_be_evacuated_back_before_the_ne
             lambda: host.service,
         )
         assert other.allocations(guest_1)["allocations"].keys() == {ROOT, elsewhere}
-
-
-def test_the_commands_ask_the_daemon(host, tmp_path):
-    request = tmp_path / "request.json"
-    request.write_text(json.dumps({"instance": instance_body("i1"), "flavor": flavor_body(F1)}))
-    with host.service.running():
-        host.answers(host.client.readiness)
-        made = host.command.run("claim", "create", str(request), "--format", "json")
-        assert (made.code, made.stderr, made.json["claim"]["node"]) == (0, "", ROOT)
-        assert host.command.run("claims", "--format", "json").json["source"] == "daemon"
-        shown = host.command.run("resources").stdout
-        assert re.search(r"memory MiB\s+2560\s+65536\s+512", shown), shown
-    left = host.command.run("claims", "--format", "json").json
-    assert (left["source"], left["claims"]) == (
-        "store",
-        [{key: value for key, value in made.json["claim"].items() if key != "repeated"}],
-    )
 
 
 def test_the_monitors_are_polled_before_each_audit_of_all(host):

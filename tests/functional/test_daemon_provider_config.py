@@ -2,8 +2,6 @@
 a bad one.
 """
 
-import json
-
 import pytest
 
 from agent.api.client import ApiClient
@@ -163,14 +161,3 @@ def test_while_it_runs_a_check_shows_what_other_files_would_change(host, tmp_pat
         assert host.command.run("provider-config", "check", "--detailed-exitcode").code == 0
         assert host.placement.dump() == before
         service.stop()
-
-
-def test_bad_files_end_the_start_with_everything_that_is_wrong(host):
-    host.files.text("a.yaml", "meta: {schema_version: 1.0}\nproviders: [{identification: {}}]")
-    host.files.text("b.yaml", "providers: [")
-    ended = host.command.run("--format", "json")
-    assert ended.code == 1
-    text = json.dumps(ended.json)
-    for place in ("a.yaml:1:8: ", "a.yaml:2:14: ", "b.yaml:1:13: "):
-        assert place in text
-    assert not host.command.store.exists()

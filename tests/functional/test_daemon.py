@@ -6,8 +6,6 @@ import os
 import re
 import time
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,54 +13,23 @@ from agent.api.client import ApiClient
 from agent.errors import AgentError
 from tests.support import faults, hanging_driver, telling_driver
 from tests.support.child import CHECKOUT
+from tests.support.daemon_host import ROOT, DaemonHost
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import PATIENCE, STOP, Service, until
 from tests.support.site import flavor_body, instance_body
-from tests.support.system import AgentCommand, AgentHere
+from tests.support.system import AgentHere
 from tests.support.tracking import F1, uuid_of
 
-ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = (
     "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n- "
     "name: $NODE_NUMA0\n  inventories:\n    PCPU: {{total: 4}}\n"
 )
 
 
-class Host:
-    """A host file, a configuration around it, and the daemon that they are for."""
+class Host(DaemonHost):
+    """A host with a cell, which is audited each second."""
 
-    def __init__(self, folder: Path, url: str, watchdog: float = 0) -> None:
-        self.folder, self.file = folder, folder / "host.yaml"
-        self.config: dict[str, dict[str, Any]] = {
-            "DEFAULT": {
-                "compute_driver": "fake.file",
-                "host": "node-a",
-                "state_path": folder / "nova",
-                "update_resources_interval": 1,
-                "log_file": folder / "agent.log",
-            },
-            "fake": {"host_file": self.file},
-            "placement": {
-                "auth_type": "admin_token",
-                "endpoint": url,
-                "token": "a-token",
-                "max_in_flight": 1,
-            },
-        }
-        self.command = AgentCommand(folder, self.config)
-        self.service = Service(self.command, watchdog)
-        self.has(8)
-
-    def has(self, vcpus: int) -> None:
-        """Edit the host file, as one does: all at once."""
-        new = self.file.with_suffix(".new")
-        new.write_text(HOST.format(root=ROOT, vcpus=vcpus))
-        new.replace(self.file)
-
-    def set(self, group: str, **options: Any) -> None:
-        """Edit the configuration file."""
-        self.config.setdefault(group, {}).update(options)
-        self.command.configure(self.config)
+    text = HOST
 
 
 @pytest.fixture

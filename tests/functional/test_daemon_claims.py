@@ -9,45 +9,24 @@ from uuid import uuid4
 
 import pytest
 
-from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.support.service_manager import PATIENCE, Service, until
+from agent.api.client import ApiProblem, ApiUnreachable
+from tests.support.daemon_host import ROOT, DaemonHost
+from tests.support.service_manager import until
 from tests.support.site import flavor_body, instance_body
-from tests.support.system import AgentCommand
 from tests.support.tracking import F1, F3, FN, guest, uuid_of
 
-ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = f"uuid: {ROOT}\ncpu: {{online: 0-7}}\nmemory_mib: 65536\ndisk_gib: 500\n"
 CELL = "cells: [{id: 0, cpus: 0-7, memory_mib: 65536}]\n"
 
 
-class Host:
-    """A daemon for a host file, which audits by itself only once."""
+class Host(DaemonHost):
+    """A host that is audited by its daemon once and never again."""
+
+    text, interval = HOST.replace("{", "{{").replace("}", "}}"), -1
 
     def __init__(self, folder, url):
-        (folder / "host.yaml").parent.mkdir(parents=True, exist_ok=True)
-        (folder / "host.yaml").write_text(HOST)
-        self.config = {
-            "DEFAULT": {
-                "compute_driver": "fake.file",
-                "host": "node-a",
-                "state_path": folder / "nova",
-                "update_resources_interval": -1,
-                "log_file": folder / "agent.log",
-            },
-            "fake": {"host_file": folder / "host.yaml"},
-            "compute": {"monitors": "cpu,memory"},
-            "placement": {
-                "auth_type": "admin_token",
-                "endpoint": url,
-                "token": "a-token",
-                "max_in_flight": 1,
-            },
-        }
-        self.command = AgentCommand(folder, self.config)
-        self.service, self.client = (
-            Service(self.command),
-            ApiClient(self.command.socket, timeout=PATIENCE),
-        )
+        super().__init__(folder, url)
+        self.set("compute", monitors="cpu,memory")
 
     def answers(self, ask):
         """What is answered as soon as the daemon can."""

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.test_daemon import HOST, ROOT, Host
+from tests.functional.test_daemon import HOST, Host
+from tests.support.daemon_host import ROOT
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import until

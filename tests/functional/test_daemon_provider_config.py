@@ -5,50 +5,24 @@ a bad one.
 import pytest
 
 from agent.api.client import ApiClient
+from tests.support.daemon_host import ROOT, DaemonHost
 from tests.support.provider_files import ProviderFiles, by_name, by_uuid, default
-from tests.support.service_manager import PATIENCE, Service, until
+from tests.support.service_manager import PATIENCE, until
 from tests.support.site import flavor_body, instance_body
-from tests.support.system import AgentCommand
 from tests.support.tracking import F1, uuid_of
 
-ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
+HOST = "uuid: {root}\nproviders: [{{name: $NODE, inventories: {{VCPU: {{total: {vcpus}}}}}}}]\n"
 
 
-class Host:
+class Host(DaemonHost):
     """A daemon with provider files."""
 
-    def __init__(self, folder, placement):
-        self.placement, self.files = placement, ProviderFiles(folder.parent / "provider_config")
-        folder.mkdir(exist_ok=True)
-        self.host_file = folder / "host.yaml"
-        self.has(8)
-        self.command = AgentCommand(
-            folder,
-            {
-                "DEFAULT": {
-                    "compute_driver": "fake.file",
-                    "host": "node-a",
-                    "state_path": folder / "nova",
-                    "update_resources_interval": 1,
-                    "log_file": folder / "agent.log",
-                },
-                "fake": {"host_file": self.host_file},
-                "placement": {
-                    "auth_type": "admin_token",
-                    "endpoint": placement.url,
-                    "token": "a-token",
-                    "max_in_flight": 1,
-                },
-                "compute": {"provider_config_location": self.files.folder},
-            },
-        )
-        self.service = Service(self.command)
+    text = HOST
 
-    def has(self, vcpus):
-        self.host_file.write_text(
-            f"uuid: {ROOT}\nproviders: [{{name: $NODE, inventories: {{VCPU: {{total: "
-            f"{vcpus}}}}}}}]\n"
-        )
+    def __init__(self, folder, placement):
+        super().__init__(folder, placement.url)
+        self.placement, self.files = placement, ProviderFiles(folder.parent / "provider_config")
+        self.set("compute", provider_config_location=self.files.folder)
 
     def vcpus(self):
         return self.placement.other.inventory(ROOT)["VCPU"]["total"]

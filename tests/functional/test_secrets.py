@@ -14,7 +14,8 @@ from agent.api.socket_file import UnixConnection
 from agent.cli.logs import Masking
 from agent.errors import AgentError
 from agent.model.names import masked
-from tests.functional.test_daemon import HOST, ROOT, Host
+from tests.functional.test_daemon import HOST, Host
+from tests.support.daemon_host import ROOT
 from tests.support.placement import PROJECT, USER
 from tests.support.system import AgentHere
 

@@ -9,48 +9,16 @@ import pytest
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.support import faults, hanging_driver, stopped
 from tests.support.child import CHECKOUT
+from tests.support.daemon_host import ROOT, DaemonHost
 from tests.support.service_manager import STOP, Service, until
-from tests.support.system import AgentCommand
 
-ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n"
 
 
-class Host:
-    """A daemon for a host file, audited by itself once and never again, and a client of its API."""
+class Host(DaemonHost):
+    """A host that is audited by its daemon once and never again."""
 
-    def __init__(self, folder, url):
-        self.file = folder / "host.yaml"
-        self.config = {
-            "DEFAULT": {
-                "compute_driver": "fake.file",
-                "host": "node-a",
-                "state_path": folder / "nova",
-                "update_resources_interval": -1,
-                "log_file": folder / "agent.log",
-            },
-            "fake": {"host_file": self.file},
-            "placement": {
-                "auth_type": "admin_token",
-                "endpoint": url,
-                "token": "a-token",
-                "max_in_flight": 1,
-            },
-        }
-        self.command = AgentCommand(folder, self.config)
-        self.service = Service(self.command)
-        self.client = ApiClient(self.command.socket)
-        self.has(8)
-
-    def has(self, vcpus):
-        # At once, because the daemon may be reading it.
-        new = self.file.with_suffix(".new")
-        new.write_text(HOST.format(root=ROOT, vcpus=vcpus))
-        new.replace(self.file)
-
-    def set(self, group, **options):
-        self.config.setdefault(group, {}).update(options)
-        self.command.configure(self.config)
+    text, interval = HOST, -1
 
     def audited(self, *nodes, dry_run=False):
         """The report of an audit asked for."""

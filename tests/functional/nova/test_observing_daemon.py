@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
-from tests.functional.test_daemon import ROOT, Host
+from tests.functional.test_daemon import Host
 from tests.support import hanging_driver
 from tests.support.agent import new_uuid
 from tests.support.child import CHECKOUT
+from tests.support.daemon_host import ROOT
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import until
 from tests.support.site import flavor_body, instance_body

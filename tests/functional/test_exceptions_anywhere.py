@@ -7,6 +7,7 @@ test is systemd and the operator. EVERY_EXCEPTION=1 raises every exception in ev
 
 import contextlib
 import http.client
+import importlib
 import inspect
 import json
 import logging
@@ -52,7 +53,6 @@ from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep
 from drivers.fake.file import FileDriver
-from drivers.libvirt import binding
 from drivers.libvirt.binding import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
@@ -584,6 +584,8 @@ def test_libvirts_event_loop_goes_on_after_an_exception(monkeypatch, caplog):
                 raise RuntimeError("virEventRunDefaultImpl() failed")
             raise SystemExit
 
+    # The package has the function of the module under the module's name.
+    binding = importlib.import_module("drivers.libvirt.binding")
     monkeypatch.setattr(binding, "binding", lambda: Binding)
     monkeypatch.setattr(binding, "PAUSE", 0)
     with pytest.raises(SystemExit):

@@ -2,10 +2,9 @@
 
 import pytest
 
-from agent.cli.placement_work import RecordingExchange
+from agent.cli.placement_work import RecordingExchange, Write
 from agent.errors import PlacementUnreachable
 from agent.placement.client import PlacementClient
-from agent.render.work import Write
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, THEIR_AGGREGATE
 

@@ -1,7 +1,7 @@
 import io
 import logging
 
-from agent.render.progress import node_progress
+from agent.cli.commands.audit import node_progress
 
 
 class Terminal(io.StringIO):

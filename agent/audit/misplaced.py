@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import os_resource_classes as orc
+
 from agent.explain.guest_here import GuestHere, known_guest
 from agent.model.claim import Claim
 from agent.model.facts import Domain
@@ -18,6 +20,7 @@ from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
 from agent.tracker.verdicts import free_device
 
+CPUS = frozenset({orc.VCPU, orc.PCPU})
 MANY = 3
 """How many reasons a message names."""
 
@@ -75,7 +78,8 @@ class MisplacedGuests:
         return [found.drift for found in self._answers.values() if found.drift is not None]
 
     def _look(self, state: NodeState, tree: ProviderTree, now: float) -> None:
-        guests = _settled(state)
+        # Where no CPUs are offered, flavors ask for other things than their CPUs and memory.
+        guests = _settled(state) if _offers_cpus(tree) else {}
         # Most nodes of a backend have no guest on record.
         ground = _Ground.of(state, tree) if guests else None
         if ground != self._ground:
@@ -95,6 +99,10 @@ class MisplacedGuests:
             drift = _drift(state, guest, shown.get(guest), reasons) if reasons else None
             found[guest] = _Answer(looked_at, drift, state.claims if reasons else None)
         self._answers = found
+
+
+def _offers_cpus(tree: ProviderTree) -> bool:
+    return any(CPUS & provider.inventory.keys() for provider in tree.providers())
 
 
 def _settled(state: NodeState) -> Mapping[ConsumerUuid, list[Claim]]:

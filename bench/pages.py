@@ -68,11 +68,13 @@ def _introduction(results: Results) -> Iterator[str]:
 
 def machine_line(machine: Machine) -> str:
     """Return the sentence on the machine and the versions."""
-    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    told = ("commit", "Python", "openstack-placement", "nova")
+    versions = ", ".join(
+        f"{name} {machine.versions[name]}" for name in told if name in machine.versions
+    )
     return (
         f"Measured on {machine.processors} × {machine.processor} with {machine.memory:.0f} GiB, "
-        f"{machine.kernel}, from {machine.started} for {machine.seconds / 60:.0f} minutes, load "
-        f"{machine.load_before:.1f} before and {machine.load_after:.1f} at the end; {versions}.\n"
+        f"{machine.kernel}, on {machine.started}, at a load of {machine.load_after:.1f}; {versions}.\n"
     )
 
 

@@ -15,6 +15,7 @@ from agent.render.page_guests import (
     allocation_words,
     page_guests,
     provider_holders,
+    with_ways,
 )
 from agent.render.page_machine import PageMachine, machine_of
 
@@ -152,6 +153,8 @@ class PageNode:
     hidden: bool
     """Whether neither records nor Placement say what is used of something."""
     steps: tuple[Step, ...]
+    done: bool
+    """Whether nothing of the plan is left to do."""
     drift: tuple[Document, ...]
     errors: tuple[Document, ...]
     machine: PageMachine | None
@@ -184,6 +187,11 @@ class Page:
     def states(self) -> Mapping[str, int]:
         """State to number of nodes."""
         return dict(sorted(Counter(node.state for node in self.nodes).items()))
+
+    @property
+    def warnings(self) -> int:
+        """How many warnings there are."""
+        return sum(node.severities.get("warning", 0) for node in self.nodes)
 
     @property
     def totals(self) -> tuple[tuple[str, int | None, int], ...]:
@@ -222,7 +230,7 @@ def page_of(
         made=moment(made_at),
         version=version,
         placement=placement,
-        errors=tuple(errors),
+        errors=tuple(map(with_ways, errors)),
         nodes=shown,
     )
 
@@ -248,8 +256,11 @@ def page_node(number: int, node: Document) -> PageNode:
         asked=any(bar.in_placement is not None for bar in bars),
         hidden=any(bar.used is None for bar in bars),
         steps=steps,
-        drift=tuple(sorted(drift, key=lambda one: SEVERITIES.index(one["severity"]))),
-        errors=tuple(node["errors"]),
+        done=all(step.status == "done" for step in steps),
+        drift=tuple(
+            map(with_ways, sorted(drift, key=lambda one: SEVERITIES.index(one["severity"])))
+        ),
+        errors=tuple(map(with_ways, node["errors"])),
         machine=machine_of(node),
         guests=page_guests(node),
         claims=tuple(map(_promise, node["claims"])),

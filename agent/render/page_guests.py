@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.model.topology import format_cpu_list
+from agent.render.problem_lines import remedy_ways
 
 Document = Mapping[str, Any]
 
@@ -125,9 +126,14 @@ def _guest(
         ),
         allocation=allocation,
         record=shown["outcome"] if shown else "claimed",
-        refusals=tuple(shown["refusals"]) if shown else (),
+        refusals=tuple(map(with_ways, shown["refusals"])) if shown else (),
         misplaced=misplaced,
     )
+
+
+def with_ways(problem: Document) -> Document:
+    """Return a problem with the ways of its remedy, each as words and command."""
+    return {**problem, "ways": remedy_ways(problem["remedy"])}
 
 
 def device_words(device: Document) -> str:

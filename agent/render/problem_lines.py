@@ -60,6 +60,21 @@ def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[st
     return to_string(lines, look)
 
 
+def remedy_ways(remedy: str) -> list[tuple[str, str]]:
+    """Return the ways of a remedy, each as its words and its command; either may be empty. One
+    without commands is one way.
+    """
+    ways = _WAY.findall(remedy := printable(remedy))
+    if not any(map(_COMMAND.search, ways)):
+        return [(remedy, "")] if remedy else []
+    return [_words_and_command(way) for way in ways]
+
+
+def _words_and_command(way: str) -> tuple[str, str]:
+    words, *command = _COMMAND.split(way, maxsplit=1)
+    return (words.rstrip(), command[0]) if command else (words, "")
+
+
 def remedy_lines(remedy: str, look: Look, indent: str = "  ") -> list[Text]:
     """Return the lines of a remedy. One with commands has a line for each of its ways, and one for
     each command. Commands are not wrapped, because they are pasted into a shell, which reads on
@@ -68,13 +83,11 @@ def remedy_lines(remedy: str, look: Look, indent: str = "  ") -> list[Text]:
     lines: list[Text] = []
     lead = f"{indent}{look.signs.change} "
     below = " " * len(lead)
-    ways = _WAY.findall(remedy := printable(remedy))
-    for way in ways if any(map(_COMMAND.search, ways)) else filter(None, [remedy]):
-        words, *command = _COMMAND.split(way, maxsplit=1)
+    for words, command in remedy_ways(remedy):
         if words:
-            lines += wrap_line(Text.assemble((lead, "dim"), words.rstrip()), look)
+            lines += wrap_line(Text.assemble((lead, "dim"), words), look)
             lead = f"{below}  "
-        for part in command[0].replace(" && ", " &&\n").splitlines() if command else ():
+        for part in command.replace(" && ", " &&\n").splitlines():
             lines.append(Text.assemble((lead, "dim"), part))
             lead = " " * len(lead)
         lead = below

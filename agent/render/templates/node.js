@@ -12,10 +12,11 @@ const known = figure => figure === null ? "unknown" : figure;
 const dashed = text => text.replaceAll(" ", "-");
 const section = (prefix, name, title, ...content) => element("section", { "aria-labelledby": `${prefix}-${name}` },
   element("h3", { id: `${prefix}-${name}` }, title), ...content);
-const remedy = text => text ? [words("br"), words("span", "label", "remedy"), " ", words("code", "copy", text)] : [];
+const remedy = ways => ways.map(([text, command], place) => [words("br"), place ? [] : [words("span", "label", "remedy"), " "],
+  words("bdi", "", text), command ? [" ", words("code", "copy", command)] : []]);
 
 const problems = errors => words("ul", "problems", errors.map(error => words("li", "",
-  words("strong", "", error.code), " ", words("bdi", "", error.message), remedy(error.remedy))));
+  words("strong", "", error.code), " ", words("bdi", "", error.message), remedy(error.ways))));
 const rectangle = (name, width, x) => element("rect", { class: name, ...(x === undefined ? {} : { x }), width, height: 10 });
 const bar = (shown, asked) => {
   const amounts = [shown.on_record, shown.in_placement].filter(amount => amount !== null);
@@ -31,8 +32,8 @@ const bar = (shown, asked) => {
 const provider = (shown, node) => element("tbody", { class: `provider depth-${Math.min(shown.depth, 4)}`, "data-guests": shown.holders.join(" ") },
   words("tr", "head", element("th", { scope: "rowgroup", colspan: node.asked ? 8 : 7 }, words("bdi", "name", shown.name), " ",
     words("span", `whose ${shown.owned ? "ours" : "foreign"}`, shown.owned ? "managed" : "foreign"), " ",
-    words("span", "dim", `generation ${shown.generation === null ? "none yet" : shown.generation} · `,
-      words("code", "", shown.uuid || "uuid not known yet")), " ",
+    words("span", "dim", shown.generation === null ? "not in Placement yet" : `generation ${shown.generation}`,
+      shown.uuid ? [" · ", words("code", "", shown.uuid)] : []), " ",
     shown.traits.length ? words("details", "", words("summary", "", plural(shown.traits.length, "trait")),
       words("ul", "words", shown.traits.map(trait => words("li", "", words("code", "", trait))))) : [],
     shown.aggregates.length ? words("span", "dim", "aggregates ", shown.aggregates.map(uuid => [words("code", "", uuid), " "])) : [])),
@@ -82,7 +83,7 @@ const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": sh
     shown.cells.map(text => words("li", "", text)),
     shown.devices.map(text => words("li", "", "device ", words("bdi", "", text))),
     shown.allocation.map(text => words("li", "", "in Placement ", words("bdi", "", text)))) : [],
-  shown.refusals.map(refusal => words("p", "warning", words("bdi", "", refusal.reason), remedy(refusal.remedy))));
+  shown.refusals.map(refusal => words("p", "warning", words("bdi", "", refusal.reason), remedy(refusal.ways))));
 
 const step = shown => words("li", "", words("span", `status ${shown.status}`, shown.status), " ", words("strong", "", shown.op), " ",
   words("bdi", "", shown.provider), " ", words("span", "dim", shown.reason),
@@ -90,8 +91,9 @@ const step = shown => words("li", "", words("span", `status ${shown.status}`, sh
   shown.before || shown.after ? words("details", "", words("summary", "", "before and after"), words("dl", "",
     words("dt", "", "before"), words("dd", "", words("code", "", shown.before || "nothing")),
     words("dt", "", "after"), words("dd", "", words("code", "", shown.after || "nothing")))) : []);
+const plan = (node, prefix) => section(prefix, "plan", "Changes", words("ol", "steps", node.steps.map(step)));
 const drift = found => words("ul", "problems", found.map(one => words("li", "", words("span", `severity ${one.severity}`, one.severity), " ",
-  words("strong", "", one.kind), " ", words("bdi", "", one.detail), remedy(one.remedy))));
+  words("strong", "", one.kind), " ", words("bdi", "", one.detail), remedy(one.ways))));
 const listed = (title, items) => items.length ? element("ul", { class: "problems", "aria-label": title }, items) : [];
 const labelled = (name, text) => [words("span", "label", name), " ", words("code", "", text)];
 const claims = (node, prefix) => section(prefix, "claims", "Claims and moves",
@@ -120,9 +122,10 @@ const article = node => {
     band(node, prefix),
     node.errors.length ? section(prefix, "errors", "Errors", problems(node.errors)) : [],
     node.drift.length ? section(prefix, "drift", "Drift", drift(node.drift)) : [],
-    node.steps.length ? section(prefix, "plan", "Changes", words("ol", "steps", node.steps.map(step))) : [],
+    node.done ? [] : plan(node, prefix),
     tree(node, prefix),
     node.machine === null ? [] : machine(node.machine, prefix),
     node.guests.length ? section(prefix, "guests", "Guests", words("ul", "guests", node.guests.map(one => guest(one, prefix)))) : [],
-    node.claims.length || node.moves.length ? claims(node, prefix) : []);
+    node.claims.length || node.moves.length ? claims(node, prefix) : [],
+    node.steps.length && node.done ? plan(node, prefix) : []);
 };

@@ -12,6 +12,7 @@ from agent.render.json_report import node_document
 from agent.render.page import NODES_IN_FULL, bar_of
 from agent.render.page_guests import pages_of
 from agent.render.page_html import render_page
+from agent.render.problem_lines import remedy_ways
 from tests.support.html_page import (
     CLAIM,
     GUEST,
@@ -134,7 +135,8 @@ def test_the_page_says_what_would_change_and_what_to_do():
         assert text in found.text
     for one in node_document(node_report())["drift"]:
         assert printable(one["detail"]) in found.texts
-        assert not one["remedy"] or printable(one["remedy"]) in found.texts
+        for words, command in remedy_ways(one["remedy"]):
+            assert {words, command} - {""} <= set(found.texts)
 
 
 WARNING = {"kind": "x", "severity": "warning", "detail": "d", "remedy": "r", "provider": None}
@@ -169,6 +171,23 @@ def test_problems_come_first_and_are_counted_at_the_top():
         if tag == "span" and given.get("class", "").startswith("severity")
     ]
     assert severities == ["severity warning"] * 2 + ["severity info"]
+
+
+def test_each_command_of_a_remedy_is_copied_by_itself():
+    remedy = "to move it: openstack server migrate X; if it is gone: agent guests forget X"
+    found = shown(node(drift=[{**WARNING, "remedy": remedy}]))
+    commands = ["openstack server migrate X", "agent guests forget X"]
+    assert [text for text in found.texts if text in commands] == commands
+    assert {"to move it:", "if it is gone:"} <= set(found.texts)
+
+
+def test_what_is_done_comes_last_and_what_is_planned_before_the_tree():
+    planned = node()
+    done = [{**one, "status": "done", "error": None} for one in planned["operations"]]
+    for document, expected in ((planned, 1), (node(operations=done), -1)):
+        headings = [given["id"] for tag, given in shown(document).elements if tag == "h3"]
+        order = [one for one in headings if one.endswith(("-plan", "-tree"))]
+        assert (order == ["node-0-plan", "node-0-tree"]) == (expected == 1)
 
 
 def test_all_providers_have_one_header():
@@ -337,7 +356,8 @@ PLAIN_TAGS = [tag for tag, _ in shown(named("plain"), placement="plain").element
 def test_names_are_text_and_never_markup(name):
     found = shown(named(name), placement=name)
     assert found.faults() == []
-    if name:
+    # What is a command in a remedy has an element of its own.
+    if name and not any(command for _, command in remedy_ways(name)):
         assert [tag for tag, _ in found.elements] == PLAIN_TAGS
     assert found.texts.count(printable(name)) >= (10 if name.strip() else 0)
     assert name not in HOSTILE or name == printable(name) or name not in found.text

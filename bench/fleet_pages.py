@@ -20,9 +20,7 @@ A process with one agent has {alone:.0f} MiB after its first pass. Because {agen
 process ({resident:.0f} MiB each), and its interpreter. Count the requests; the times of passes in a storm are those of {processes} busy
 processes and of Placement's workers on {processors} processors, the worst case.
 
-- **pass** is from its begin to its report, **request** from the begin in a worker of Placement to its answer.
-- **busiest second** is how many requests began in it, and how many would if they were spread evenly.
-- **CPU of a request** is what Placement's own code takes of the processor.
+- **request** is from the begin in a worker of Placement to its answer; **busiest second (even)** is how many began in it, and how many would if they were spread evenly.
 - In the second phase every agent asks at once, as `agent --once` on all hosts. The third is what [daemons do](../costs.md#a-start): the first pass sends nothing, the second asks at an offset of the host's own.
 """
 

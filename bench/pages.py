@@ -32,7 +32,7 @@ nova-compute's resource tracker with its report client, and this agent, report t
 
 - **P** providers: a root, up to eight cells, devices below them. **C** guests. **N** bare-metal nodes, each a root of its own.
 - **requests** are counted at Placement's side, and the same on every machine. **CPU** is that of the measured process: compare the columns of one row only.
-- nova's database is left out. The agent's store is a file.
+- nova's database is left out.
 """
 
 

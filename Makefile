@@ -7,10 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
-# More than the cores, because tests on real servers mostly wait for these; the long ones most.
+# More than the cores, because tests on real servers wait for these; the long ones mostly wait, for processes that they have started,
+# killed or held.
 WORKERS = $(shell echo $$(($$(nproc) + 1)))
 test-long: WORKERS = $(shell echo $$(($$(nproc) * 2)))
-export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(WORKERS)
 # The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out; once it can be, it is installed.
 LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
 	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)
@@ -54,10 +54,7 @@ endef
 
 # Each test is in one of the two, but for those of tox -e soak.
 test: MARKED := not long
-test: WORKERS := auto
 test-long: MARKED := long
-# Twice as many as processors, because these tests mostly wait for processes that they have started, killed or held.
-test-long: WORKERS := $(shell echo $$(( 2 * $$(nproc) )))
 # What the seed of a random walk does depends on the order of sets.
 test-long: export PYTHONHASHSEED ?= 0
 test test-long: $(VENV)/test$(LIBVIRT)$(BROWSER).stamp

@@ -170,7 +170,8 @@ class Flushing:
         # Of a plan that is thrown away only the done operations are reported: the others come again
         # in the next plan.
         planned_again = flushed.conflict is not None or (
-            bool(flushed.held) and run.attempts < MAX_ATTEMPTS
+            run.attempts < MAX_ATTEMPTS
+            and (bool(flushed.held) or (flushed.failed is not None and run.repair.move is not None))
         )
         run.outcomes += [
             sent for sent in flushed.outcomes if sent.status == "done" or not planned_again

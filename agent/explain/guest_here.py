@@ -89,7 +89,7 @@ class GuestHere:
         give is left to the host. ``when_empty``: without those that it would meet without the other
         guests.
         """
-        empty = tuple(replace(room, used={}) for room in self.view.providers)
+        empty = tuple(map(_emptied, self.view.providers))
         judged = replace(self.view, providers=empty) if when_empty else self.view
         query = self.query.query
         return [
@@ -114,7 +114,11 @@ class GuestHere:
         """Return why the guest does not belong here any more, in figures. That the node has more
         guests than it can hold is no reason: that is told of the node.
         """
-        denied = try_claim(self.state, self.claim, {}, now)
+        # While cells or devices moved under some guests, no claim gets cells or devices: that too is
+        # told of the node.
+        host = replace(self.state.host, moved_devices={})
+        settled = replace(self.state, host=host, displaced=frozenset())
+        denied = try_claim(settled, self.claim, {}, now)
         of_host = denied.reasons if isinstance(denied, ResourcesUnavailable) else ()
         return [
             *of_host,
@@ -183,6 +187,17 @@ def _without(state: NodeState, guest: ConsumerUuid, now: float) -> NodeState:
         for address, device in without.devices.items()
     }
     return replace(without, devices=devices)
+
+
+def _emptied(room: ProviderRoom) -> ProviderRoom:
+    """Return a provider as if nobody used it. What is reserved whole is held until it is free, or
+    the operator gives it to nobody new: who has it stays.
+    """
+    inventory = {
+        name: {**record, "reserved": 0} if record["reserved"] >= record["total"] else record
+        for name, record in room.inventory.items()
+    }
+    return replace(room, used={}, inventory=inventory)
 
 
 def _view(state: NodeState, tree: ProviderTree) -> TreeView:

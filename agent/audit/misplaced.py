@@ -53,8 +53,8 @@ class _Answer:
     guest: Any
     """Its record and its claims then."""
     drift: Drift | None
-    claims: Any
-    """Those of all guests then, if it was denied: others may have let go of what it needs."""
+    others: Any
+    """What of the node beside it the answer depends on, see :func:`_others`; None: nothing."""
 
 
 class MisplacedGuests:
@@ -85,20 +85,34 @@ class MisplacedGuests:
         if ground != self._ground:
             self._ground, self._answers = ground, {}
         shown = {guest.uuid: guest for guest in state.host.guests or ()} if guests else {}
-        found = {}
+        found, others = {}, _others(state)
+        # A node that promises nothing new now says nothing of its cells and devices either.
+        unsure = bool(state.problems or state.uncounted)
         for guest, claims in sorted(guests.items()):
             instance, last = (
                 known_guest(state.instances.get(guest), shown.get(guest)),
                 self._answers.get(guest),
             )
             looked_at = (instance, claims)
-            if last is not None and last.guest == looked_at and last.claims in (None, state.claims):
+            if last is not None and last.guest == looked_at and last.others in (None, others):
                 found[guest] = last
                 continue
             reasons = _reasons(state, instance, tree, now)
             drift = _drift(state, guest, shown.get(guest), reasons) if reasons else None
-            found[guest] = _Answer(looked_at, drift, state.claims if reasons else None)
+            found[guest] = _Answer(looked_at, drift, others if reasons or unsure else None)
         self._answers = found
+
+
+def _others(state: NodeState) -> Any:
+    """Return what decides on a guest that was denied, or that could not be judged: others may have
+    let go of what it needs, records that contradict each other may have been corrected.
+    """
+    host = state.host
+    return (
+        state.claims,
+        (state.problems, state.uncounted, host.cells_known),
+        (host.mediated, host.moved_devices),
+    )
 
 
 def _offers_cpus(tree: ProviderTree) -> bool:

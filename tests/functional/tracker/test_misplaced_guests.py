@@ -3,10 +3,12 @@ request more.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agent.audit.misplaced import MisplacedGuests
 from agent.explain.guest_here import GuestHere
 from agent.model.facts import CpuFacts, Domain, HostFacts, Origin
 from agent.model.instance import Flavor
@@ -108,3 +110,22 @@ def test_a_guest_that_moves_is_not_judged(agent):
 def test_a_flavor_whose_extra_specs_nobody_wrote_down_is_not_judged(agent):
     agent.driver.facts_of = facts(traits={AVX: False}, domains=guests(specs_known=False))
     assert told(agent) == []
+
+
+def test_what_a_degraded_node_could_not_say_is_said_once_its_records_are_corrected(agent):
+    """A node with a damaged record denies every claim, so that nothing is known of its guests."""
+    tree = agent.cycle().tree
+    (state,) = agent.fleet.states().values()
+    pinned = replace(FLAVOR, extra_specs={"hw:cpu_policy": "dedicated"})
+    had = {uuid: replace(one, flavor=pinned) for uuid, one in state.instances.items()}
+    state = replace(state, instances=had)
+    # The tree has PCPU, the host has no cell to pin to.
+    provider = tree.provider(ROOT)
+    tree = tree.copy()
+    tree.update_inventory(ROOT, {**provider.inventory, "PCPU": provider.inventory["VCPU"]})
+    fresh = [one.consumer for one in MisplacedGuests().drift(state, tree, clock.now())]
+    assert fresh == GUESTS
+    guests_of_node = MisplacedGuests()
+    guests_of_node.drift(replace(state, damaged=("device x: unknown state",)), tree, clock.now())
+    found = guests_of_node.drift(state, tree, clock.now())
+    assert [one.consumer for one in found] == fresh

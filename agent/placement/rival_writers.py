@@ -69,6 +69,9 @@ class RivalWriters:
             return plan, []
         now, wanted = self._clock(), dict(_changes(plan))
         self._count(wanted, now)
+        drift = (*plan.drift, *self._drift())
+        if not plan.operations:
+            return replace(plan, drift=drift), []
         waiting = {
             item
             for item, written in self._written.items()
@@ -89,7 +92,6 @@ class RivalWriters:
         ]
         left += [operation for operation in sent if depends(operation, apart, plan.target.tree)]
         sent = [operation for operation in sent if operation not in left]
-        drift = (*plan.drift, *self._drift())
         outcomes = [
             Outcome(operation, "skipped", "another writer changes it back") for operation in left
         ]

@@ -114,8 +114,8 @@ class GuestHere:
         """Return why the guest does not belong here any more, in figures. That the node has more
         guests than it can hold is no reason: that is told of the node.
         """
-        # While cells or devices moved under some guests, no claim gets cells or devices: that too is
-        # told of the node.
+        # While cells or devices have moved under some guests, no claim gets any: that, too, is told
+        # of the node.
         host = replace(self.state.host, moved_devices={})
         settled = replace(self.state, host=host, displaced=frozenset())
         denied = try_claim(settled, self.claim, {}, now)

@@ -352,7 +352,7 @@ def _raise_total(
     """Raise the total to what is used, and report drift."""
     detail = (
         f"{printable(wanted.name)}: {use.amount} of {wanted.resource_class} are allocated to "
-        f"{name_first(use.consumers)}, but there are only {wanted.total}; the total stays "
+        f"{name_first(use.consumers)}, but the card has only {wanted.total}; the total stays "
         f"at {use.amount}"
     )
     drift = Drift(

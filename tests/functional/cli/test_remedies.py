@@ -3,60 +3,22 @@ gone then.
 """
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from tests.functional.cli.setups import from_file, numa_host, uuids_of
-from tests.support import backends
-from tests.support.child import CHECKOUT
+from tests.functional.cli.setups import configured, from_file, numa_host, uuids_of
+from tests.support.consumer_book import Book
 from tests.support.http_placement import HttpPlacement
+from tests.support.shell import Shell, command_of
 from tests.support.system import AgentHere
 
-CLIENT = os.environ.get("OPENSTACK_CLIENT")
 FLOATING = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11"
 MIXED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
 SIZE = {"MEMORY_MB": 4096, "DISK_GB": 21}
-
-
-def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> str:
-    """Run the command of a remedy in a shell, where ``agent`` is this agent; what it prints.
-    ``endpoint``: of Placement, for the OpenStack client.
-    """
-    programs = agent.folder / "programs"
-    programs.mkdir(exist_ok=True)
-    program = programs / "agent"
-    program.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m agent --config-file {agent.config_file} "$@"\n'
-    )
-    program.chmod(0o755)
-    if CLIENT and not (programs / "openstack").exists():
-        (programs / "openstack").symlink_to(CLIENT)
-    environment = {
-        "HOME": str(agent.folder),
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": str(CHECKOUT),
-        "NO_PROXY": "*",
-        "OS_AUTH_TYPE": "admin_token",
-        "OS_ENDPOINT": endpoint,
-        "OS_TOKEN": "a-token",
-    }
-    ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
-        env=environment,
-        cwd=agent.folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran
-    return ran.stdout
 
 
 def told(agent: AgentHere, kind: str, *options: str) -> dict[str, Any]:
@@ -69,21 +31,11 @@ def told(agent: AgentHere, kind: str, *options: str) -> dict[str, Any]:
     }
 
 
-def command_of(remedy: str, beginning: str) -> str:
-    """The command of the first way of a remedy, which begins like this."""
-    return remedy[remedy.index(beginning) :].partition("; or if ")[0]
-
-
-@pytest.fixture
-def openstack() -> None:
-    if not CLIENT:
-        pytest.skip(
-            backends.reason(
-                "the OpenStack client",
-                "set OPENSTACK_CLIENT to the openstack command of an environment with "
-                "python-openstackclient and osc-placement",
-            )
-        )
+def carry_out(agent: AgentHere, command: str, endpoint: str = "") -> str:
+    """Run the command of a remedy; what it prints. ``endpoint``: of Placement, for the OpenStack
+    client.
+    """
+    return Shell(agent.folder / "programs", agent, endpoint).run(command)
 
 
 @pytest.fixture
@@ -203,7 +155,6 @@ def test_a_host_that_lost_memory_bears_the_ratio_of_the_remedy(
     assert told(agent, "overcommitted", f"--{option}", ratio) == {}
 
 
-@pytest.mark.usefixtures("openstack")
 def test_a_host_that_somebody_disabled_is_enabled_by_the_command_of_the_remedy(
     host: AgentHere, http_placement: HttpPlacement
 ) -> None:
@@ -216,7 +167,6 @@ def test_a_host_that_somebody_disabled_is_enabled_by_the_command_of_the_remedy(
     assert told(host, "disabled", "--enabled") == {}
 
 
-@pytest.mark.usefixtures("openstack")
 def test_who_holds_what_a_provider_has_no_more_is_listed_by_the_command_of_the_remedy(
     http_placement: HttpPlacement, tmp_path: Path
 ) -> None:
@@ -273,3 +223,97 @@ def test_pinned_guests_with_too_few_cpus_in_placement_are_dedicated_after_the_re
     found = held(http_placement, MIXED)
     assert sum(some.get("PCPU", 0) for some in found.values()) == 3
     assert not any("VCPU" in some for some in found.values())
+
+
+def test_what_a_migration_that_is_over_still_holds_goes_to_its_guest_by_the_remedy(
+    host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    root = uuids_of(http_placement)[""]
+    migration = str(uuid4())
+    Book(host.store, root, "node-a").migration(migration, FLOATING, status="cancelled")
+    http_placement.other.claim({root: {"VCPU": 2, "MEMORY_MB": 4096}}, migration)
+    drift = told(host, "missing-allocation")[FLOATING]
+    assert f"its migration {migration}, which is over (cancelled), still holds" in drift["detail"]
+    carry_out(host, command_of(drift["remedy"], "agent allocation remove-tree"))
+    carry_out(host, command_of(drift["remedy"], "printf"))
+    assert held(http_placement, migration) == {}
+    assert held(http_placement, FLOATING) == {"": {"VCPU": 2, "MEMORY_MB": 4096}}
+    assert FLOATING not in told(host, "missing-allocation")
+
+
+CARD, FUNCTIONS = "0000:18:00.0", ("0000:18:00.1", "0000:18:00.2")
+
+
+def has_functions(*functions: str, device: str = "") -> dict[str, Any]:
+    """A host with a card that has these functions, and a guest that may have one of them."""
+    one = {"uuid": FLOATING, "name": "one", "vcpus": 1, "memory_mib": 512}
+    ids = {"vendor_id": "8086", "class_code": "0x020000"}
+    card = {"address": CARD, "product_id": "1528", "max_virtual_functions": 2, **ids}
+    more = {"product_id": "1515", "physical_function": CARD, **ids}
+    return {
+        "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e0f6",
+        "cpu": {"online": "0-7"},
+        "memory_mib": 16384,
+        "pci": [card, *({"address": address, **more} for address in functions)],
+        "guests": [{**one, "devices": [device]} if device else one],
+    }
+
+
+@pytest.fixture
+def card_host(http_placement: HttpPlacement, tmp_path: Path) -> AgentHere:
+    """A host whose card is in Placement with its two functions; its guest has the first one."""
+    agent = AgentHere(tmp_path / "agent")
+    has_card(agent, http_placement, *FUNCTIONS)
+    for command in (("--once",), ("guests", "import")):
+        assert agent.run(*command).code == 0
+    return agent
+
+
+def has_card(agent: AgentHere, placement: HttpPlacement, *functions: str) -> None:
+    spec = {"vendor_id": "8086", "product_id": "1515"}
+    pci = {"device_spec": json.dumps(spec), "report_in_placement": True}
+    configured(agent, placement, has_functions(*functions, device=FUNCTIONS[0]), pci=pci)
+
+
+def test_what_is_held_of_a_card_that_lost_a_device_is_given_back_by_the_command_of_the_remedy(
+    card_host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    uuids, other, stranger = uuids_of(http_placement), http_placement.other, str(uuid4())
+    (card_class,) = other.inventory(uuids[CARD])
+    other.claim({uuids[CARD]: {card_class: 2}}, stranger)
+    has_card(card_host, http_placement, FUNCTIONS[0])
+    drift = told(card_host, "held-device")[uuids[CARD]]
+    assert f"2 of {card_class} are allocated" in drift["detail"]
+    carry_out(card_host, command_of(drift["remedy"], "agent allocation remove"))
+    assert told(card_host, "held-device") == {}
+    assert other.inventory(uuids[CARD])[card_class]["total"] == 1
+
+
+def test_more_of_a_card_than_a_guest_has_is_given_back_by_the_command_of_the_remedy(
+    card_host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    uuids, other = uuids_of(http_placement), http_placement.other
+    (card_class,) = other.inventory(uuids[CARD])
+    own = {uuids[""]: {"VCPU": 1, "MEMORY_MB": 512}}
+    other.claim({**own, uuids[CARD]: {card_class: 2}}, FLOATING)
+    drift = told(card_host, "allocation-mismatch")[FLOATING]
+    assert "holds 2" in drift["detail"]
+    carry_out(card_host, command_of(drift["remedy"], "agent allocation remove"))
+    assert held(http_placement, FLOATING)[CARD] == {card_class: 1}
+    assert told(card_host, "allocation-mismatch") == {}
+
+
+def test_a_card_that_is_gone_and_that_somebody_else_marked_goes_by_the_command_of_the_remedy(
+    card_host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    uuids, other = uuids_of(http_placement), http_placement.other
+    other.set_traits(uuids[CARD], {*other.traits(uuids[CARD]), "CUSTOM_THEIRS"})
+    bare = {**has_functions(), "guests": []}
+    configured(card_host, http_placement, bare, pci={"report_in_placement": True})
+    assert card_host.run("--once").code == 0
+    assert card_host.run("guests", "forget", FLOATING).code == 0
+    drift = told(card_host, "held-device")[uuids[CARD]]
+    assert "somebody else gave it CUSTOM_THEIRS" in drift["detail"]
+    carry_out(card_host, command_of(drift["remedy"], "openstack"), http_placement.url)
+    assert CARD not in uuids_of(http_placement)
+    assert told(card_host, "held-device") == {}

@@ -8,7 +8,6 @@ nova 34; without them this is left out.
 import json
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,18 +24,17 @@ from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.placement import PROJECT, USER
+from tests.support.shell import Shell
 from tests.support.system import AgentCommand
 from tests.support.tracking import guest
 
 pytestmark = pytest.mark.long
 
 NOVA = os.environ.get("NOVA_PYTHON")
-CLIENT = os.environ.get("OPENSTACK_CLIENT")
 OTHER_GPU = "0000:5e:00.0"
 GPU_CLASS = "CUSTOM_PCI_10DE_1DB4"
 OPTIONS = {"pci": {"device_spec": '{"vendor_id": "10de"}', "report_in_placement": True}}
 BOTH, ASTRAY, BARE, OTHER = (guest(name) for name in ("both", "astray", "bare", "other"))
-COMMAND = f"{ALLOCATION} "
 
 
 @pytest.fixture
@@ -44,18 +42,6 @@ def watched(tmp_path: Path, http_placement: HttpPlacement) -> Watched:
     found = Watched(tmp_path, http_placement)
     found.as_nova_has_it(two_cards(), **OPTIONS)
     return found
-
-
-@pytest.fixture
-def openstack() -> None:
-    if not CLIENT:
-        pytest.skip(
-            backends.reason(
-                "the OpenStack client",
-                "set OPENSTACK_CLIENT to the openstack command of an environment with "
-                "python-openstackclient and osc-placement",
-            )
-        )
 
 
 class Nova:
@@ -123,28 +109,12 @@ def two_cards(*guests: Any) -> dict[str, Any]:
     return {**found, "pci": [{**card, "address": address} for address in (GPU, OTHER_GPU)]}
 
 
-def carry_out(remedy: str, placement: HttpPlacement, command: str = COMMAND) -> None:
+def carry_out(agent: AgentCommand, placement: HttpPlacement, remedy: str, command: str) -> None:
     """Run the last command of a remedy, which the one before only makes sure of."""
-    start = remedy.rindex(command)
-    credentials = {
-        # A version with which the client alone cannot unset a consumer of nova.
-        "OS_PLACEMENT_API_VERSION": "1.39",
-        "OS_AUTH_TYPE": "admin_token",
-        "OS_ENDPOINT": placement.url,
-        "OS_TOKEN": "a-token",
-    }
-    ran = subprocess.run(
-        [str(CLIENT), *shlex.split(remedy[start:])[1:]],
-        env={**os.environ, **credentials},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert ran.returncode == 0, ran
+    shell = Shell(agent.folder / "programs", agent, placement.url)
+    shell.run(remedy[remedy.rindex(command) :])
 
 
-@pytest.mark.usefixtures("openstack")
 def test_what_the_openstack_client_does_makes_the_drift_go(
     watched: Watched, http_placement: HttpPlacement
 ) -> None:
@@ -164,7 +134,7 @@ def test_what_the_openstack_client_does_makes_the_drift_go(
         found.setdefault(one["consumer"], one["remedy"])
     assert found.keys() == {BOTH, ASTRAY, evacuated, aborted}
     for remedy in found.values():
-        carry_out(remedy, http_placement)
+        carry_out(watched.agent, http_placement, remedy, f"{ALLOCATION} ")
     http_placement.clear()
     assert watched.observe()["drift"] == []
     held = {
@@ -182,16 +152,18 @@ def test_what_the_openstack_client_does_makes_the_drift_go(
     }
 
 
-@pytest.mark.usefixtures("openstack")
 def test_a_class_of_others_inside_nova_compute_goes_by_the_command_that_is_told(
-    tmp_path: Path, http_placement: HttpPlacement, caplog: pytest.LogCaptureFixture
+    agent_command: AgentCommand,
+    tmp_path: Path,
+    http_placement: HttpPlacement,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     node, other = Node(http_placement, tmp_path / "mirror"), http_placement.other
     node.update(flat)
     other.set_inventory(NODE, {**other.inventory(NODE), "CUSTOM_LICENCE": 4})
     node.update(flat)
     (told,) = [one for one in caplog.messages if "somebody else put it there" in one]
-    carry_out(told, http_placement, "openstack --os")
+    carry_out(agent_command, http_placement, told, "openstack --os")
     assert other.inventory(NODE).keys() == {"VCPU", "MEMORY_MB"}
     node.update(flat)
     assert caplog.messages == [told]
@@ -226,7 +198,6 @@ def test_what_nova_manage_does_makes_the_drift_go(
     assert (node["operations"], node["drift"]) == ([], [])
 
 
-@pytest.mark.usefixtures("openstack")
 def test_a_host_that_somebody_else_disabled_is_enabled_by_the_command_that_is_told(
     agent_command: AgentCommand, http_placement: HttpPlacement
 ) -> None:
@@ -245,19 +216,7 @@ def test_a_host_that_somebody_else_disabled_is_enabled_by_the_command_that_is_to
         node["drift"] for node in agent_command.run("--once", "--format", "json").json["nodes"]
     )
     assert drift["kind"] == "disabled"
-    environment = {
-        "PATH": f"{Path(str(CLIENT)).absolute().parent}:{os.environ['PATH']}",
-        "OS_AUTH_TYPE": "admin_token",
-        "OS_ENDPOINT": http_placement.url,
-        "OS_TOKEN": "a-token",
-    }
-    subprocess.run(
-        ["/bin/sh", "-ec", drift["remedy"]],
-        env={**os.environ, **environment},
-        check=True,
-        timeout=300,
-        stdout=subprocess.DEVNULL,
-    )
+    Shell(agent_command.folder / "programs", agent_command, http_placement.url).run(drift["remedy"])
     assert other.traits(root) == before
     (node,) = agent_command.run("--once", "--format", "json").json["nodes"]
     assert (node["state"], node["drift"]) == ("in-sync", [])

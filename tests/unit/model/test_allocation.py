@@ -1,7 +1,4 @@
-import copy
 import dataclasses
-
-import pytest
 
 from agent.model.inventory import Allocation
 from tests.unit.model.trees import N0, ROOT, STORAGE
@@ -12,18 +9,6 @@ HELD = Allocation(
 )
 
 
-def test_a_driver_gets_the_complete_record():
-    assert HELD.as_driver_dict() == {
-        "allocations": {
-            ROOT: {"resources": {"VCPU": 2, "MEMORY_MB": 512}},
-            STORAGE: {"resources": {"DISK_GB": 10}},
-        },
-        "project_id": "project",
-        "user_id": "user",
-        "consumer_generation": 4,
-    }
-
-
 def test_a_driver_sees_the_generations_of_the_providers_and_placement_does_not():
     read = dataclasses.replace(HELD, provider_generations={ROOT: 7})
     assert read.as_driver_dict()["allocations"] == {
@@ -31,13 +16,6 @@ def test_a_driver_sees_the_generations_of_the_providers_and_placement_does_not()
         STORAGE: {"resources": {"DISK_GB": 10}},
     }
     assert read.as_body() == HELD.as_body() == HELD.as_driver_dict()
-
-
-def test_a_driver_edits_a_copy():
-    before, record = copy.deepcopy(HELD), HELD.as_driver_dict()
-    record["allocations"][ROOT]["resources"]["VCPU"] = 9
-    del record["allocations"][STORAGE]
-    assert before == HELD
 
 
 def test_the_edited_record_keeps_owner_and_generation_of_the_server():
@@ -52,15 +30,3 @@ def test_the_edited_record_keeps_owner_and_generation_of_the_server():
     )
     record["allocations"][N0]["resources"]["VCPU"] = 7
     assert moved.resources[N0] == {"VCPU": 2}
-
-
-def test_a_provider_of_which_nothing_is_left_is_left_out():
-    record = HELD.as_driver_dict()
-    record["allocations"][ROOT]["resources"].clear()
-    assert HELD.edited(record).resources == {STORAGE: {"DISK_GB": 10}}
-
-
-@pytest.mark.parametrize("record", [{}, {"allocations": {ROOT: {}}}])
-def test_a_record_that_lost_its_form_is_told(record):
-    with pytest.raises(KeyError):
-        HELD.edited(record)

@@ -15,53 +15,31 @@ def node(state, statuses=(), drift=()):
     return NodeReport("n", "u", "fake", state, outcomes=outcomes, drift=drift)
 
 
-@pytest.mark.parametrize("state", ["in-sync", "changed", "pending"])
-def test_all_well_is_zero(state):
-    assert exit_code([node(state)]) == 0
+SYNC, CHANGED, PENDING, FAILED, REFUSED, DEGRADED = map(
+    node, ("in-sync", "changed", "pending", "failed", "refused", "degraded")
+)
+CASES = {
+    "no nodes and no errors": ([], [], 0, 0),
+    "in sync": ([SYNC], [], 0, 0),
+    "changes are told in detail": ([SYNC, CHANGED], [], 0, 2),
+    "changes to come are told in detail": ([SYNC, PENDING], [], 0, 2),
+    "drift that only informs": ([node("in-sync", drift=(INFO,))], [], 0, 0),
+    "drift that warns is told in detail": ([node("in-sync", drift=(WARNING,))], [], 0, 2),
+    "every node failed": ([FAILED], [], 1, 1),
+    "every node failed or was refused": ([FAILED, REFUSED], [], 1, 1),
+    "some nodes failed": ([FAILED, SYNC], [], 3, 3),
+    "some nodes were refused": ([CHANGED, REFUSED], [], 3, 3),
+    "some operations failed": ([node("degraded", ["done", "failed", "skipped"])], [], 3, 3),
+    "every operation failed": ([node("degraded", ["failed", "skipped"])], [], 1, 1),
+    "incomplete facts alone": ([DEGRADED], [], 3, 3),
+    "incomplete facts with a plan": ([node("degraded", ["planned"])], [], 3, 3),
+    "an error of the run without nodes": ([], [ERROR], 1, 1),
+    "an error of the run and a node that failed": ([FAILED], [ERROR], 1, 1),
+    "an error of the run and a node that succeeded": ([SYNC], [ERROR], 3, 3),
+}
 
 
-def test_no_nodes_and_no_errors_is_zero():
-    assert exit_code([]) == 0
-
-
-@pytest.mark.parametrize("state", ["changed", "pending"])
-def test_changes_are_two_when_asked_for(state):
-    assert exit_code([node("in-sync"), node(state)], detailed=True) == 2
-
-
-def test_in_sync_is_zero_also_in_detail():
-    assert exit_code([node("in-sync", drift=(INFO,))], detailed=True) == 0
-
-
-def test_drift_of_severity_warning_is_two_when_asked_for():
-    assert exit_code([node("in-sync", drift=(WARNING,))], detailed=True) == 2
-    assert exit_code([node("in-sync", drift=(WARNING,))]) == 0
-
-
-@pytest.mark.parametrize("states", [["failed"], ["refused"], ["failed", "refused"]])
-def test_every_node_failed_is_one(states):
-    assert exit_code([node(state) for state in states], detailed=True) == 1
-
-
-@pytest.mark.parametrize("states", [["failed", "in-sync"], ["changed", "refused"]])
-def test_some_nodes_failed_is_three(states):
-    assert exit_code([node(state) for state in states], detailed=True) == 3
-
-
-def test_some_operations_failed_is_three():
-    assert exit_code([node("degraded", ["done", "failed", "skipped"])], detailed=True) == 3
-
-
-def test_every_operation_failed_is_one():
-    assert exit_code([node("degraded", ["failed", "skipped"])]) == 1
-
-
-def test_incomplete_facts_alone_are_three():
-    assert exit_code([node("degraded")]) == 3
-    assert exit_code([node("degraded", ["planned"])]) == 3
-
-
-def test_an_error_of_the_run_is_one_without_and_three_with_a_node_that_succeeded():
-    assert exit_code([], [ERROR]) == 1
-    assert exit_code([node("failed")], [ERROR]) == 1
-    assert exit_code([node("in-sync")], [ERROR]) == 3
+@pytest.mark.parametrize(("nodes", "errors", "code", "detailed"), CASES.values(), ids=CASES)
+def test_the_exit_code_says_how_the_run_went(nodes, errors, code, detailed):
+    assert exit_code(nodes, errors) == code
+    assert exit_code(nodes, errors, detailed=True) == detailed

@@ -11,27 +11,9 @@ from drivers.fake.base import DescribedFacts
 FACTS = HostFacts("node-a", 1.0, "QEMU", incomplete={"pci": "the device listing failed"})
 
 
-def test_a_section_that_could_not_be_read_is_not_an_empty_one():
-    assert not FACTS.complete("pci")
-    assert FACTS.complete("cpu")
-    assert FACTS.pci is None
-
-
-def test_facts_are_not_edited():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        FACTS.memory_mib = 1
-
-
 @pytest.mark.parametrize(("sockets", "socket"), [({1}, 1), ({0, 1}, None), ((), None), ({0}, 0)])
 def test_a_cell_has_a_socket_if_all_its_cpus_are_on_one(sockets, socket):
     assert Cell(0, frozenset({0}), 1, sockets=frozenset(sockets)).socket == socket
-
-
-def test_a_topology_sums_the_memory_of_its_cells():
-    assert (
-        Topology((Cell(0, frozenset({0, 1}), 1024), Cell(8, frozenset(), 512))).memory_mib == 1536
-    )
-    assert Topology(()).memory_mib == 0
 
 
 @pytest.mark.parametrize(

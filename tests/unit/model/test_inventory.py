@@ -4,12 +4,10 @@ from hypothesis import strategies as st
 
 from agent.model.inventory import (
     DEFAULTS,
-    FIELDS,
     MAX_INT,
     capacity,
     changed,
     completed,
-    copied,
     problems,
     without_empty,
 )
@@ -55,11 +53,6 @@ def test_what_counts_as_changed(current, proposed, is_changed):
     assert changed(current, proposed) is is_changed
 
 
-@given(INVENTORIES)
-def test_nothing_differs_from_itself(inventories):
-    assert not changed(inventories, inventories)
-
-
 @given(INVENTORIES, INVENTORIES)
 def test_completed_records_compare_the_same_both_ways(one, other):
     one, other = (
@@ -80,28 +73,7 @@ def test_what_is_missing_comes_from_the_server_and_then_from_the_defaults():
     assert completed({"total": 17}) == {**DEFAULTS, "total": 17}
 
 
-def test_a_complete_record_lists_its_fields_in_placements_order():
-    assert tuple(completed({"allocation_ratio": 1.0, "total": 1})) == FIELDS
-
-
-def test_a_field_that_placement_does_not_have_is_kept_to_be_named():
-    assert list(problems("VCPU", completed({"total": 1, "totl": 2}))) == [
-        "VCPU: unknown field totl"
-    ]
-
-
-@given(RECORDS, st.none() | RECORDS)
-def test_completing_twice_changes_nothing(record, present):
-    once = completed(record, present)
-    assert completed(once, present) == once
-    assert not changed({"VCPU": once}, {"VCPU": record})
-
-
 # --- what can be sent -----------------------------------------------------------------------------
-
-
-def test_a_class_with_a_total_of_0_is_left_out():
-    assert without_empty({"VCPU": FULL, "VGPU": {"total": 0}}) == {"VCPU": FULL}
 
 
 def test_a_record_without_a_total_is_not_taken_for_a_total_of_0():
@@ -111,15 +83,6 @@ def test_a_record_without_a_total_is_not_taken_for_a_total_of_0():
     assert list(problems("VCPU", completed(sparse["VCPU"]))) == [
         f"VCPU: total is None, not a whole number from 1 to {MAX_INT}"
     ]
-
-
-def test_a_copy_of_inventories_can_be_edited():
-    original = {"VCPU": dict(FULL)}
-    copy = copied(original)
-    copy["VCPU"]["total"] = 1
-    copy["PCPU"] = {}
-    assert original == {"VCPU": FULL}
-    assert copied(None) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
-from tests.unit.model.trees import N0, ROOT
+from agent.model.mirror import PlacementView, ServerCapabilities
+from tests.unit.model.trees import ROOT
 
 
 @pytest.mark.parametrize(
@@ -17,10 +17,3 @@ def test_versions_compare_by_number(offered, version, offers):
 def test_a_new_view_is_empty_and_frozen():
     with pytest.raises(ValueError, match="frozen"):
         PlacementView().tree.new_root("node-a", ROOT)
-
-
-def test_what_is_not_in_the_journal_is_somebody_elses():
-    journal = Journal({ROOT: Ownership(traits=frozenset({"COMPUTE_NODE"}))})
-    assert (journal.owns(ROOT), journal.owns(N0)) == (True, False)
-    assert journal.of(ROOT).traits == {"COMPUTE_NODE"}
-    assert journal.of(N0) == Ownership()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.devices import PciAddress, PciDevice
+from agent.model.devices import PciAddress
 
 ADDRESSES = st.builds(
     PciAddress,
@@ -57,10 +57,3 @@ def test_addresses_sort_by_place_and_not_by_text():
         PciAddress(0, 10, 0, 0),
         PciAddress(0x10000, 0, 0, 0),
     ]
-
-
-def test_a_physical_function_may_have_no_virtual_function_enabled():
-    physical = PciDevice(PciAddress(0, 1, 0, 0), "8086", "1572", max_virtual_functions=64)
-    virtual = PciDevice(PciAddress(0, 1, 2, 0), "8086", "154c", physical_function=physical.address)
-    assert (physical.is_physical_function, physical.is_virtual_function) == (True, False)
-    assert (virtual.is_physical_function, virtual.is_virtual_function) == (False, True)

@@ -3,8 +3,6 @@
 import pytest
 
 from agent.model.names import child_uuid
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree
 from tests.unit.model.trees import (
     AGGREGATE,
     FREE_UUID,
@@ -63,16 +61,6 @@ def test_an_unknown_provider_is_refused_by_every_method(name, unknown):
     assert state(tree) == before
 
 
-@pytest.mark.parametrize(
-    "change", ["add_traits", "remove_traits", "add_aggregates", "remove_aggregates"]
-)
-def test_to_add_or_remove_nothing_does_nothing_even_where_no_provider_is(change):
-    tree = forest()
-    before = state(tree)
-    getattr(tree, change)("nobody")
-    assert state(tree) == before
-
-
 # --- looking up -----------------------------------------------------------------------------------
 
 
@@ -82,11 +70,6 @@ def test_every_lookup_takes_a_name_or_a_uuid_in_any_spelling(key):
     assert tree.exists(key)
     assert key in tree
     assert tree.data(key).uuid == N0
-
-
-@pytest.mark.parametrize("key", ["nobody", FREE_UUID, "", "n0"])
-def test_exists_never_raises(key):
-    assert not forest().exists(key)
 
 
 def test_enumerations_put_parents_before_their_children_and_children_in_the_order_they_came():
@@ -109,14 +92,6 @@ def test_enumerations_put_parents_before_their_children_and_children_in_the_orde
         0,
         "PF0",
     )
-
-
-def test_the_data_of_a_provider_is_read_by_name():
-    data = forest().data("node-a")
-    assert (data.uuid, data.name, data.generation, data.parent_uuid) == (ROOT, "node-a", 7, None)
-    assert data.inventory == {"VCPU": {"total": 16, "allocation_ratio": 4.0}}
-    assert (data.traits, data.aggregates, data.resources) == ({"COMPUTE_NODE"}, {AGGREGATE}, {})
-    assert forest().data("PF0").parent_uuid == N0
 
 
 def test_editing_what_was_handed_out_does_not_change_the_tree():
@@ -186,20 +161,6 @@ def test_no_uuid_may_be_the_name_of_another_provider():
         tree.new_child("x", ROOT, FREE_UUID)
 
 
-def test_a_provider_may_be_called_by_its_own_uuid():
-    tree = ProviderTree()
-    assert tree.new_root(ROOT, ROOT) == ROOT
-    assert tree.name_of(ROOT) == ROOT
-
-
-def test_a_new_provider_has_the_generation_that_it_is_given_and_none_else():
-    tree = ProviderTree()
-    assert tree.new_root("node-a", ROOT.upper(), 4) == ROOT
-    assert tree.data("node-a").generation == 4
-    tree.new_child("N0", "node-a", N0)
-    assert tree.data("N0").generation is None
-
-
 def test_a_child_without_a_uuid_gets_one_made_of_the_roots_uuid_and_its_name():
     tree = forest()
     assert tree.new_child("VF", "PF0") == child_uuid(ROOT, "VF")
@@ -229,38 +190,12 @@ def test_a_renamed_child_that_cannot_have_its_place_back_keeps_its_name_too():
     assert state(tree) == before
 
 
-def test_a_child_that_is_there_is_not_added_twice():
-    tree = forest()
-    tree.new_child("GPU", "N0")
-    with pytest.raises(ValueError, match="already in the tree"):
-        tree.new_child("GPU", "N0")
-
-
-def test_removing_takes_everything_below_along():
-    tree = forest()
-    tree.remove("N0")
-    assert tree.get_provider_uuids() == [ROOT, N1, STORAGE]
-    assert not tree.exists("PF0")
-    tree.new_child("PF0", "N1", PF0)
-    tree.remove(ROOT)
-    assert tree.get_provider_uuids() == [STORAGE]
-
-
 def test_a_removed_child_that_comes_again_by_its_name_has_its_old_uuid_in_a_drivers_tree():
     tree = forest().scoped(ROOT)
     tree.remove("N0")
     assert tree.new_child("N0", "node-a") == N0
     assert tree.new_child("PF0", "N0") == PF0
     assert tree.data("PF0").generation is None
-
-
-def test_a_name_can_change_and_be_used_again():
-    tree = forest()
-    tree.rename("N0", "cell")
-    assert tree.data(N0).name == "cell"
-    assert tree.new_child("N0", "cell", FREE_UUID) == FREE_UUID
-    tree.rename("cell", "cell")
-    assert tree.get_provider_uuids("cell") == [N0, PF0, FREE_UUID]
 
 
 @pytest.mark.parametrize("name", ["N1", N1, "storage"])
@@ -273,15 +208,6 @@ def test_a_taken_name_is_refused_and_nothing_changes(name):
     assert tree.data("N0").uuid == N0
 
 
-def test_a_provider_moves_with_everything_below_it():
-    tree = forest()
-    tree.reparent("N0", "N1")
-    assert tree.get_provider_uuids(ROOT) == [ROOT, N1, N0, PF0]
-    tree.reparent("N0", "N1")
-    assert tree.get_provider_uuids("N1") == [N1, N0, PF0]
-    assert tree.depth("PF0") == 3
-
-
 @pytest.mark.parametrize("parent", ["N0", "PF0"])
 def test_a_provider_cannot_move_below_itself(parent):
     tree = forest()
@@ -291,42 +217,7 @@ def test_a_provider_cannot_move_below_itself(parent):
     assert state(tree) == before
 
 
-def test_a_root_moves_below_another():
-    tree = forest()
-    tree.reparent("storage", "node-a")
-    assert [root.name for root in tree.roots] == ["node-a"]
-    assert tree.root_of("storage") == ROOT
-
-
-def test_a_whole_provider_is_inserted_below_its_parent():
-    tree, other = ProviderTree(), forest()
-    tree.new_root("node-a", ROOT)
-    tree.insert(other.provider("N0"))
-    assert tree.provider("N0") is other.provider("N0")
-    with pytest.raises(ValueError, match="already in the tree"):
-        tree.insert(other.provider("N0"))
-    tree.remove(ROOT)
-    with pytest.raises(ValueError, match="no provider"):
-        tree.insert(other.provider("N0"))
-
-
 # --- populate_from_iterable -----------------------------------------------------------------------
-
-
-def test_rows_may_spell_uuids_as_they_like():
-    tree = ProviderTree()
-    tree.populate_from_iterable(
-        [row(N0.upper(), "N0", ROOT.upper()), row(ROOT.replace("-", ""), "node-a")]
-    )
-    assert tree.get_provider_uuids() == [ROOT, N0]
-
-
-def test_rows_add_below_what_is_there_and_leave_the_rest_alone():
-    tree = forest()
-    before = {provider.uuid: provider for provider in tree.providers()}
-    tree.populate_from_iterable([row(FREE_UUID, "VF", PF0)])
-    assert tree.data("VF").parent_uuid == PF0
-    assert all(tree.provider(uuid) is one for uuid, one in before.items())
 
 
 def test_a_replaced_provider_loses_its_contents_and_every_descendant_that_is_not_among_the_rows():
@@ -338,14 +229,6 @@ def test_a_replaced_provider_loses_its_contents_and_every_descendant_that_is_not
     assert not tree.exists("PF0")
     assert tree.data(ROOT).traits == {"COMPUTE_NODE"}
     assert tree.exists("N1")
-
-
-def test_a_replaced_root_keeps_what_is_among_the_rows():
-    tree = forest()
-    tree.populate_from_iterable([row(ROOT, "renamed"), row(PF0, "PF0", ROOT)])
-    assert tree.get_provider_uuids(ROOT) == [ROOT, PF0]
-    assert tree.data(ROOT).inventory == {}
-    assert tree.exists("storage")
 
 
 def test_two_rows_may_swap_their_names():
@@ -411,28 +294,6 @@ def test_a_generation_is_stored_even_if_nothing_changed_and_is_never_made_up(upd
     assert tree.data(ROOT).generation == 11
 
 
-def test_traits_are_a_set():
-    tree = forest()
-    assert tree.update_traits("N0", ["HW_B", "HW_A", "HW_B"])
-    assert not tree.update_traits("N0", ("HW_A", "HW_B"))
-    assert not tree.have_traits_changed("N0", ["HW_B", "HW_A"])
-    assert tree.have_traits_changed("N0", ["HW_A"])
-    assert tree.has_traits("N0", ["HW_A"])
-    assert tree.has_traits("N0", [])
-    assert not tree.has_traits("N0", ["HW_A", "HW_C"])
-
-
-def test_traits_come_and_go_one_by_one():
-    tree = forest()
-    tree.add_traits(ROOT, "HW_A", "HW_B", "HW_A")
-    assert tree.data(ROOT).traits == {"COMPUTE_NODE", "HW_A", "HW_B"}
-    tree.remove_traits(ROOT, "HW_A", "HW_NOBODY")
-    tree.add_traits(ROOT)
-    tree.remove_traits(ROOT)
-    assert tree.data(ROOT).traits == {"COMPUTE_NODE", "HW_B"}
-    assert tree.data(ROOT).generation == 7
-
-
 def test_aggregates_are_a_set_in_normal_form():
     tree = forest()
     loud = OTHER_AGGREGATE.upper()
@@ -447,29 +308,3 @@ def test_aggregates_are_a_set_in_normal_form():
     tree.remove_aggregates("N0", loud)
     assert tree.data("N0").aggregates == {AGGREGATE}
     assert tree.data("N0").generation == 3
-
-
-def test_assignable_resources_stay_local_and_compare_by_equality():
-    tree = forest()
-    assert tree.update_resources("N0", {"CUSTOM_PMEM": {"ns0", "ns1"}})
-    assert not tree.update_resources("N0", {"CUSTOM_PMEM": {"ns1", "ns0"}})
-    assert tree.update_resources("N0", {})
-    assert tree.data("N0").generation == 3
-
-
-def test_a_provider_shares_by_its_trait_and_its_inventory():
-    tree = forest()
-    assert tree.has_sharing_provider("DISK_GB")
-    assert not tree.has_sharing_provider("VCPU")
-    tree.remove_traits("storage", SHARING_TRAIT)
-    assert not tree.has_sharing_provider("DISK_GB")
-
-
-def test_replacing_contents_keeps_name_and_place():
-    tree, other = forest(), forest()
-    other.rename("N0", "cell")
-    other.reparent("cell", "N1")
-    other.add_traits("cell", "HW_NUMA_ROOT")
-    tree.replace(other.provider("cell"))
-    assert tree.data("N0").traits == {"HW_NUMA_ROOT"}
-    assert (tree.name_of(N0), tree.data(N0).parent_uuid) == ("N0", ROOT)

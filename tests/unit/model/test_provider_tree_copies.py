@@ -46,17 +46,6 @@ EDITS = {
 }
 
 
-def large(cells: int = 8, devices: int = 63) -> ProviderTree:
-    """513 providers."""
-    tree = ProviderTree()
-    tree.new_root("node-a", ROOT)
-    for cell in range(cells):
-        tree.new_child(f"N{cell}", ROOT)
-        for device in range(devices):
-            tree.new_child(f"N{cell}-{device}", f"N{cell}")
-    return tree
-
-
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_frozen_tree_refuses_every_edit(edit):
     tree = forest()
@@ -66,25 +55,6 @@ def test_a_frozen_tree_refuses_every_edit(edit):
         EDITS[edit](tree, "N0")
     assert state(tree) == before
     assert tree.data("N0").uuid == N0
-
-
-def test_a_frozen_tree_takes_no_new_root():
-    with pytest.raises(ValueError, match="frozen"):
-        forest().freeze().new_root("x", FREE_UUID)
-
-
-@pytest.mark.parametrize(
-    "made", [ProviderTree.copy, lambda tree: tree.subtree(ROOT), lambda tree: tree.scoped(ROOT)]
-)
-def test_a_copy_of_a_frozen_tree_can_be_edited(made):
-    tree = forest().freeze()
-    before = state(tree)
-    copy = made(tree)
-    for edit in EDITS.values():
-        edit(made(tree), "N0")
-    copy.remove("N0")
-    assert not copy.exists("PF0")
-    assert state(tree) == before
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -109,15 +79,6 @@ def test_a_copy_shares_what_did_not_change():
 
 
 # --- subtrees -------------------------------------------------------------------------------------
-
-
-def test_a_subtree_has_one_tree_and_nothing_else():
-    tree = forest()
-    sub = tree.subtree("node-a")
-    assert sub.get_provider_uuids() == [ROOT, N0, PF0, N1]
-    assert not sub.has_sharing_provider("DISK_GB")
-    assert [root.name for root in sub.roots] == ["node-a"]
-    assert sub.new_root("storage", STORAGE) == STORAGE
 
 
 @pytest.mark.parametrize("made", [ProviderTree.subtree, ProviderTree.scoped])
@@ -150,21 +111,3 @@ def test_a_root_that_only_shares_refuses_every_edit(edit):
     with pytest.raises(ValueError, match="shared from outside"):
         EDITS[edit](tree, "storage")
     assert state(tree) == before
-
-
-def test_a_copy_of_a_drivers_tree_is_guarded_as_well():
-    copy = forest().scoped(ROOT).copy()
-    with pytest.raises(ValueError, match="shared from outside"):
-        copy.add_traits("storage", "HW_A")
-    copy.remove("N0")
-    assert copy.new_child("N0", ROOT) == N0
-
-
-def test_the_node_itself_may_share():
-    tree = forest()
-    tree.add_traits(ROOT, SHARING_TRAIT)
-    scoped = tree.scoped(ROOT)
-    assert scoped.read_only == {STORAGE}
-    scoped.add_traits(ROOT, "HW_A")
-    assert scoped.has_sharing_provider("VCPU")
-    assert scoped.data("N1").uuid == N1

@@ -10,7 +10,6 @@ import pytest
 import requests
 from alembic.util import CommandError
 from oslo_config import cfg
-from sqlalchemy import create_engine
 
 from agent.errors import AgentError, ConfigError, PlacementUnreachable, StoreError
 from agent.placement import embedded
@@ -47,35 +46,6 @@ def test_an_error_of_its_libraries_does_not_blame_the_file(
     assert str(error) in told.message
     assert "move" not in told.remedy
     assert "pip install" in told.remedy
-
-
-def connecting(folder: Path) -> None:
-    """As the libraries do, whose own connection a process makes only once."""
-    with create_engine(f"sqlite:///{folder / embedded.FILE}").connect() as connection:
-        connection.exec_driver_sql("CREATE TABLE one (two INTEGER)")
-
-
-@pytest.mark.parametrize(
-    ("there", "remedy"),
-    [
-        (
-            b"no database at all, but long enough for one" * 100,
-            "move the file away to start with an empty Placement",
-        ),
-        (None, "writable for the agent's user"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_blamed_for_what_is_wrong_with_it(
-    there: bytes | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "store"
-    if there is not None:
-        folder.mkdir()
-        (folder / embedded.FILE).write_bytes(there)
-    monkeypatch.setattr(embedded, "_application", lambda _connection, _copy: connecting(folder))
-    told = refused(folder)
-    assert isinstance(told, StoreError)
-    assert remedy in told.remedy
 
 
 def test_a_file_of_a_newer_version_is_told_as_such(

@@ -10,7 +10,6 @@ import pytest
 from agent.errors import PlacementUnreachable
 from agent.placement.answers import PlacementAnswer
 from agent.placement.exchange import Exchange
-from tests.support import faults
 from tests.unit.placement.conftest import transport_to
 
 PATH = "/resource_providers"
@@ -24,30 +23,6 @@ def answer(body, status=409) -> PlacementAnswer:
 
 
 # --- answers --------------------------------------------------------------------------------------
-
-ERROR = {
-    "errors": [
-        {
-            "status": 409,
-            "title": "Conflict",
-            "detail": "There was a conflict.\n\n  stale  ",
-            "code": "placement.concurrent_update",
-        }
-    ]
-}
-
-
-def test_placements_own_error_is_told_in_one_line_with_its_code():
-    refusal = answer(ERROR).refusal()
-    assert (refusal.status, refusal.placement_code, refusal.data["request_id"]) == (
-        409,
-        "placement.concurrent_update",
-        "req-server",
-    )
-    where = (
-        "placement PUT /resource_providers -> 409 placement.concurrent_update from http://placement"
-    )
-    assert refusal.message == f"{where}: There was a conflict. stale"
 
 
 @pytest.mark.parametrize(
@@ -77,36 +52,7 @@ def test_control_characters_of_an_answer_do_not_reach_a_message():
     assert told.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [
-        (401, "credentials"),
-        (403, "role"),
-        (404, "endpoint_override"),
-        (406, "endpoint_override"),
-        (503, "log"),
-    ],
-)
-def test_what_an_operator_can_mend_has_a_remedy(status, remedy):
-    assert remedy in answer({}, status).refusal().remedy
-
-
 # --- sending --------------------------------------------------------------------------------------
-
-
-def test_every_request_carries_its_version_and_the_cycles_id(placement, transport):
-    exchange = Exchange(transport, REQUEST)
-    assert exchange.send("GET", PATH, "1.23").status == 200
-    (seen,) = placement.requests
-    assert (seen.version, seen.request_id) == ("1.23", REQUEST)
-
-
-def test_requests_are_counted_by_method_and_cycle(transport):
-    one, other = Exchange(transport, REQUEST), Exchange(transport, REQUEST)
-    for _ in range(2):
-        one.send("GET", PATH, "1.23")
-    one.send("PUT", "/traits/CUSTOM_A", "1.23", (201, 204))
-    assert (one.counts, other.counts) == ({"GET": 2, "PUT": 1}, {})
 
 
 # --- stopping -------------------------------------------------------------------------------------
@@ -121,20 +67,6 @@ def test_nothing_is_sent_once_the_agent_is_stopping(method, placement, transport
     assert (stopped.value.kind, stopped.value.outcome_unknown) == ("cancelled", False)
     assert placement.count() == 0
     assert exchange.counts == {}
-
-
-def test_a_read_is_not_repeated_if_the_agent_stops_while_it_waits(placement, transport):
-    placement.faults.add(faults.html(503), times=None)
-    waits = transport.cancelled.wait
-
-    def stop(timeout=None):
-        transport.cancelled.set()
-        return waits(timeout)
-
-    transport.cancelled.wait = stop
-    with pytest.raises(PlacementUnreachable, match="the agent is stopping"):
-        Exchange(transport, REQUEST).send("GET", PATH, "1.23")
-    assert placement.count() == 1
 
 
 def test_who_waits_for_a_slot_while_the_agent_begins_to_stop_sends_nothing(placement):

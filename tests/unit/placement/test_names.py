@@ -2,16 +2,11 @@
 for an hour.
 """
 
-import dataclasses
-import logging
-
 from agent.audit.shape import added_names
 from agent.model.provider_tree import ProviderTree
 from agent.placement.server import (
     ASK_FOR_TRAIT_AGAIN,
-    forget_names,
     learn_traits,
-    with_names,
 )
 from tests.unit.placement.nodes import KNOWLEDGE, N0, ROOT, total, tree_in_placement
 
@@ -29,31 +24,12 @@ class Server:
         return self.known & frozenset(names)
 
 
-def test_known_custom_and_unknown_traits(caplog):
-    server = Server(AVX, "CUSTOM_A")
-    learned = learn_traits(server, KNOWLEDGE, [AVX, "CUSTOM_A", "CUSTOM_NEW", FUTURE], 1000.0)
-    assert learned == dataclasses.replace(
-        KNOWLEDGE,
-        traits=frozenset({AVX, "CUSTOM_A"}),
-        unknown_traits={FUTURE: 1000.0 + ASK_FOR_TRAIT_AGAIN},
-    )
-    assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
-        (logging.WARNING, f"this Placement does not know the trait {FUTURE}; it is left out")
-    ]
-
-
 def test_what_was_asked_for_is_not_asked_again():
     server = Server(AVX)
     learned = learn_traits(server, KNOWLEDGE, [AVX, FUTURE], 1000.0)
     assert learn_traits(server, learned, [FUTURE, AVX], 1000.0 + ASK_FOR_TRAIT_AGAIN - 1) is learned
     assert learn_traits(server, learned, [], 99999.0) is learned
     assert server.asked == [[AVX, FUTURE]]
-
-
-def test_an_unknown_trait_is_asked_for_again_after_an_hour():
-    learned = learn_traits(Server(), KNOWLEDGE, [FUTURE], 1000.0)
-    later = learn_traits(Server(FUTURE), learned, [FUTURE], 1000.0 + ASK_FOR_TRAIT_AGAIN)
-    assert (later.traits, later.unknown_traits) == (frozenset({FUTURE}), {})
 
 
 def test_a_clock_that_was_set_back_does_not_leave_a_trait_out_for_longer():
@@ -67,14 +43,6 @@ def test_a_name_that_only_begins_like_a_custom_one_cannot_be_created():
     assert set(learn_traits(Server(), KNOWLEDGE, ["CUSTOM_lower"], 0.0).unknown_traits) == {
         "CUSTOM_lower"
     }
-
-
-def test_names_are_confirmed_and_forgotten():
-    known = with_names(
-        with_names(KNOWLEDGE, traits=["CUSTOM_A"]), traits=["CUSTOM_B"], classes=["CUSTOM_C"]
-    )
-    assert (known.traits, known.classes) == ({"CUSTOM_A", "CUSTOM_B"}, {"CUSTOM_C"})
-    assert forget_names(known) == KNOWLEDGE
 
 
 def test_what_a_wish_adds_to_what_is_there():

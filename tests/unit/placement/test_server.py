@@ -4,10 +4,8 @@ import dataclasses
 
 import pytest
 
-from agent.errors import PlacementTooOld, PlacementUnreachable
-from agent.model.mirror import ServerCapabilities
+from agent.errors import PlacementTooOld
 from agent.placement.server import Server
-from tests.support import faults
 from tests.support.placement import PlacementServer
 from tests.unit.placement.conftest import transport_to
 
@@ -27,26 +25,6 @@ class Kept:
 
 def server_of(placement, kept=None, **options) -> Server:
     return Server(transport_to(placement), "http", kept or Kept(), **options)
-
-
-def test_a_server_is_asked_once_and_remembered_over_restarts(placement):
-    kept = Kept()
-    server = server_of(placement, kept)
-    known = server.connect(server.client())
-    assert (known.endpoint, known.max_version) == (placement.url, "1.39")
-    assert server.connect(server.client()) is known is server.capabilities
-    assert server_of(placement, kept).connect(server.client()) == known
-    assert placement.count() == 1
-
-
-def test_a_server_that_is_asked_again_is_known_anew(placement):
-    kept = Kept()
-    kept.save_capabilities(
-        ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False)
-    )
-    server = server_of(placement, kept)
-    assert server.connect(server.client(), ask=True) == ServerCapabilities(placement.url, "1.39")
-    assert kept.saved[placement.url].can_reshape
 
 
 def test_nothing_is_kept_in_a_dry_run(placement):
@@ -75,14 +53,6 @@ def test_a_server_must_offer_1_30(offered, good):
             server.connect(server.client())
         assert kept.saved == {}
     placement.close()
-
-
-def test_what_is_no_placement_is_told_so(placement):
-    placement.faults.add(faults.html(200), times=None)
-    server = server_of(placement)
-    with pytest.raises(PlacementUnreachable) as refused:
-        server.connect(server.client())
-    assert refused.value.kind == "not-placement"
 
 
 def test_what_several_nodes_learn_adds_up(placement):

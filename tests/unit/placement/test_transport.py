@@ -39,22 +39,6 @@ def told(caplog):
     return lines
 
 
-def test_the_first_failure_is_told_at_once(outages, told):
-    outages.record_failure("connect", REFUSED, "req-1")
-    assert told() == [("WARNING", f"placement unreachable: {REFUSED}")]
-
-
-def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
-    for second in range(21):
-        clock.now = 1000.0 + second
-        outages.record_failure("connect", REFUSED, f"req-{second}")
-    assert (
-        told()
-        == [("WARNING", f"placement unreachable: {REFUSED}")]
-        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")] * 2
-    )
-
-
 def test_failures_without_a_cycle_count_one_by_one(outages, told):
     for _ in range(11):
         outages.record_failure("catalog", "no endpoint")
@@ -94,22 +78,3 @@ def test_the_end_is_told_once_with_how_long_it_was_since_the_first_of_any_kind(
     outages.record_answer()
     outages.record_answer()
     assert told() == [("INFO", "placement reachable again after 123 s")]
-
-
-def test_an_answer_without_an_outage_before_is_no_news(outages, told):
-    outages.record_answer()
-    assert told() == []
-
-
-def test_the_next_outage_is_told_like_the_first(outages, clock, told):
-    outages.record_failure("connect", REFUSED, "req-1")
-    outages.record_answer()
-    clock.now += 10
-    told()
-    outages.record_failure("connect", REFUSED, "req-2")
-    clock.now += 7
-    outages.record_answer()
-    assert told() == [
-        ("WARNING", f"placement unreachable: {REFUSED}"),
-        ("INFO", "placement reachable again after 7 s"),
-    ]

@@ -12,7 +12,6 @@ from threading import Event
 from typing import Any
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.bootstrap.fleet import embedded_transport
 from agent.cli.command import Options
@@ -28,7 +27,7 @@ from agent.placement.exchange import Exchange
 from agent.placement.server import check_version
 from agent.placement.transport import Transport, connect_http, uses_embedded
 from agent.render.json_report import error_rows, problems_of, request_counts
-from agent.render.look import Look, escape_text, look_of, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 from agent.render.text import count_with_parts
 from agent.store.lock import RunLock

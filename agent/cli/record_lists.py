@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.api.client import ApiClient
 from agent.cli.command import Options
@@ -15,7 +14,7 @@ from agent.cli.output import answer, write, write_document
 from agent.errors import AgentError
 from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
-from agent.render.look import Look, look_of, to_string
+from agent.render.look import Look, Text, look_of, to_string
 from agent.render.problem_lines import error_lines
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ provider-config check`` (what valid files would change), as documents and as tex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import NodeReport, Problem
@@ -15,7 +13,7 @@ from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
 from agent.render.json_report import problems_in
-from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
 from agent.render.problem_lines import error_lines
 

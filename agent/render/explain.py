@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.text import Text
-
 from agent.explain.explanation import (
     AnywhereAnswer,
     CandidateAnswer,
@@ -24,7 +22,7 @@ from agent.model.report import Problem
 from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.json_report import error_rows
-from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 
 SCHEMA = "compute-node-agent/explain/1"

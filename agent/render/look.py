@@ -1,37 +1,90 @@
-"""The form of text output: width, colour and characters, as far as the stream supports them."""
+"""The form of text output: width, colour and characters, as far as the stream supports them.
+
+rich is imported where a terminal or a character that is not ASCII needs it: a command whose output
+is read by a program is to be quick.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import TextIO
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Self, TextIO
 
 from agent.model.names import printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text as RichText
+
 GAP = "  "
+
+
+class Text:
+    """A line, or a part of one: text in parts, each with a style of rich."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, text: str = "", style: str = "") -> None:
+        self.parts = [(text, style)]
+
+    @classmethod
+    def assemble(cls, *parts: "str | tuple[str, str] | Text") -> Self:
+        """Return the parts as one text; a tuple is a text and its style."""
+        found = cls()
+        for part in parts:
+            if isinstance(part, Text):
+                found.parts += part.parts
+            else:
+                found.append(*((part,) if isinstance(part, str) else part))
+        return found
+
+    def append(self, text: str, style: str = "") -> None:
+        """Add a part at the end."""
+        self.parts.append((text, style))
+
+    @property
+    def plain(self) -> str:
+        """The text without its styles."""
+        return "".join(text for text, _ in self.parts)
+
+    def styled(self) -> "RichText":
+        """Return the text as rich has it."""
+        from rich.text import Text as RichText
+
+        return RichText.assemble(*self.parts)
+
+
+def cell_len(text: str) -> int:
+    """Return the columns that ``text`` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich import cells
+
+    return cells.cell_len(text)
 
 
 def table_lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], words: int, indent: int = 0
 ) -> list[Text]:
     """Return a table as lines. The first ``words`` columns hold words, the others numbers."""
-    shown = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(headings, *shown, strict=True)]
+    first, *others = [
+        (" " * indent + GAP.join(cells)).rstrip() for cells in padded(headings, rows, words)
+    ]
+    return [Text(first, "dim"), *map(Text, others)]
 
-    def line(cells: Sequence[str]) -> str:
-        return (
-            " " * indent
-            + GAP.join(
-                _pad(cell, width, place < words)
-                for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
-            ).rstrip()
-        )
 
-    return [Text(line(headings), "dim"), *(Text(line(row)) for row in shown)]
+def padded(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: int
+) -> list[Sequence[str]]:
+    """Return headings and rows, each cell as wide as its column. The first ``words`` columns hold
+    words, the others numbers.
+    """
+    shown = [headings, *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    return [
+        [_pad(cell, widths[place], place < words) for place, cell in enumerate(row)]
+        for row in shown
+    ]
 
 
 def _pad(cell: str, width: int, is_word: bool) -> str:
@@ -96,10 +149,14 @@ def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ, *, wide: bo
         and "NO_COLOR" not in environ
         and environ.get("TERM", "") not in ("dumb", "unknown")
     )
-    width = (
-        Console(file=stream, force_terminal=True, legacy_windows=False).width if terminal else None
-    )
+    width = _width(stream) if terminal else None
     return Look(width, colour, _carries(getattr(stream, "encoding", None) or "ascii"), wide)
+
+
+def _width(terminal: TextIO) -> int:
+    from rich.console import Console
+
+    return Console(file=terminal, force_terminal=True, legacy_windows=False).width
 
 
 def _carries(encoding: str) -> bool:
@@ -117,9 +174,12 @@ def escape_text(text: str, style: str = "") -> Text:
 
 def wrap_text(text: Text, width: int) -> list[Text]:
     """Return ``text`` in lines of at most ``width`` columns, broken between words."""
-    lines = list(text.wrap(console_of(StringIO(), Look(), PLAIN_WIDTH), width))
-    for line in lines:
+    console = console_of(StringIO(), Look(), PLAIN_WIDTH)
+    lines = []
+    for line in text.styled().wrap(console, width):
         line.rstrip()
+        parts = line.render(console, end="")
+        lines.append(Text.assemble(*((part.text, str(part.style)) for part in parts)))
     return lines
 
 
@@ -135,15 +195,21 @@ def wrap_line(line: Text, look: Look) -> list[Text]:
 
 def to_string(lines: Iterable[Text], look: Look) -> str:
     """Return the lines as they are written to the stream, each ended by a newline."""
+    if not look.colour:
+        return "".join(f"{line.plain}\n" for line in lines)
     file = StringIO()
-    console_of(file, look, look.wrap_at).print(Text("\n").join(lines), soft_wrap=True)
+    console = console_of(file, look, look.wrap_at)
+    for line in lines:
+        console.print(line.styled(), soft_wrap=True)
     return file.getvalue()
 
 
-def console_of(stream: TextIO, look: Look, width: int | None = None) -> Console:
+def console_of(stream: TextIO, look: Look, width: int | None = None) -> "Console":
     """Return a console that writes to ``stream``. ``width``: its columns; None: those of the
     terminal.
     """
+    from rich.console import Console
+
     # All settings are given, because rich would guess them from the environment, and look_of has
     # decided them.
     return Console(

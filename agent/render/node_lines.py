@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len
-from rich.text import Text
-
-from agent.model.names import printable
 from agent.model.report import NodeReport
 from agent.render.json_report import own_providers
-from agent.render.look import Look, Signs, escape_text
+from agent.render.look import GAP, Look, Signs, Text, escape_text, padded
 
 STATE_STYLES = {
     "in-sync": "green",
@@ -58,33 +54,13 @@ def summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     """Return a table with one row for each node, for runs with too many nodes to show
     their trees.
     """
-    rows = [[printable(cell) for cell in _summary_row(node)] for node in nodes]
-    widths = [max(map(cell_len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    heading = Text(
-        "  "
-        + "  ".join(
-            _pad(cell, width, index)
-            for index, (cell, width) in enumerate(zip(HEADINGS, widths, strict=True))
-        ),
-        "dim",
-    )
-    lines = [heading]
-    for node, row in zip(nodes, rows, strict=True):
-        cells = [
-            _pad(cell, width, index)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+    headings, *rows = padded(HEADINGS, [_summary_row(node) for node in nodes], WORDS)
+    lines = [Text(GAP.join(["", *headings]), "dim")]
+    for node, (name, state, *others) in zip(nodes, rows, strict=True):
         style = STATE_STYLES[node.state]
-        lines.append(
-            Text.assemble(
-                (f"{_mark(node, look.signs)} ", style),
-                (cells[0], "bold"),
-                "  ",
-                (cells[1], style),
-                "  ",
-                "  ".join(cells[2:]),
-            )
-        )
+        mark = (f"{_mark(node, look.signs)} ", style)
+        told = (name, "bold"), GAP, (state, style), GAP, GAP.join(others)
+        lines.append(Text.assemble(mark, *told))
     return lines
 
 
@@ -102,8 +78,3 @@ def _summary_row(node: NodeReport) -> tuple[str, ...]:
         *map(str, numbers),
         f"{node.seconds.get('total', 0.0):.2f}",
     )
-
-
-def _pad(cell: str, width: int, index: int) -> str:
-    space = " " * (width - cell_len(cell))
-    return cell + space if index < WORDS else space + cell

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from agent.model.inventory import Resources, inventory_changes
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.operation import (
@@ -23,7 +21,7 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.report import NodeReport, Outcome
-from agent.render.look import Look, Signs, escape_text, wrap_line
+from agent.render.look import Look, Signs, Text, escape_text, wrap_line
 from agent.render.tree_lines import SHOWN_AT_MOST
 
 COLOURS = {"+": "green", "~": "yellow", "-": "red"}

@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from rich.text import Text
-
 from agent.model.names import printable
 from agent.model.report import Drift, Problem
 from agent.render.json_report import replace_uuids
-from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
 Names = Mapping[str, str]
 NONE: Names = {}

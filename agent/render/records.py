@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
 from agent.render.json_report import problems_in
-from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.problem_lines import error_lines, remedy_lines
 
 Document = Mapping[str, Any]

@@ -5,11 +5,9 @@ text, from documents of the local API.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
-from agent.render.look import Look, escape_text, table_lines, wrap_line
+from agent.render.look import Look, Text, escape_text, table_lines, wrap_line
 from agent.render.node_lines import state_style
 from agent.render.tree_lines import in_placement, on_record, used_legend
 

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rich.text import Text
-
-from agent.render.look import Look, escape_text, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
 Verdict = Literal["ok", "warning", "blocks"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "blocks")
@@ -51,7 +49,7 @@ def render_checks(host: str, checks: Sequence[Check], look: Look) -> str:
     for check in checks:
         style = _STYLES[check.verdict]
         head = Text.assemble((f"{signs[check.verdict]} ", style), (check.check, "bold"), "  ")
-        lines += wrap_line(head + escape_text(check.detail), look)
+        lines += wrap_line(Text.assemble(head, escape_text(check.detail)), look)
         if check.next:
             lines += wrap_line(escape_text(f"  {look.signs.change} {check.next}", style), look)
     end: dict[Verdict, str] = {

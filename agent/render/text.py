@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, NodeReport, Report
 from agent.render.json_report import StoredTree, own_providers, provisional_names
-from agent.render.look import Look, escape_text, table_lines, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
 from agent.render.problem_lines import drift_lines, error_lines

@@ -3,14 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-from rich.text import Text
-
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider import Provider
 from agent.render.json_report import HasTree, own_providers
-from agent.render.look import LEAST_WIDTH, Look, Signs, escape_text, wrap_line, wrap_text
+from agent.render.look import (
+    LEAST_WIDTH,
+    Look,
+    Signs,
+    Text,
+    cell_len,
+    escape_text,
+    wrap_line,
+    wrap_text,
+)
 
 HEADINGS = ("on record", "in Placement", "total", "reserved", "ratio")
 USED = 2
@@ -195,7 +201,7 @@ def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
     if node.owned and provider.uuid not in node.owned:
         line.append("  foreign", "yellow")
     uuid = "" if node.provisional else f"  {printable(provider.uuid)}"
-    if look.width is None or line.cell_len + cell_len(uuid) <= look.width:
+    if look.width is None or cell_len(line.plain + uuid) <= look.width:
         line.append(uuid, "dim")
     return line
 

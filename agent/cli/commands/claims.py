@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.api.client import MoveStep
 from agent.cli.command import Commands, Options
@@ -22,7 +21,7 @@ from agent.errors import ConfigError
 from agent.model.claim import ENDED
 from agent.model.devices import PciAddress
 from agent.model.names import printable
-from agent.render.look import Look
+from agent.render.look import Look, Text
 from agent.render.records import claim_lines, migration_lines, move_lines
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from threading import Event
 from typing import Any
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_driver
@@ -27,7 +26,7 @@ from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
 from agent.render.json_report import error_rows, problems_of
-from agent.render.look import Look, escape_text, look_of, to_string, wrap_line
+from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import cards, problems
 
@@ -83,7 +82,7 @@ def _promise_lines(promise: CheckedPromise, look: Look) -> Iterator[Text]:
     head = Text.assemble(
         (f"{signs.get(promise.state, look.signs.dot)} ", style), (promise.check.name, "bold"), "  "
     )
-    yield from wrap_line(head + escape_text(promise.check.promise), look)
+    yield from wrap_line(Text.assemble(head, escape_text(promise.check.promise)), look)
     if promise.note:
         yield from wrap_line(escape_text(f"    {promise.state}: {promise.note}", style), look)
     for breach in promise.breaches[:SHOWN]:

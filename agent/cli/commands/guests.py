@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
@@ -18,7 +17,7 @@ from agent.cli.record_lists import show_record
 from agent.errors import ConfigError
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
 from agent.model.report import CHANGED, DONE, FAILED, PARTLY
-from agent.render.look import Look, escape_text, look_of
+from agent.render.look import Look, Text, escape_text, look_of
 from agent.render.records import render_guests
 
 Document = Mapping[str, Any]

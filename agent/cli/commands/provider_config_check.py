@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.cli.command import Commands, Options
 from agent.cli.output import answer
@@ -26,7 +25,7 @@ from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, 
 from agent.provider_config.reading import folder_of, read_folder
 from agent.render.checks import render_changes, render_check
 from agent.render.json_report import error_rows, node_document, problems_of
-from agent.render.look import escape_text, look_of, to_string, wrap_line
+from agent.render.look import Text, escape_text, look_of, to_string, wrap_line
 from agent.store.store import Store, open_read_only
 from agent.tree.desired_tree import put_operators_files
 from agent.tree.policy import Policy

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oslo_config import cfg
-from rich.text import Text
 
 from agent.api.client import ApiClient, ApiProblem
 from agent.cli.command import Commands, Options
@@ -155,6 +154,7 @@ def _watch(conf: cfg.ConfigOpts, options: Options, interval: float) -> None:
     """Show the status until a signal ends the command, or nobody reads its output any more."""
     # Imported here, because the status alone is to be quick.
     from rich.live import Live
+    from rich.text import Text
 
     found: Document = _find_status(conf, options)
     look, failure = look_of(sys.stdout), ""
@@ -168,7 +168,8 @@ def _watch(conf: cfg.ConfigOpts, options: Options, interval: float) -> None:
         while True:
             if live is not None:
                 lines = watch_lines(found, failure, time.time(), look_of(sys.stdout))
-                live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
+                shown = Text("\n", no_wrap=True, overflow="ellipsis")
+                live.update(shown.join(line.styled() for line in lines), refresh=True)
             elif not write(
                 "".join(f"{line}\n" for line in plain_lines(found, failure, time.time()))
             ):

@@ -156,33 +156,6 @@ def test_a_daemon_that_audits_only_once_asks_placement_in_that_pass(service, pla
     assert len(placement.requests) == 1
 
 
-def test_between_two_reads_of_placement_a_pass_asks_nothing_and_publishes_what_changed(
-    service, placement
-):
-    service.configure("placement", interval=3600)
-    seen = {}
-
-    def script(operator):
-        done = audits(service.manager)
-        seen.setdefault(done, len(placement.requests))
-        if done == 5 and "edited" not in seen:
-            seen["edited"] = len(placement.requests)
-            new = service.host_file.with_suffix(".new")
-            new.write_text("providers:\n- name: $NODE\n  inventories:\n    VCPU: {total: 9}\n")
-            new.replace(service.host_file)
-        operator.stop = done >= 8
-
-    manager = service(script)
-
-    assert seen["edited"] == seen[1]
-    changed = [text for text in manager.of("status") if text == "ready: 1 changed"]
-    assert len(changed) == 1
-    # The tree, and the write.
-    assert [one.method for one in placement.requests[seen[1] :]] == ["GET", "PUT"]
-    (root,) = placement.dump()["providers"].values()
-    assert root["inventories"]["VCPU"]["total"] == 9
-
-
 @pytest.mark.long
 def test_a_thousand_audits_leave_nothing_behind(service, placement):
     measured, end = {}, []
@@ -285,31 +258,6 @@ def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
     )
     assert any("; it waits for Placement at " in text for text in (*ready, *status))
     assert status[-1] == "ready: 1 changed"
-
-
-def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, monkeypatch):
-    monkeypatch.setattr(background, "POLL", 0.02)
-    seen = []
-
-    def script(operator):
-        seen.append([kind for kind, _ in service.manager.told].count("watchdog"))
-        operator.stop = audits(service.manager) >= 1
-
-    placement.faults.add(faults.delay(1.5), times=1)
-    service(script)
-    stuck = max(map(seen.count, seen))
-    assert stuck >= 15, "listened all the time, and said nothing"
-
-
-def test_after_stop_nothing_more_is_sent(service, placement, monkeypatch):
-    """The audit under way ends at its next request."""
-    monkeypatch.setattr(background, "POLL", 0.02)
-    placement.faults.add(faults.delay(0.3), path="/")
-    manager = service(lambda operator: setattr(operator, "stop", placement.count() >= 1))
-    assert [one.path for one in placement.requests] == ["/"]
-    assert [kind for kind, _ in manager.told if kind != "watchdog"] == ["status", "stopping"], (
-        "and nobody is told of a degraded service"
-    )
 
 
 def test_a_full_reread_that_was_asked_for_outlasts_an_outage(service, placement):

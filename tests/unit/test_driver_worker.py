@@ -7,7 +7,7 @@ import pytest
 
 from agent.driver import worker as calls
 from agent.driver.worker import DriverWorker
-from agent.errors import ConfigError, DriverCancelled, DriverTimeout
+from agent.errors import DriverCancelled, DriverTimeout
 
 
 def wait_until(condition, seconds=5.0):
@@ -33,15 +33,6 @@ def backend():
     backend = Backend()
     yield backend
     backend.free.set()
-
-
-def test_an_error_of_ours_passes_as_it_is():
-    def fail():
-        raise ConfigError("no such option", "set it")
-
-    with pytest.raises(ConfigError) as caught:
-        DriverWorker("some").call(fail, deadline=5)
-    assert (caught.value.message, caught.value.remedy) == ("no such option", "set it")
 
 
 def test_a_call_past_its_deadline_is_abandoned_and_counted_until_it_comes_back(backend):

@@ -63,24 +63,10 @@ def test_one_more_trouble_is_told_and_one_less_is_not_yet_the_end(told):
     assert told(node()) == [("INFO", "node n: well again")]
 
 
-def test_each_node_has_its_own_news(told):
-    told(node(BROKEN, name="a"), node(name="b"))
-    assert told(node(BROKEN, name="a"), node(BROKEN, name="b")) == [
-        ("WARNING", "node b: it is broken (mend it)")
-    ]
-    assert told(node(name="a"), node(BROKEN, name="b")) == [("INFO", "node a: well again")]
-
-
 def test_nodes_that_could_not_be_looked_at_are_not_well_again(told):
     told(node(BROKEN))
     assert told(errors=[ODD]) == [("WARNING", "the agent: it is odd")]
     assert told(node(BROKEN)) == [("INFO", "the agent: well again")]
-
-
-def test_a_node_that_is_no_more_is_forgotten(told):
-    told(node(BROKEN))
-    assert told() == []
-    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
 
 
 def test_a_node_that_is_degraded_without_a_word_is_not_well_again(told):
@@ -117,27 +103,12 @@ def test_the_level_says_how_bad_it_is(told, code, level):
     assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
 
 
-def test_other_troubles_are_never_told_again_while_they_last(told, clock):
-    told(node(BROKEN))
-    clock.now += 1_000_000
-    assert told(node(BROKEN)) == []
-
-
-def test_an_outage_and_its_end_are_told_elsewhere(told):
-    assert told(node(OUTAGE)) == []
-    assert told(node()) == []
-
-
 def test_an_outage_is_not_the_end_of_another_trouble(told):
     told(node(BROKEN))
     assert told(node(OUTAGE)) == []
     assert told(node(BROKEN)) == []
     assert told(node(OUTAGE)) == []
     assert told(node()) == [("INFO", "node n: well again")]
-
-
-def test_names_are_printable(told):
-    assert told(node(ODD, name="a\nb")) == [("WARNING", "node a\\nb: it is odd")]
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,14 @@ import time
 
 import pytest
 
-from agent.api.problem import Stopping, Unready, Unwell
+from agent.api.problem import Unready, Unwell
 from agent.errors import ConfigError, DriverTimeout
 from agent.model.report import Problem
 from agent.service import daemon_service as module
 from agent.service.daemon_service import DaemonService
-from agent.tracker.errors import UnknownNode
 from tests.unit.render.reports import ROOT, node, report
 
 WELL = report(nodes=(node(state="in-sync", errors=()),))
-OTHER = "11111111-9b1d-4a9c-8a0e-0d6b6c1f7a11"
 
 
 @pytest.fixture
@@ -30,28 +28,6 @@ def reasons(service):
     return found.value.data["reasons"]
 
 
-def test_it_is_not_ready_before_all_nodes_were_audited(service):
-    assert reasons(service) == ["starting: no audit is through yet"]
-    service.take_report(WELL, whole=False)
-    assert reasons(service) == ["starting: no audit is through yet"], (
-        "one of them says nothing of the others"
-    )
-    service.take_report(WELL, whole=True)
-    service.check_readiness()
-
-
-def test_every_node_that_is_not_well_is_a_reason(service):
-    nodes = (
-        node(),
-        node(name="node-2", uuid=OTHER, state="failed", errors=()),
-        node(name="node-3", uuid=OTHER.replace("1", "2"), state="changed", errors=()),
-    )
-    service.take_report(report(nodes=nodes), whole=True)
-    assert reasons(service) == ["node node-1: degraded: somebody else wrote", "node node-2: failed"]
-    service.take_report(WELL, whole=False)
-    assert reasons(service) == ["node node-2: failed"]
-
-
 def test_an_audit_that_could_not_begin_leaves_the_nodes_as_they_were_and_is_a_reason(service):
     service.take_report(WELL, whole=True)
     service.take_report(
@@ -60,14 +36,6 @@ def test_an_audit_that_could_not_begin_leaves_the_nodes_as_they_were_and_is_a_re
     )
     assert reasons(service) == ["the backend does not answer"]
     assert [one["uuid"] for one in service.nodes()] == [ROOT]
-
-
-def test_a_node_that_is_gone_is_not_shown_any_more(service):
-    service.take_report(report(nodes=(node(), node(uuid=OTHER))), whole=True)
-    assert [one["uuid"] for one in service.nodes()] == sorted([OTHER, ROOT])
-    service.take_report(WELL, whole=True)
-    with pytest.raises(UnknownNode):
-        service.tree(OTHER)
 
 
 def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypatch):
@@ -140,10 +108,4 @@ def test_who_asks_while_the_files_are_being_read_gets_a_reading_of_their_own(ser
 def test_a_reload_that_takes_too_long_is_told(service, monkeypatch):
     monkeypatch.setattr(module, "RELOAD_DEADLINE", 0.1)
     with pytest.raises(DriverTimeout, match="was not reloaded within"):
-        service.reload()
-
-
-def test_a_reload_under_way_ends_with_the_agent(service):
-    threading.Timer(0.2, service.stop).start()
-    with pytest.raises(Stopping):
         service.reload()

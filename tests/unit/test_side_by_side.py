@@ -89,10 +89,6 @@ def test_the_first_failure_in_order_is_raised_after_all_have_ended() -> None:
     assert ended == [3]
 
 
-def test_nothing_to_do_is_done_at_once() -> None:
-    assert results_side_by_side([], 8, "audit") == []
-
-
 def test_one_thread_does_it_all_where_no_other_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,20 +21,6 @@ def send(number):
     signal.pthread_kill(threading.main_thread().ident, number)
 
 
-def test_all_that_came_are_taken_at_once(signals):
-    send(signal.SIGHUP)
-    send(signal.SIGTERM)
-    signals.take()
-    assert signals.stop
-    assert signals.reload
-
-
-@pytest.mark.parametrize("seconds", [0, -1, 0.01])
-def test_waiting_in_vain_ends(signals, seconds):
-    signals.take(seconds)
-    assert not (signals.stop or signals.reload)
-
-
 def test_a_second_one_on_the_way_out_does_no_harm_and_all_is_as_before():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with Signals():

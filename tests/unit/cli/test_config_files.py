@@ -38,23 +38,11 @@ def test_every_error_of_a_file_is_named_with_its_line(tmp_path):
     assert [message.split(":")[1] for message in errors_of(path)] == ["1", "3", "4", "5", "6"]
 
 
-def test_a_continuation_of_nothing_is_an_error(tmp_path):
-    assert errors_of(written(tmp_path / "a.conf", " x\n"))[0].startswith(":1: ")
-
-
 def test_bad_lines_are_not_shown_because_they_may_hold_a_password(tmp_path):
     assert (
         "hunter2"
         not in errors_of(written(tmp_path / "a.conf", "[placement]\npassword hunter2\n"))[0]
     )
-
-
-def test_what_is_right_in_a_file_with_errors_is_read_all_the_same(tmp_path):
-    (file,), errors = read_all(
-        [Source(written(tmp_path / "a.conf", "[DEFAULT]\nno sense\n go on\nx = 1\n"))]
-    )
-    assert len(errors) == 1
-    assert file.sections["DEFAULT"]["x"][0].line == 4
 
 
 def test_errors_of_all_files_are_told_and_good_files_are_read(tmp_path):
@@ -75,13 +63,6 @@ def test_folders_and_binary_files_are_no_configuration_files(tmp_path):
     _, errors = read_all([Source(tmp_path), Source(tmp_path / "binary")])
     assert "Is a directory" in errors[0].message
     assert "not text" in errors[1].message
-
-
-def test_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_path):
-    for name in ("20.conf", "10.conf", ".hidden.conf", "other.txt"):
-        written(tmp_path / name, "[DEFAULT]\n")
-    files, _ = read_all([Source(tmp_path, True)])
-    assert [file.path.name for file in files] == ["10.conf", "20.conf"]
 
 
 def test_usual_places_are_read_when_no_file_is_given(tmp_path):

@@ -1,45 +1,11 @@
-import logging
 from pathlib import Path
 
 import pytest
 
 from agent.cli.configuration import load
-from agent.cli.logs import quiet_libraries
 from agent.cli.parser import parse
 from agent.conf.default import host_name
 from agent.errors import ConfigErrors
-
-NOVA_CONF = """
-[DEFAULT]
-compute_driver = libvirt.LibvirtDriver
-my_ip = 192.0.2.1
-state_path = /var/lib/nova
-transport_url = rabbit://openstack:secret@controller
-log_dir = /var/log/nova
-enabled_apis = osapi_compute,metadata
-cpu_allocation_ratio = 8.0
-cpu_allocation_ratio = 6.0
-logfile = nova.log
-
-[api_database]
-connection = mysql+pymysql://nova:secret@controller/nova_api
-
-[libvirt]
-virt_type = kvm
-
-[vnc]
-server_listen = $my_ip
-server_proxyclient_address = $nova_thing
-
-[placement]
-region_name = RegionOne
-auth_type = password
-auth_url = http://controller:5000/v3
-user-name = placement
-username = placement
-password = secret
-project_domain_name = Default
-"""
 
 
 @pytest.fixture
@@ -63,12 +29,6 @@ def errors_of(*argv, environ=None):
     return [error.message for error in caught.value.errors]
 
 
-def test_defaults_without_any_file():
-    conf = loaded()
-    assert conf.compute.workers == 4
-    assert conf.config_file == []
-
-
 def test_host_name_and_host_section_do_not_hide_each_other(file):
     conf = loaded("--config-file", file("[DEFAULT]\nhost = h\n[host]\nsysfs_root = /x\n"))
     assert (host_name(conf), conf.host.sysfs_root) == ("h", "/x")
@@ -90,23 +50,6 @@ def test_the_command_line_wins_wherever_it_stands(file, monkeypatch):
 def test_the_environment_wins_over_files(file, monkeypatch):
     monkeypatch.setenv("OS_COMPUTE__WORKERS", "7")
     assert loaded("--config-file", file("[compute]\nworkers = 5\n")).compute.workers == 7
-
-
-def test_options_refer_to_others(file):
-    assert (
-        loaded("--config-file", file("[DEFAULT]\nstate_path = /s\n")).instances_path
-        == "/s/instances"
-    )
-
-
-def test_a_nova_conf_is_accepted_as_it_is(file, caplog):
-    quiet_libraries()
-    conf = loaded("--config-file", file(NOVA_CONF, "nova.conf"))
-    assert conf.compute_driver == "libvirt.LibvirtDriver"
-    assert conf.cpu_allocation_ratio == 6.0
-    assert conf.placement.auth_type == "password"
-    assert (conf.placement.username, conf.placement.password) == ("placement", "secret")
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_credentials_may_stand_in_another_section(file):

@@ -30,25 +30,10 @@ def said(capsys):
     return captured.err
 
 
-def test_once_tells_warnings_on_stderr_whatever_a_nova_conf_says(nova_conf, tmp_path, capsys):
-    set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True)
-    err = said(capsys)
-    assert "a warning" in err
-    assert "a step" not in err
-    assert not (tmp_path / "nova.log").exists()
-
-
 def test_once_tells_no_more_for_loggers_that_default_log_levels_raise(nova_conf, capsys):
     set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True)
     logging.getLogger("oslo_policy").info("chatter")
     assert "chatter" not in said(capsys)
-
-
-def test_daemon_logs_to_stderr_by_default(capsys):
-    set_up_logging(load(parse([])), once=False)
-    err = said(capsys)
-    assert "a step" in err
-    assert "a detail" not in err
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.command import FORMATS, Options, Override, Source
-from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find
+from agent.cli.command import FORMATS, Override, Source
+from agent.cli.command_table import COMMANDS, find
 from agent.cli.parser import FLAGS, find_format, parse
 from agent.errors import UsageError
 
@@ -13,41 +13,6 @@ def refused(*argv):
     with pytest.raises(UsageError) as caught:
         parse(argv)
     return caught.value
-
-
-def test_nothing_is_the_daemon():
-    assert parse([]) == Options()
-    assert find((), False) is DAEMON
-
-
-def test_flags_of_an_audit():
-    options = parse(
-        [
-            "--once",
-            "--dry-run",
-            "--adopt",
-            "--reread",
-            "--with-usages",
-            "--detailed-exitcode",
-            "--node",
-            "a",
-            "--node",
-            "b",
-            "--format",
-            "json",
-        ]
-    )
-    assert options == Options(
-        once=True,
-        dry_run=True,
-        adopt=True,
-        reread=True,
-        with_usages=True,
-        detailed_exitcode=True,
-        nodes=("a", "b"),
-        format="json",
-    )
-    assert find((), True) is AUDIT
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
@@ -63,42 +28,6 @@ def test_every_command_is_parsed_with_its_arguments_and_found(command):
     assert find(command.words, False) is command
 
 
-def test_arguments_of_a_command_of_its_own():
-    options = parse(
-        [
-            "allocation",
-            "--dry-run",
-            "move",
-            "a",
-            "--overwrite",
-            "b",
-            "--project-id",
-            "p",
-            "--format",
-            "json",
-        ]
-    )
-    assert options.arguments == {
-        "source": "a",
-        "target": "b",
-        "overwrite": True,
-        "project_id": "p",
-        "user_id": None,
-    }
-    assert (options.dry_run, options.format) == (True, "json")
-    several = parse(["decommission", "--consumer", "c", "node-a", "--consumer", "d"])
-    assert several.arguments == {
-        "root": "node-a",
-        "consumer": ("c", "d"),
-        "evacuated": (),
-        "all_providers": False,
-    }
-    assert parse(["candidates", "resources=VCPU:1", "limit=2"]).arguments == {
-        "query": ("resources=VCPU:1", "limit=2")
-    }
-    assert parse(["tree"]).arguments == {}
-
-
 def test_options_may_stand_on_both_sides_of_the_command():
     options = parse(
         ["--node", "a", "--format", "text", "tree", "--node", "b", "--format", "json", "--offline"]
@@ -109,11 +38,6 @@ def test_options_may_stand_on_both_sides_of_the_command():
         "json",
         True,
     )
-
-
-def test_an_option_before_the_command_is_not_lost():
-    assert parse(["--format", "json", "config", "check"]).format == "json"
-    assert parse(["config", "--format", "json", "check"]).format == "json"
 
 
 def test_sources_keep_their_order():
@@ -148,21 +72,6 @@ def test_the_last_value_wins():
     assert parse(["--compute-workers", "1", "--compute-workers", "2"]).overrides == (
         Override("compute", "workers", "2"),
     )
-
-
-def test_options_of_other_authentication_plugins_are_known():
-    assert parse(["--placement-endpoint", "http://x"]).overrides == (
-        Override("placement", "endpoint", "http://x"),
-    )
-
-
-@pytest.mark.parametrize("argv", [["--debug"], ["-d"], ["tree", "--debug"]])
-def test_debug(argv):
-    assert parse(argv).debug
-
-
-def test_debug_taken_back():
-    assert not parse(["--debug", "--nodebug"]).debug
 
 
 @pytest.mark.parametrize(
@@ -213,21 +122,6 @@ def test_wrong_usage_is_refused_with_the_usage(argv):
     assert error.code == "usage.invalid"
     assert error.usage.startswith("usage: agent") or error.message.startswith("did you mean ")
     assert error.remedy.endswith("--help")
-
-
-def test_wrong_usage_names_what_is_wrong():
-    assert "--nonsense" in refused("--nonsense").message
-    assert refused("--dry-run").message == "--dry-run can be used with --once, not with the daemon"
-    assert refused("tree", "--adopt").message == "--adopt cannot be used with tree"
-    assert refused("config").remedy == "agent config --help"
-
-
-@pytest.mark.parametrize("argv", [["--help"], ["tree", "--help"], ["config", "--help"]])
-def test_help_is_printed(argv, capsys):
-    with pytest.raises(SystemExit) as caught:
-        parse(argv)
-    assert caught.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: agent")
 
 
 @pytest.mark.parametrize(
@@ -312,10 +206,3 @@ def test_the_help_of_a_command_has_the_flags_that_it_takes_and_examples_that_wor
         assert example in shown
         program, *argv = shlex.split(example)
         assert (program, parse(argv).command) == ("agent", command.words)
-
-
-def test_help_alone_shows_the_commands(capsys):
-    shown = helped(capsys, "help")
-    assert shown == helped(capsys, "--help")
-    assert all(command.words[0] in shown for command in COMMANDS)
-    assert {flag for flag in FLAGS.values() if flag in shown} == set(FLAGS.values())

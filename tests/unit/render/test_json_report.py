@@ -2,8 +2,8 @@ import json
 
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift, NodeReport, Problem
-from agent.render.json_report import dumps, node_document, report_document, tree_document
+from agent.model.report import Problem
+from agent.render.json_report import dumps, node_document, report_document
 from tests.unit.render.reports import (
     AGGREGATE,
     CELL,
@@ -14,10 +14,7 @@ from tests.unit.render.reports import (
     PCPU,
     ROOT,
     node,
-    outcomes,
     report,
-    stored,
-    tree,
 )
 
 SIX = {"total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"}
@@ -33,10 +30,6 @@ def strings(value):
             yield from strings(one)
     elif isinstance(value, str):
         yield value
-
-
-def test_a_given_total_of_requests_is_kept():
-    assert node_document(node(requests={"total": 9, "GET": 3}))["requests"]["total"] == 9
 
 
 def test_tree_rows_have_six_fields_and_used_and_leave_out_classes_without_units():
@@ -62,10 +55,6 @@ def test_tree_rows_have_six_fields_and_used_and_leave_out_classes_without_units(
     assert (root["parent"], root["generation"], root["owned"]) == (None, 4, True)
     assert (cell["parent"], cell["generation"], cell["owned"]) == (ROOT, None, True)
     assert (foreign["uuid"], foreign["owned"]) == (FOREIGN, False)
-
-
-def test_a_node_without_a_tree_has_an_empty_one():
-    assert node_document(node(tree=ProviderTree()))["tree"] == []
 
 
 def test_operations_print_before_after_status_and_error():
@@ -134,33 +123,6 @@ def test_drift_names_its_consumer_or_its_provider():
     }
 
 
-def test_drift_of_the_node_as_a_whole_has_no_provider():
-    (drift,) = node_document(node(drift=(Drift("identity", "warning", "unclear", ""),)))["drift"]
-    assert drift["provider"] is None
-
-
-def test_provisional_uuids_are_null_everywhere():
-    made_up = {ROOT, CELL, FOREIGN}
-    document = node_document(
-        node(
-            provisional=True,
-            outcomes=outcomes()[:6],
-            drift=(Drift("identity", "info", "new", "", provider=ROOT),),
-        )
-    )
-    assert made_up.isdisjoint(strings(document))
-    assert document["uuid"] is None
-    assert [(row["uuid"], row["parent"]) for row in document["tree"]] == [(None, None)] * 3
-    operations = {row["op"]: row for row in document["operations"]}
-    assert operations["create-provider"]["provider"] == {"uuid": None, "name": "node-1_NUMA0"}
-    assert operations["create-provider"]["after"] == {
-        "name": "node-1_NUMA0",
-        "parent": None,
-        "uuid": None,
-    }
-    assert document["drift"][0]["provider"] is None
-
-
 def test_provisional_reshape_names_providers_where_uuids_are_keys():
     document = node_document(node(provisional=True))
     (after,) = [row["after"] for row in document["operations"] if row["op"] == Reshape.op]
@@ -177,13 +139,6 @@ def test_provisional_uuids_within_texts_are_names():
     assert document["errors"][0]["message"] == "provider node-1 is taken"
 
 
-def test_provisional_node_keeps_uuids_that_others_gave():
-    document = node_document(node(provisional=True))
-    assert document["tree"][0]["aggregates"] == [AGGREGATE]
-    (deleted,) = [one for one in document["operations"] if one["op"] == "delete-provider"]
-    assert deleted["provider"]["uuid"] == GONE
-
-
 def test_output_is_ascii_and_gives_back_every_name():
     name = "nöde\u202e\n\x1b[31m"
     made = ProviderTree()
@@ -192,17 +147,3 @@ def test_output_is_ascii_and_gives_back_every_name():
     assert text.isascii()
     assert "\x1b" not in text
     assert json.loads(text)["nodes"][0]["tree"][0]["name"] == name
-
-
-def test_tree_document_has_the_rows_of_the_report():
-    document = tree_document([stored(tree())])
-    assert document["schema"] == "compute-node-agent/tree/1"
-    (one,) = document["nodes"]
-    assert (one["name"], one["uuid"], one["endpoint"]) == ("node-1", ROOT, "http://placement")
-    assert one["tree"] == node_document(node(used={}))["tree"]
-    assert (document["errors"], document["exit_code"]) == ([], 0)
-
-
-def test_provisional_node_without_a_tree_still_hides_its_uuid():
-    failed = NodeReport("n", ROOT, "fake", "failed", provisional=True)
-    assert node_document(failed)["uuid"] is None

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from agent.render.look import Look, look_of
+from agent.render.look import look_of
 
 
 class Stream(io.StringIO):
@@ -19,17 +19,8 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-def test_no_colour_and_no_width_without_a_terminal():
-    assert look_of(Stream(False), {"TERM": "xterm"}) == Look(None, False, True)
-
-
 def test_force_color_does_not_make_a_pipe_a_terminal():
     assert not look_of(Stream(False), {"FORCE_COLOR": "1"}).colour
-
-
-def test_colour_on_a_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "97")
-    assert look_of(Stream(True), {"TERM": "xterm"}) == Look(97, True, True)
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"NO_COLOR": ""}, {"TERM": "dumb"}])

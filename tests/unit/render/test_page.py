@@ -10,7 +10,6 @@ from agent.model.inventory import completed
 from agent.model.names import printable
 from agent.render.json_report import node_document
 from agent.render.page import NODES_IN_FULL, bar_of
-from agent.render.page_guests import pages_of
 from agent.render.page_html import render_page
 from agent.render.problem_lines import remedy_ways
 from tests.support.html_page import (
@@ -62,27 +61,9 @@ def outline(document):
     return [(one.name, one.depth) for one in page(document).nodes[0].providers]
 
 
-def test_providers_follow_their_parents():
-    assert outline(node()) == [("node-1", 0), ("node-1_NUMA0", 1), ("accelerator", 1)]
-    assert [one.owned for one in page(node()).nodes[0].providers] == [True, True, False]
-
-
 def test_a_tree_without_uuids_yet_has_its_root_first():
     rows = [{**row, "uuid": None, "parent": None} for row in node_document(node_report())["tree"]]
     assert outline(node(tree=rows, uuid=None)) == outline(node())
-
-
-def test_every_cpu_is_a_square_beside_its_siblings():
-    (seen,) = page(node()).nodes[0].machine.cells
-    assert [[(cpu.cpu, cpu.use) for cpu in core] for core in seen.cores] == [
-        [(0, "shared"), (8, "shared")],
-        [(2, "pinned"), (10, "pinned")],
-        [(3, "pinned"), (11, "free")],
-        [(4, "offline")],
-    ]
-    assert seen.cores[1][0].text == "dedicated, pinned by instance-1"
-    assert seen.cores[1][0].holders == (0,)
-    assert seen.pages == ("2 MiB pages: 1024 used, 2 reserved, of 4096",)
 
 
 def test_a_cpu_that_went_offline_under_a_guest_names_the_guest():
@@ -128,17 +109,6 @@ def test_a_node_of_which_only_the_tree_is_known():
     assert shown(bare).faults() == []
 
 
-def test_the_page_says_what_would_change_and_what_to_do():
-    found = shown(node())
-    assert found.faults() == []
-    for text in ("create-provider", "remedy", "node-1_NUMA0", "OWNER_NOVA", "PCPU"):
-        assert text in found.text
-    for one in node_document(node_report())["drift"]:
-        assert printable(one["detail"]) in found.texts
-        for words, command in remedy_ways(one["remedy"]):
-            assert {words, command} - {""} <= set(found.texts)
-
-
 WARNING = {"kind": "x", "severity": "warning", "detail": "d", "remedy": "r", "provider": None}
 WELL = {"state": "in-sync", "drift": [], "errors": [], "operations": []}
 
@@ -179,21 +149,6 @@ def test_each_command_of_a_remedy_is_copied_by_itself():
     commands = ["openstack server migrate X", "agent guests forget X"]
     assert [text for text in found.texts if text in commands] == commands
     assert {"to move it:", "if it is gone:"} <= set(found.texts)
-
-
-def test_what_is_done_comes_last_and_what_is_planned_before_the_tree():
-    planned = node()
-    done = [{**one, "status": "done", "error": None} for one in planned["operations"]]
-    for document, expected in ((planned, 1), (node(operations=done), -1)):
-        headings = [given["id"] for tag, given in shown(document).elements if tag == "h3"]
-        order = [one for one in headings if one.endswith(("-plan", "-tree"))]
-        assert (order == ["node-0-plan", "node-0-tree"]) == (expected == 1)
-
-
-def test_all_providers_have_one_header():
-    found = shown(node())
-    assert [tag for tag, _ in found.elements].count("thead") == 1
-    assert [tag for tag, _ in found.elements].count("tbody") == 3
 
 
 def test_what_nobody_counts_is_hatched_with_the_way_to_get_it():
@@ -241,14 +196,6 @@ def test_guests_and_cells_call_devices_and_mediated_devices_alike():
     assert guest_here.devices == ("0000:18:00.1 VF 8086:1515", "0000:41:00.0 mediated nvidia-35")
     assert cell_here.devices[1].holder == "1 of 4 held by instance-1"
     assert cell_here.devices[1].holders == (0,)
-
-
-@pytest.mark.parametrize(
-    ("size_kib", "words"),
-    [(4, "4 KiB pages"), (2048, "2 MiB pages"), (1048576, "1 GiB pages"), (1536, "1536 KiB pages")],
-)
-def test_pages_are_called_by_their_size(size_kib, words):
-    assert pages_of(size_kib) == words
 
 
 def luminance(color):
@@ -304,31 +251,6 @@ def test_nothing_is_requested_and_only_the_pages_own_script_and_style_run():
 
 def many(count, **given):
     return [node(f"node-{number}", **given) for number in range(count)]
-
-
-def test_twenty_nodes_are_shown_in_full_and_more_as_a_table():
-    few, more = shown(*many(NODES_IN_FULL)), shown(*many(NODES_IN_FULL + 1))
-    assert few.packed == []
-    assert few.faults() == more.faults() == []
-    assert [one["name"] for one in more.details()] == [f"node-{number}" for number in range(21)]
-    assert "node-20" in more.texts
-
-
-def test_the_details_of_a_node_are_all_that_its_own_page_shows():
-    found = shown(*[server(number) for number in range(21)]).details()[20]
-    assert found["machine"]["cells"][1]["cores"][4][0] == {
-        "cpu": 36,
-        "use": "pinned",
-        "holders": [1],
-        "text": "dedicated, pinned by instance-00140001",
-    }
-    assert found["guests"][1]["allocation"] == [
-        "DISK_GB 20, MEMORY_MB 8192 of rack20-server0020",
-        "PCPU 4 of rack20-server0020_NUMA1",
-    ]
-    assert [one["holders"] for one in found["providers"]] == [[0, 1], [0], [1]]
-    (card,) = found["machine"]["cells"][0]["devices"]
-    assert card["functions"][0]["holder"] == "instance-00140000"
 
 
 def test_totals_are_unknown_where_one_node_does_not_tell():

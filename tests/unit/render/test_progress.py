@@ -33,10 +33,3 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch):
     assert "5/5" in stream.getvalue()
     assert "[red]e" in stream.getvalue()
     assert "\x07" not in stream.getvalue()
-
-
-def test_a_few_nodes_need_no_bar():
-    stream = Terminal()
-    with node_progress(stream) as begin:
-        begin(4)("one of four")
-    assert stream.getvalue() == ""

@@ -1,7 +1,7 @@
 """The daemon's nodes as text: each in full where they are few, a line each where they are many."""
 
 from agent.render.look import Look
-from agent.render.status import plain_lines, render_drift, status_lines, watch_lines
+from agent.render.status import render_drift, status_lines, watch_lines
 
 NOW = 1000.0
 DAEMON = {"ready": True, "status": "ready: all is well", "reasons": []}
@@ -45,18 +45,6 @@ LOST = {
 
 def lines(nodes, daemon=DAEMON):
     return [line.plain for line in status_lines(daemon, nodes, NOW, Look())]
-
-
-def test_few_nodes_are_shown_in_full():
-    assert lines([NODE]) == [
-        "ready: all is well",
-        "",
-        "a  in-sync",
-        (
-            "  driver fake · u · 3 providers · used: 1 CPU, 2 MiB memory, 3 MiB disk · 4 "
-            "instances, 5 claims, 1 migration · audited 60 s ago"
-        ),
-    ]
 
 
 def test_many_nodes_are_a_line_each_and_the_errors_of_those_that_have_some():
@@ -141,13 +129,3 @@ def test_what_is_watched_shows_nodes_that_are_not_well_first_and_why_the_last_lo
         "b\\x1b  failed",
         "a  in-sync",
     ]
-
-
-def test_without_a_terminal_each_look_is_a_line_for_the_daemon_and_one_for_each_node():
-    found = {"daemon": DAEMON, "nodes": [NODE, ILL]}
-    first, a, b = plain_lines(found, "", NOW)
-    assert first == "1970-01-01 00:16:40 UTC ready: all is well"
-    assert a.startswith("1970-01-01 00:16:40 UTC a in-sync: driver fake, u, 3 providers, used: ")
-    assert b.startswith("1970-01-01 00:16:40 UTC b\\x1b failed: ")
-    assert b.endswith("1 error")
-    assert list(plain_lines(found, "gone", NOW)) == ["1970-01-01 00:16:40 UTC no answer: gone"]

@@ -10,7 +10,7 @@ from agent.model.report import Outcome, Problem
 from agent.render.look import Look
 from agent.render.problem_lines import render_problems
 from agent.render.text import render_report, render_trees
-from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored, tree
+from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored
 
 PLAIN = Look()
 AMOUNTS = re.compile(r"\d \s+\d+\.\d$")
@@ -18,16 +18,6 @@ AMOUNTS = re.compile(r"\d \s+\d+\.\d$")
 
 def lines(**changes):
     return render_report(report(**changes), PLAIN).splitlines()
-
-
-def test_notice_is_the_first_line():
-    assert lines(notice="the embedded Placement is used")[0] == "the embedded Placement is used"
-
-
-def test_node_and_its_state_come_first_without_a_notice():
-    first, second, *_ = lines()
-    assert first == "! node-1  degraded"
-    assert second == f"  driver fake · {ROOT} · 2 attempts"
 
 
 def test_tree_comes_before_operations_before_drift_before_errors_before_the_closing_line():
@@ -53,48 +43,8 @@ def test_numbers_of_all_levels_stand_in_one_column():
     assert {len(line) for line in table} == {len(heading)}
 
 
-def test_inventories_show_used_total_reserved_and_ratio():
-    row = next(line for line in lines() if "VCPU" in line and AMOUNTS.search(line))
-    assert row.split() == ["│", "VCPU", "12", "64", "2", "4.0"]
-
-
-def test_unknown_use_is_a_dash():
-    row = next(line for line in lines() if "PCPU" in line and AMOUNTS.search(line))
-    assert row.split()[2:] == ["-", "24", "0", "1.0"]
-    assert (
-        "-: no figure is on record here; Placement was not asked what is used: "
-        "agent --once --with-usages"
-    ) in lines()
-
-
-def test_what_placement_counts_is_beside_what_is_on_record():
-    counted = {ROOT: {"VCPU": 9}}
-    found = render_report(report(nodes=(node(in_placement=counted),)), PLAIN).splitlines()
-    heading = next(line for line in found if "on record" in line)
-    assert re.split(r"\s{2,}", heading)[-5:] == [
-        "used on record",
-        "in Placement",
-        "total",
-        "reserved",
-        "ratio",
-    ]
-    rows = [re.split(r"\s{2,}", line)[1:4] for line in found if AMOUNTS.search(line)]
-    assert rows == [["MEMORY_MB", "-", "0"], ["VCPU", "12", "9"], ["PCPU", "-", "not asked"]]
-
-
 def test_classes_without_units_are_left_out():
     assert not any("DISK_GB" in line for line in lines())
-
-
-def test_foreign_providers_are_marked():
-    assert any(line.startswith("└─ accelerator  foreign") for line in lines())
-    assert not any("NUMA0" in line and "foreign" in line for line in lines())
-
-
-def test_roots_that_only_share_are_not_shown():
-    assert not any(
-        "share" in line.split() for line in render_trees([stored(tree())], PLAIN).splitlines()
-    )
 
 
 @pytest.mark.parametrize(
@@ -126,59 +76,12 @@ def test_each_operation_is_one_line(line):
     assert line in lines()
 
 
-def test_operations_keep_the_order_sent():
-    signs = [line[0] for line in lines() if line[:2] in ("+ ", "~ ", "- ", "⇄ ")]
-    assert "".join(signs) == "++~~⇄~~~--~"
-
-
-def test_drift_shows_its_subject_and_remedy():
-    text = lines()
-    place = text.index(f"! orphaned-allocation {CONSUMER}: nobody knows it")
-    assert text[place + 1] == "  → delete it"
-
-
-def test_errors_show_code_and_remedy():
-    text = lines()
-    place = text.index("✗ somebody else wrote [placement.conflict]")
-    assert text[place + 1] == "  → run again"
-
-
 def test_closing_line_counts_nodes_operations_requests_and_seconds():
     expected = (
         "1 node (1 degraded), 11 operations (8 done, 1 failed, 1 skipped, 1 planned), 6 requests "
         "(4 GET, 2 PUT), 1.75 s"
     )
     assert lines()[-1] == expected
-
-
-def test_dry_run_says_that_nothing_was_written():
-    assert lines(dry_run=True)[-1].endswith(", dry run: nothing was written")
-
-
-def test_node_in_sync_has_no_operations():
-    text = render_report(
-        report(nodes=(node(state="in-sync", outcomes=(), drift=(), errors=()),)), PLAIN
-    )
-    assert text.startswith("✓ node-1  in-sync\n")
-    assert "operations\n" not in text
-    assert "0 operations" in text
-
-
-def test_provisional_uuids_are_not_shown():
-    text = render_report(report(nodes=(node(provisional=True),)), PLAIN)
-    assert ROOT not in text
-    assert CELL not in text
-
-
-def test_provisional_uuids_are_not_shown_within_texts_either():
-    wrong = (
-        Problem(
-            "placement.name-conflict", f"the name of provider {ROOT} is taken", f"look for {ROOT}"
-        ),
-    )
-    text = render_report(report(nodes=(node(provisional=True, outcomes=(), errors=wrong),)), PLAIN)
-    assert "the name of provider node-1 is taken" in text
-    assert ROOT not in text
 
 
 def test_names_are_neither_markup_nor_control_codes():
@@ -188,10 +91,6 @@ def test_names_are_neither_markup_nor_control_codes():
     assert r"[red]\x1b[31m\nevil[/red]" in text
     assert r"[bold]\x07" in text
     assert "\x1b" not in text
-
-
-def test_no_escape_codes_without_colour():
-    assert "\x1b" not in render_report(report(), Look(width=80, colour=False))
 
 
 def test_colour_when_asked_for():
@@ -292,23 +191,6 @@ def test_of_very_many_nodes_only_those_with_something_to_tell_have_a_row_and_tho
     ) in text
     assert len(rows) == 99 + 49
     assert text.splitlines()[-1].startswith("321 nodes (200 in-sync, 121 degraded)")
-
-
-def test_twenty_nodes_still_have_their_trees():
-    assert render_report(report(nodes=(node(),) * 20), PLAIN).count("reserved   ratio") == 20
-
-
-def test_tree_alone_has_no_operations():
-    text = render_trees([stored(tree())], PLAIN)
-    assert "node-1_NUMA0" in text
-    assert "operations" not in text
-
-
-def test_tree_of_a_node_without_providers_says_so():
-    assert (
-        render_trees([stored(ProviderTree())], PLAIN)
-        == "node-1 as last seen at http://placement\n\nno providers\n"
-    )
 
 
 def test_errors_alone():

@@ -30,15 +30,6 @@ def stored(name="node-1", child="node-1_NUMA0"):
     return StoredTree(name, ROOT, "", tree, frozenset({ROOT}), {ROOT: {"VCPU": 8}})
 
 
-def test_a_graph_for_graphviz():
-    assert render_drawing([stored()]).splitlines()[3:] == [
-        '  p0 [label="node-1\\nVCPU 8/64, 2 reserved, ratio 4", style="solid"];',
-        '  p1 [label="node-1_NUMA0\\nPCPU ?/24", style="dashed"];',
-        "  p0 -> p1;",
-        "}",
-    ]
-
-
 @given(NAMES, NAMES)
 def test_names_are_text_and_never_syntax(name, child):
     assume(name != child)
@@ -50,7 +41,3 @@ def test_names_are_text_and_never_syntax(name, child):
         rf'  p1 \[label="{label}", style="dashed"];\n  p0 -> p1;\n}}\n',
         dot,
     )
-
-
-def test_nothing_to_draw_is_an_empty_graph():
-    assert "p0" not in render_drawing([])

@@ -43,19 +43,6 @@ def test_threads_do_not_change_what_happens():
     assert shared.disturbed == alone.disturbed
 
 
-def test_without_probability_it_is_the_numa_host():
-    quiet, numa = chaos(7, 0.0), started("fake.numa").facts("cn1")
-    facts = quiet.facts("cn1")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci) == (
-        numa.cpu,
-        numa.memory_mib,
-        numa.disk_gib,
-        numa.numa,
-        numa.pci,
-    )
-    assert quiet.disturbed.total() == 0
-
-
 def test_what_is_wrong_in_a_partial_answer_is_flagged_and_the_rest_is_right():
     driver, numa = chaos(3, 1.0), started("fake.numa").facts("cn1")
     fields = {

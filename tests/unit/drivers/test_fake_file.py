@@ -3,7 +3,7 @@ import uuid
 
 import pytest
 
-from agent.errors import ConfigError, ConfigErrors, DriverError
+from agent.errors import ConfigErrors, DriverError
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
 from agent.model.host_units import AssignableUnit, EncryptionFacts, Mdev, MdevParent
@@ -23,60 +23,6 @@ def driver_of(host_file, text):
 
 def facts_of(host_file, text):
     return driver_of(host_file, text).facts("cn1")
-
-
-def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
-    facts = facts_of(host_file, "traits: [CUSTOM_A]")
-    assert (
-        facts.cpu,
-        facts.memory_mib,
-        facts.disk_gib,
-        facts.numa,
-        facts.pci,
-        facts.mdev,
-        facts.encryption,
-        facts.units,
-    ) == (None,) * 8
-    assert facts.domains is None
-    assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == (
-        "fake",
-        1000,
-        {},
-    )
-
-
-def test_the_nested_example_is_the_tree_it_draws():
-    driver = started("fake.file", host_file=str(EXAMPLES / "nested.yaml"))
-    facts = driver.facts("cn1")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib) == (None, None, None)
-    tree = shaped(driver, facts)
-    assert {
-        one.name: one.parent_uuid and tree.name_of(one.parent_uuid) for one in tree.providers()
-    } == {
-        "cn1": None,
-        "cn1_NUMA0": "cn1",
-        "cn1_NUMA1": "cn1",
-        "cn1_PF0": "cn1_NUMA0",
-        "cn1_PF1": "cn1_NUMA1",
-    }
-    assert tree.data("cn1").inventory == {"VCPU": record(16), "MEMORY_MB": record(16384)}
-    assert (
-        tree.data("cn1_PF0").inventory
-        == tree.data("cn1_PF1").inventory
-        == {"SRIOV_NET_VF": record(4)}
-    )
-    assert {one.name: set(one.traits) for one in tree.providers() if one.traits} == {
-        "cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}
-    }
-
-
-def test_the_example_with_cpus_on_the_cells_leaves_only_memory_on_the_root():
-    driver = started("fake.file", host_file=str(EXAMPLES / "nested-cells.yaml"))
-    tree = shaped(driver, driver.facts("cn1"))
-    assert tree.data("cn1").inventory == {"MEMORY_MB": record(16384)}
-    for cell in ("cn1_NUMA0", "cn1_NUMA1"):
-        assert tree.data(cell).inventory == {"VCPU": record(8)}
-        assert tree.data(cell).traits == {"HW_NUMA_ROOT"}
 
 
 def test_the_template_describes_a_host_with_two_cells():
@@ -257,13 +203,6 @@ def test_guests_with_their_cells_devices_and_origin(host_file):
     ]
 
 
-def test_no_guests_are_not_the_same_as_no_word_of_them(host_file):
-    assert facts_of(host_file, "guests: []").domains == ()
-    assert not facts_of(
-        host_file, "guests: []\nincomplete: {domains: the listing broke off}"
-    ).complete("domains")
-
-
 def test_a_guest_may_have_what_an_incomplete_section_does_not_show(host_file):
     guest = (
         "{uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11, memory_mib: 1, devices: ['0000:18:00.2'], "
@@ -352,30 +291,12 @@ def test_names_and_uuids_of_nodes(host_file):
     assert driver.facts("cn1").memory_mib == 6
 
 
-@pytest.mark.parametrize("name", ["compute one", "a&b#c?d=e", "hôte-é", "x" * 200])
-def test_odd_names_are_names(host_file, name):
-    driver = driver_of(host_file, f'name: "{name}"')
-    assert list(driver.nodes().values()) == [name]
-    assert driver.facts(name).name == name
-
-
 def test_an_edit_within_one_tick_of_the_clock_and_of_the_same_size_shows_too(host_file):
     driver = driver_of(host_file, "memory_mib: 5")
     before = host_file.stat()
     host_file.write_text("memory_mib: 6")
     os.utime(host_file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert driver.facts("cn1").memory_mib == 6
-
-
-def test_a_node_that_is_edited_away_is_deleted_and_comes_back(host_file):
-    driver = driver_of(host_file, "nodes: [{name: a}, {name: b}]")
-    host_file.write_text("nodes: [{name: b}]")
-    assert set(driver.nodes().values()) == {"b"}
-    assert driver.is_node_deleted("a")
-    with pytest.raises(DriverError, match="no node a"):
-        driver.facts("a")
-    host_file.write_text("nodes: [{name: b}, {name: a}]")
-    assert not driver.is_node_deleted("a")
 
 
 @pytest.mark.parametrize("broken", ["nodes: [{name: a}", "memory_mib: lots", None])
@@ -396,11 +317,6 @@ def test_a_bad_edit_keeps_the_nodes_and_refuses_facts_until_it_is_corrected(host
         assert str(host_file) in caught.value.message
     host_file.write_text("nodes: [{name: a, memory_mib: 3}]")
     assert driver.facts("a").memory_mib == 3
-
-
-def test_without_a_host_file_it_refuses_to_start():
-    with pytest.raises(ConfigError, match=r"\[fake\] host_file is not set"):
-        started("fake.file")
 
 
 CARD = """

@@ -73,22 +73,6 @@ def test_folder_of_an_offline_cell_is_no_cell(tree):
     assert reading.faults == ()
 
 
-def test_without_a_list_of_cells_the_folders_count(tree):
-    tree.remove(f"{NODE}/online")
-    assert [cell.id for cell in read(tree).value.cells] == [0, 8, 9, 250]
-
-
-def test_cpus_of_a_cell_from_a_map(tree):
-    tree.remove(f"{NODE}/node8/cpulist")
-    tree.write(f"{NODE}/node8/cpumap", "00000000,000000f0")
-    assert read(tree).value.cells[1].cpus == {4, 5, 6, 7}
-
-
-def test_pools_without_free_pages_known(tree):
-    tree.remove(f"{NODE}/node0/hugepages/hugepages-2048kB/free_hugepages")
-    assert read(tree).value.cells[0].pages[0] == PagePool(2048, 512, None)
-
-
 def test_distances_may_be_missing_or_have_columns_of_cells_that_are_gone(tree):
     tree.remove(f"{NODE}/node0/distance")
     tree.write(f"{NODE}/node250/distance", "80 80 80 10 90 90")

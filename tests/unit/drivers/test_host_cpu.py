@@ -17,14 +17,6 @@ def tree(tmp_path: Path) -> RecordedSysfs:
     return RecordedSysfs(tmp_path / "sys")
 
 
-def test_kernels_list_says_which_cpus_run(tree):
-    for number in range(4):
-        tree.cpu(number)
-    tree.cpus_online("0,2-3")
-    reading = cpu.read_online(Sysfs(tree.root))
-    assert (reading.value, reading.faults) == ({0, 2, 3}, ())
-
-
 def test_without_the_list_a_cpu_with_a_topology_runs(tree):
     tree.cpu(0)
     tree.cpu(1, online=False)
@@ -45,11 +37,6 @@ def test_damaged_list_is_named_and_the_topologies_stand_in(tree, text, what):
     assert len(reading.faults) == 1
     assert f"{tree.root}/devices/system/cpu/online: " in reading.faults[0]
     assert what in reading.faults[0]
-
-
-def test_affinity_mask_of_the_agent_does_not_matter(tree):
-    tree.cpus_online("0-8191")
-    assert len(cpu.read_online(Sysfs(tree.root)).value) == 8192 > len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("form", ["list", "map", "core_list", "core_map"])
@@ -82,10 +69,6 @@ def test_cores_that_overlap_are_refused(tree, second):
     tree.cpu(1, second)
     with pytest.raises(DriverError, match="cpu1/topology: its siblings"):
         read_cores(Sysfs(tree.root), frozenset({0, 1}))
-
-
-def test_no_cpus_have_no_cores(tree):
-    assert read_cores(Sysfs(tree.root), frozenset()) == Cores((), frozenset())
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,6 @@ def test_parents_with_their_types_and_devices(tree):
     assert read_parents(Sysfs(tree.root)) == PartialRead((FOUND, TTY))
 
 
-def test_a_kernel_without_mediated_devices_has_none(tmp_path):
-    assert read_parents(Sysfs(tmp_path)) == PartialRead(None)
-
-
 def test_a_kernel_whose_parents_are_all_gone_has_no_parents(tree):
     tree.remove(f"class/mdev_bus/{GPU}")
     tree.remove("class/mdev_bus/mtty")

@@ -42,35 +42,10 @@ def test_devices_with_their_relations_by_address(tree):
     )
 
 
-def test_virtual_functions_are_in_the_order_of_their_numbers(tree):
-    tree.virtual_function("0000:3b:00.0", 10, "0000:3b:01.0")
-    device = next(one for one in pci.read_devices(Sysfs(tree.root)).value if one.address == PF)
-    assert device.virtual_functions == (VF_0, VF_1, PciAddress.parse("0000:3b:01.0"))
-
-
-def test_function_that_could_have_none_is_no_physical_function(tree):
-    tree.pci("0000:5e:00.0", vfs=0)
-    device = next(
-        one
-        for one in pci.read_devices(Sysfs(tree.root)).value
-        if one.address == PciAddress.parse("0000:5e:00.0")
-    )
-    assert not device.is_physical_function
-
-
 def test_class_and_cell_may_be_missing(tree):
     tree.remove("devices/pci0000:00/0000:00:1f.0/class")
     tree.remove("devices/pci0000:00/0000:00:1f.0/numa_node")
     assert pci.read_devices(Sysfs(tree.root)).value[0] == PciDevice(BRIDGE, "8086", "a1c1")
-
-
-def test_upper_case_ids_are_lowered(tree):
-    tree.write("devices/pci0000:00/0000:00:1f.0/device", "0xA1C1")
-    assert pci.read_devices(Sysfs(tree.root)).value[0].product_id == "a1c1"
-
-
-def test_host_without_a_pci_bus_has_no_devices(tmp_path):
-    assert pci.read_devices(Sysfs(tmp_path)) == pci.PartialRead(())
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,6 @@ def test_control_characters_of_a_value_are_escaped(tree):
     assert caught.value.message.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [("0-3,8", {0, 1, 2, 3, 8}), ("", set()), ("5", {5}), ("0-1,4-5\0\0", {0, 1, 4, 5})],
-)
-def test_cpu_lists(tree, text, cpus):
-    tree.write("cpulist", text)
-    assert Sysfs(tree.root).optional_cpus("cpulist") == cpus
-
-
 @pytest.mark.parametrize("text", ["0-", "-3", "3-1", "a", "0-99999999999"])
 def test_cut_off_cpu_list_is_an_error_that_names_the_file(tree, text):
     tree.write("cpulist", text)
@@ -127,13 +118,6 @@ def test_links_in_a_circle_are_refused(tree):
     tree.link("a/two", "one")
     with pytest.raises(DriverError, match="go round in a circle"):
         Sysfs(tree.root).optional_text("a/one/value")
-
-
-def test_link_name_does_not_need_the_target(tree):
-    tree.link("dev/driver", "../../../bus/pci/drivers/vfio-pci")
-    sysfs = Sysfs(tree.root)
-    assert sysfs.link_name("dev/driver") == "vfio-pci"
-    assert sysfs.link_name("dev/physfn") is None
 
 
 def test_folder_in_place_of_a_link_is_named(tree):

@@ -6,8 +6,6 @@ import pytest
 
 from agent.audit.flushing import predict_outcomes
 from agent.errors import (
-    GenerationConflict,
-    PlacementUnreachable,
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
@@ -95,70 +93,6 @@ def as_in_placement(flushed, client):
         flushed.view.tree.data(one.uuid) == one
         for one in (true.data(uuid) for uuid in true.get_provider_uuids())
     ]
-
-
-def test_a_plan_is_done_and_the_view_is_what_placement_has(sent, client, children):
-    flushed = sent(stocked)
-    assert flushed.complete
-    assert (flushed.errors, flushed.conflict, flushed.outage, flushed.doubtful) == (
-        [],
-        None,
-        None,
-        set(),
-    )
-    assert all(as_in_placement(flushed, client))
-
-
-def test_a_new_tree_comes_into_the_view(sent, client):
-    def build(tree):
-        tree.new_root(NAME, ROOT)
-        for name in NAMES:
-            tree.new_child(name, ROOT)
-        stocked(tree)
-
-    flushed = sent(build)
-    assert flushed.complete
-    assert set(flushed.view.read_at.values()) == {200.0}
-    assert all(as_in_placement(flushed, client))
-
-
-def test_the_others_results_stay_when_one_meets_a_conflict(sent, client, children, placement):
-    flushed = sent(
-        stocked, prepare=lambda: placement.other.set_inventory(children["N2"], {"PCPU": 1})
-    )
-    assert isinstance(flushed.conflict, GenerationConflict)
-    inventories = statuses(flushed, SetInventory)
-    assert (inventories.pop("N2"), set(inventories.values())) == ("failed", {"done"})
-    assert statuses(flushed, SetTraits)["N2"] == "skipped"
-    assert as_in_placement(flushed, client).count(False) == 1
-    assert flushed.doubtful == set()
-
-
-def test_the_others_results_stay_when_one_is_in_use(sent, client, children, placement):
-    sent(stocked)
-    placement.other.claim({children["N2"]: {"VCPU": 1}})
-
-    def smaller(tree):
-        for name in NAMES:
-            tree.update_inventory(name, {"PCPU": total(1)})
-
-    flushed = sent(smaller)
-    inventories = statuses(flushed, SetInventory)
-    assert (inventories.pop("N2"), set(inventories.values())) == ("failed", {"done"})
-    assert flushed.held == {children["N2"]: frozenset({"VCPU"})}
-    assert len(flushed.errors) == 1
-    assert all(as_in_placement(flushed, client))
-
-
-def test_the_others_results_stay_when_one_answer_is_lost(sent, client, children, placement):
-    placement.faults.add(
-        faults.cut(applied=True), method="PUT", path=f"{children['N2']}/inventories", times=None
-    )
-    flushed = sent(stocked)
-    assert isinstance(flushed.outage, PlacementUnreachable)
-    assert flushed.doubtful == {children["N2"]}
-    assert statuses(flushed, SetInventory)["N2"] == "failed"
-    assert as_in_placement(flushed, client).count(False) == 1
 
 
 def test_each_write_is_doubted_by_itself(sent, children, placement):
@@ -262,17 +196,6 @@ def paths(placement, method):
     ]
 
 
-def test_contents_are_written_from_the_bottom_up(sent, placement, client, children):
-    below = placement.other.create_provider("below", parent=children["N0"])
-
-    def edit(tree):
-        for uuid in (ROOT, children["N0"], below):
-            tree.add_traits(uuid, "HW_NUMA_ROOT")
-
-    assert sent(edit).complete
-    assert paths(placement, "PUT") == [f"{uuid}/traits" for uuid in (below, children["N0"], ROOT)]
-
-
 def test_a_provider_that_is_to_lose_its_inventory_and_is_in_use_keeps_its_traits(
     sent, placement, client, children
 ):
@@ -303,30 +226,6 @@ def test_a_provider_that_is_to_have_other_inventory_and_is_in_use_gets_its_trait
     flushed = sent(edit)
     assert statuses(flushed, SetInventory) == {"N2": "failed"}
     assert statuses(flushed, SetTraits) == {"N2": "done"}
-
-
-def test_a_provider_that_is_gone_already_is_told_as_missing(sent, placement, client, children):
-    flushed = sent(
-        lambda tree: [tree.remove("N0"), tree.remove("N1")],
-        prepare=lambda: placement.other.delete_provider(children["N1"]),
-    )
-    assert statuses(flushed, DeleteProvider) == {"N0": "done", "N1": "done"}
-    assert flushed.missing == {children["N1"]}
-    assert not flushed.view.tree.exists("N1")
-
-
-def test_children_are_made_after_their_parents_and_deleted_before_them(sent, placement, client):
-    def build(tree):
-        tree.new_root(NAME, ROOT)
-        for name, parent in (("N0", ROOT), ("N1", ROOT), ("below", "N0"), ("deep", "below")):
-            tree.new_child(name, parent)
-
-    flushed = sent(build)
-    assert flushed.complete
-    assert placement.count("POST") == 5
-    uuid = {one.name: one.uuid for one in flushed.view.tree.providers()}
-    assert sent(lambda tree: tree.remove("N0")).complete
-    assert paths(placement, "DELETE") == [uuid[name] for name in ("deep", "below", "N0")]
 
 
 def test_names_are_made_only_for_what_can_be_sent(sent, placement, client, children):
@@ -407,17 +306,6 @@ def test_a_reshape_that_waits_for_something_keeps_what_it_was_to_empty(
     assert paths(placement, "POST") == []
 
 
-def test_what_a_reshape_emptied_is_deleted_after_it(sent, placement, client, children):
-    sent(stocked)
-    reshape = reshape_of(children, "N0", "N1")
-    flushed = sent(lambda tree: tree.remove("N0"), KNOWLEDGE, more=[reshape])
-    assert statuses(flushed, DeleteProvider) == {"N0": "done"}
-    assert flushed.outcomes[-1] == Outcome(reshape, "done")
-    assert (placement.requests[0].method, placement.requests[0].path) == ("POST", "/reshaper")
-    assert placement.other.inventory(children["N1"]) == {}
-    assert all(as_in_placement(flushed, client))
-
-
 # --- allocations ----------------------------------------------------------------------------------
 
 
@@ -433,35 +321,6 @@ def holding(placement, children, name):
         found["consumer_generation"],
     )
     return consumer, DeleteAllocations(old=held, reason="")
-
-
-def test_allocations_are_taken_after_the_tree_is_written(sent, placement, client, children):
-    sent(stocked)
-    consumer, free = holding(placement, children, "N0")
-    flushed = sent(lambda tree: tree.add_traits("N1", "HW_CPU_HYPERTHREADING"), more=[free])
-    assert flushed.outcomes[-1] == Outcome(free, "done")
-    assert placement.other.allocations(consumer)["allocations"] == {}
-
-
-def test_a_consumer_that_changed_is_tried_again_in_the_next_pass_and_the_others_now(
-    sent, placement, client, children
-):
-    sent(stocked)
-    consumers = [holding(placement, children, name) for name in ("N0", "N1")]
-    (changed, first), (_, second) = consumers
-    flushed = sent(
-        lambda tree: None,
-        more=[first, second],
-        prepare=lambda: placement.other.claim({children["N2"]: {"VCPU": 1}}, changed),
-    )
-    assert [one.status for one in flushed.outcomes] == ["failed", "done"]
-    assert flushed.conflict is None
-    (error,) = flushed.errors
-    assert (type(error), error.remedy) == (
-        GenerationConflict,
-        "it is tried again in the next pass",
-    )
-    assert flushed.complete, "the tree is as it was planned"
 
 
 @pytest.mark.parametrize("lost", [True, False])

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from agent.errors import GenerationConflict, InvalidTree
+from agent.errors import GenerationConflict
 from agent.model.mirror import Ownership, PlacementView
 from agent.placement.mirror import Freshness, refresh_view
 from tests.support import faults
@@ -14,7 +14,6 @@ from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, tot
 N0 = "00000000-7d1e-4a8b-9c46-000000000010"
 N1 = "ffff0000-7d1e-4a8b-9c46-000000000011"
 N2 = "5f9c2a34-7d1e-4a8b-9c46-000000000012"
-ABOVE = "5f9c2a34-7d1e-4a8b-9c46-0000000000aa"
 STRUCTURE = f"GET /resource_providers?in_tree={ROOT} -> 200"
 NEVER = Freshness(sharing=0)
 
@@ -51,20 +50,6 @@ def deep(*providers):
     ]
 
 
-def test_a_first_look_reads_all(look):
-    view, asked = look()
-    assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
-    assert [(one.name, one.parent_uuid, one.generation) for one in view.tree.providers()] == [
-        (NAME, None, 1),
-        ("N0", ROOT, 1),
-        ("N1", ROOT, 0),
-    ]
-    assert view.tree.data(ROOT).inventory["VCPU"]["total"] == 8
-    assert view.tree.data(N0).traits == {"HW_NUMA_ROOT"}
-    assert view.read_at == dict.fromkeys((ROOT, N0, N1), 100.0)
-    assert view.above is None
-
-
 def test_the_view_is_the_same_object_if_nothing_moved(look):
     view, _ = look()
     assert look(view, now=9999.0) == (view, [STRUCTURE])
@@ -88,42 +73,12 @@ def test_rows_that_are_there_already_need_no_request(look, client):
     assert look(view, rows=rows) == (view, [])
 
 
-def test_names_and_parents_show_without_a_generation(look, other):
-    view, _ = look()
-    other.rename(N0, "cell")
-    other.reparent(N1, N0)
-    seen, asked = look(view)
-    assert asked == [STRUCTURE]
-    assert (seen.tree.name_of(N0), seen.tree.data(N1).parent_uuid) == ("cell", N0)
-    assert seen.tree.data(N0).traits == {"HW_NUMA_ROOT"}
-
-
 def test_what_is_in_doubt_is_read_whatever_its_generation_says(look):
     view, _ = look()
     assert look(view, suspects=[N0, "5f9c2a34-7d1e-4a8b-9c46-0000000000ee"])[1] == [
         STRUCTURE,
         *deep(N0),
     ]
-
-
-def test_everything_is_read_again_on_request(look):
-    view, _ = look()
-    assert look(view, freshness=Freshness(everything=True))[1] == [STRUCTURE, *deep(ROOT, N0, N1)]
-
-
-def test_a_node_that_an_operator_put_below_another_is_a_root_of_its_own(look, other):
-    view, _ = look()
-    other.create_provider("rack", ABOVE)
-    other.reparent(ROOT, ABOVE)
-    seen, asked = look(view)
-    assert asked == [STRUCTURE]
-    assert [(one.name, one.parent_uuid) for one in seen.tree.providers()] == [
-        (NAME, None),
-        ("N0", ROOT),
-        ("N1", ROOT),
-    ]
-    assert seen.above == ABOVE
-    assert look(seen)[0] is seen
 
 
 def test_a_provider_in_the_place_of_another_is_read(look, other):
@@ -135,20 +90,6 @@ def test_a_provider_in_the_place_of_another_is_read(look, other):
     assert seen.read_at.keys() == {ROOT, N0, N2}
 
 
-@pytest.mark.parametrize(
-    ("renamed", "name"), [(N1, ROOT), (ROOT, N0)], ids=["after the other", "before the other"]
-)
-def test_a_uuid_that_is_the_name_of_another_provider_makes_no_tree(look, other, renamed, name):
-    other.rename(renamed, name)
-    with pytest.raises(InvalidTree) as error:
-        look()
-    assert error.value.message == (
-        f"provider {renamed} is called '{name}' in Placement: in its tree the uuid of one provider "
-        "is the name of another"
-    )
-    assert error.value.remedy == "rename it"
-
-
 def test_who_holds_a_provider_is_forgotten_if_the_provider_moved(look, other):
     view, _ = look()
     view = dataclasses.replace(
@@ -157,13 +98,6 @@ def test_who_holds_a_provider_is_forgotten_if_the_provider_moved(look, other):
     other.set_inventory(N0, {"PCPU": 2})
     seen, _ = look(view)
     assert (seen.consumers, seen.consumers_at) == ({ROOT: {}}, {ROOT: 50.0})
-
-
-def test_a_node_that_placement_does_not_know_is_an_empty_view(look, other):
-    for one in (N0, N1, ROOT):
-        other.delete_provider(one)
-    view, asked = look()
-    assert (len(view.tree), view.read_at, asked) == (0, {}, [STRUCTURE])
 
 
 # --- going back -----------------------------------------------------------------------------------
@@ -243,18 +177,6 @@ def test_ours_that_are_gone_beside_older_contents_drop_the_whole_view_whatever_t
     assert caplog.text == ""
 
 
-def test_a_root_that_is_gone_leaves_nothing_of_the_view(look, other, caplog):
-    view, _ = look()
-    for one in (N0, N1, ROOT):
-        other.delete_provider(one)
-    seen, asked = look(view, own={one: Ownership() for one in (N0, N1, ROOT)})
-    assert (len(seen.tree), seen.read_at, asked) == (0, {}, [STRUCTURE])
-    assert (
-        "somebody deleted providers of the agent's (N0, N1, node-a); those that the node has are "
-        "made again"
-    ) in caplog.text
-
-
 # --- age ------------------------------------------------------------------------------------------
 
 
@@ -281,36 +203,7 @@ def test_a_twentieth_of_a_tree_is_read_at_once_by_its_age(look, other, providers
     assert len(asked) == 1 + 3 * read
 
 
-def test_without_an_interval_nothing_is_read_by_its_age(look):
-    view, _ = look()
-    assert look(view, now=1e9)[1] == [STRUCTURE]
-
-
 # --- consistency ----------------------------------------------------------------------------------
-
-
-def test_contents_of_different_generations_are_read_again(look, placement, other):
-    placement.faults.add(
-        faults.after(lambda _: other.set_traits(N1, ["HW_NUMA_ROOT"])),
-        method="GET",
-        path=f"{N1}/inventories",
-        times=1,
-    )
-    view, asked = look()
-    assert asked == [STRUCTURE, *deep(ROOT, N0, N1, N1)]
-    assert (view.tree.data(N1).generation, view.tree.data(N1).traits) == (1, {"HW_NUMA_ROOT"})
-
-
-def test_a_provider_that_never_stands_still_is_a_conflict(look, placement, other):
-    placement.faults.add(
-        faults.after(lambda _: other.set_aggregates(N1, [THEIR_AGGREGATE])),
-        method="GET",
-        path=f"{N1}/inventories",
-        times=None,
-    )
-    with pytest.raises(GenerationConflict, match="changed every time it was read") as error:
-        look()
-    assert error.value.remedy == "it is read again in the next pass"
 
 
 def test_a_provider_that_goes_away_while_it_is_read_is_a_conflict(look, placement, other):
@@ -380,35 +273,7 @@ def test_who_shares_is_asked_for_if_the_agent_wrote_the_aggregates(look, storage
     assert seen.tree.has_sharing_provider("DISK_GB")
 
 
-def test_who_shares_is_not_asked_for_early_and_may_have_a_new_name(look, storage):
-    often = Freshness(sharing=300)
-    view, _ = look(freshness=often)
-    storage.rename(STORAGE, "disks")
-    storage.set_inventory(ROOT, {"VCPU": 9})
-    view, asked = look(view, now=399.0, freshness=often)
-    assert asked == [STRUCTURE, *deep(ROOT)]
-    seen, asked = look(view, now=400.0, freshness=often)
-    assert asked == [STRUCTURE, SHARING]
-    assert [one.name for one in seen.tree.roots] == [NAME, "disks"]
-
-
-def test_one_of_our_own_that_shares_is_no_root_from_outside(look, storage):
-    storage.set_traits(N0, ["MISC_SHARES_VIA_AGGREGATE"])
-    view, asked = look()
-    assert asked == [STRUCTURE, *deep(ROOT, N0, N1), SHARING, *deep(STORAGE)]
-    assert [one.name for one in view.tree.roots] == [NAME, "storage"]
-    assert view.tree.data(N0).parent_uuid == ROOT
-
-
 def test_a_root_from_outside_that_is_called_by_the_uuid_of_our_own_is_left_out(look, storage):
     storage.rename(STORAGE, N0)
     view, _ = look()
     assert [one.name for one in view.tree.providers()] == [NAME, "N0", "N1"]
-
-
-def test_a_root_that_shares_stays_through_a_change_of_our_tree(look, storage):
-    view, _ = look()
-    storage.set_inventory(ROOT, {"VCPU": 9})
-    seen, asked = look(view)
-    assert asked == [STRUCTURE, *deep(ROOT)]
-    assert seen.tree.has_sharing_provider("DISK_GB")

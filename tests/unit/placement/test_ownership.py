@@ -7,14 +7,13 @@ import pytest
 from agent.errors import InvalidTree
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import child_uuid
-from agent.model.provider_tree import ProviderTree, compare_trees
+from agent.model.provider_tree import compare_trees
 from agent.placement.merge_inventory import held_record
 from agent.placement.ownership import foreign_share
 from tests.unit.placement.nodes import (
     BW,
     EMPTY,
     JOURNAL,
-    KNOWLEDGE,
     N0,
     NAME,
     OTHER_UUID,
@@ -82,20 +81,6 @@ def test_our_children_without_foreign_ones_are_taken_out_and_keep_their_uuid():
     assert base.new_child("N0", ROOT) == N0
 
 
-def test_before_anything_is_in_the_journal_all_children_and_traits_are_somebody_elses():
-    base = foreign_share(view(), EMPTY, ROOT, NAME)
-    assert base.data(N0) == present().data(N0)
-    assert base.data(ROOT).traits == present().data(ROOT).traits
-    assert set(base.data(ROOT).inventory) == {"CUSTOM_A", "CUSTOM_LICENSE"}
-
-
-def test_a_node_that_placement_lacks_starts_with_its_root():
-    base = foreign_share(view(ProviderTree()), EMPTY, ROOT, NAME)
-    assert [(one.uuid, one.name, one.generation) for one in base.providers()] == [
-        (ROOT, NAME, None)
-    ]
-
-
 # --- ours and theirs on one provider --------------------------------------------------------------
 
 
@@ -130,15 +115,6 @@ def test_a_driver_that_replaces_everything_keeps_their_custom_traits_and_aggrega
     assert root.traits == {"COMPUTE_NODE", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED"}
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_standard_trait_that_the_driver_takes_off_is_off_whoever_wrote_it(whole):
-    def take_off(tree):
-        tree.remove_traits(ROOT, "HW_THEIRS", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED")
-
-    traits = merged(also(take_off), whole=whole).tree.data(ROOT).traits
-    assert traits == {"COMPUTE_NODE", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED"}
-
-
 def test_what_is_new_becomes_ours_and_what_was_there_stays_whose_it_was():
     def more(tree):
         tree.update_inventory(
@@ -164,32 +140,6 @@ def test_a_foreign_class_that_the_driver_gives_other_amounts_becomes_ours():
     assert "CUSTOM_LICENSE" in target.journal.of(ROOT).classes
 
 
-def test_sparse_records_are_completed_from_placement_and_then_from_the_defaults():
-    def sparse(tree):
-        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "VCPU": {"total": 9}})
-        tree.update_inventory("N0", {"PCPU": {"total": 2}})
-
-    tree = merged(also(sparse)).tree
-    assert tree.data(ROOT).inventory["VCPU"] == {**total(8, allocation_ratio=4.0), "total": 9}
-    assert tree.data(N0).inventory["PCPU"]["max_unit"] == 2147483647
-
-
-def test_a_class_of_0_is_left_out():
-    def none_left(tree):
-        tree.update_inventory("N0", {"VGPU": {"total": 0}})
-
-    assert merged(also(none_left)).tree.data(N0).inventory == {}
-
-
-def test_a_trait_that_the_server_does_not_know_is_left_out():
-    capabilities = dataclasses.replace(KNOWLEDGE, unknown_traits={"HW_FUTURE": 99.0})
-    target = merged(
-        also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), capabilities=capabilities
-    )
-    assert target.tree.data(ROOT).traits == present().data(ROOT).traits | {"HW_NEW"}
-    assert "HW_FUTURE" not in target.journal.of(ROOT).traits
-
-
 def test_generations_are_those_of_placement():
     def create(tree):
         tree.set_generation(ROOT, 99)
@@ -203,17 +153,7 @@ def test_the_roots_that_share_are_no_part_of_the_target():
     assert not merged(same).tree.exists(STORAGE)
 
 
-def test_the_target_is_frozen():
-    with pytest.raises(ValueError, match="frozen"):
-        merged(same).tree.add_traits(ROOT, "HW_A")
-
-
 # --- whole providers ------------------------------------------------------------------------------
-
-
-def test_a_new_provider_is_ours():
-    target = merged(also(lambda tree: tree.new_child("GPU", ROOT)))
-    assert target.journal.owns(target.tree.data("GPU").uuid)
 
 
 def test_our_provider_that_the_node_no_longer_has_goes():
@@ -262,14 +202,6 @@ def test_whatever_a_driver_does_to_somebody_elses_provider_is_undone_and_told(sp
     assert drift.detail == "the driver wanted to change BW, which is somebody else's"
 
 
-def test_somebody_elses_provider_is_not_removed():
-    target = merged(also(lambda tree: tree.remove(BW)))
-    assert target.tree.data(BW) == present().data(BW)
-    assert [one.detail for one in target.drift] == [
-        "the driver wanted to remove BW, which is somebody else's"
-    ]
-
-
 @pytest.mark.parametrize(
     "edit",
     [
@@ -281,12 +213,6 @@ def test_a_driver_that_takes_somebody_elses_name_is_told_so(edit):
     with pytest.raises(InvalidTree, match=r"driver error: .* BW") as error:
         merged(also(edit))
     assert error.value.remedy == "report this to whoever wrote the driver"
-
-
-def test_a_root_that_went_away_makes_the_whole_tree_ours_again():
-    target = merged(same, found=view(ProviderTree()), journal=Journal(JOURNAL.providers))
-    assert target.journal.adopted
-    assert target.journal.owns(target.tree.data("N0").uuid)
 
 
 @pytest.mark.parametrize("name", ["A", "Z"])
@@ -448,36 +374,12 @@ def test_a_held_record_is_all_reserved_and_never_below_its_use(amount, used, kep
     assert held_record(total(amount), used) == {**total(amount), "total": kept, "reserved": kept}
 
 
-def test_a_provider_that_is_gone_and_used_stays_with_all_of_it_reserved():
-    target = merged(nothing, journal=held_journal("VGPU"), usages={N0: {"VGPU": 1}})
-    assert target.tree.data(N0).inventory == {"VGPU": {**total(2), "reserved": 2}}
-    assert target.tree.data(N0).traits == {"HW_NUMA_ROOT"}
-    assert target.journal.held == {N0: frozenset({"VGPU"})}
-    assert ("held-device", "warning", N0) in kinds(target)
-
-
 def test_a_class_that_is_gone_and_used_stays_beside_what_the_node_has():
     def other(tree):
         tree.update_inventory("N0", {"PCPU": total(4)})
 
     target = merged(also(other), journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
     assert target.tree.data(N0).inventory == {"PCPU": total(4), "VGPU": {**total(2), "reserved": 2}}
-
-
-def test_what_is_free_again_goes():
-    target = merged(
-        also(lambda tree: tree.update_inventory("N0", {})),
-        journal=held_journal("VGPU"),
-        usages={N0: {"VGPU": 0}},
-    )
-    assert target.tree.data(N0).inventory == {}
-    assert target.journal.held == {}
-
-
-def test_what_the_node_has_again_is_not_held():
-    target = merged(same, journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
-    assert target.tree.data(N0).inventory == {"VGPU": total(2)}
-    assert target.journal.held == {}
 
 
 def test_why_a_class_stays_is_told():
@@ -685,11 +587,6 @@ def test_a_provider_that_placement_could_not_take_is_left_out_with_all_below_it(
     target = merged(also(add))
     assert tuple(one.message for one in target.invalid) == (text,)
     assert target.tree.get_provider_uuids() == [ROOT, N0, BW]
-
-
-def test_a_name_of_200_characters_of_any_kind_is_taken():
-    name = "rack 7/a&b#c+d ä" + "n" * 184
-    assert merged(also(lambda tree: tree.new_child(name, ROOT))).tree.exists(name)
 
 
 def test_a_provider_of_ours_stays_as_it_is_when_its_new_name_cannot_be():

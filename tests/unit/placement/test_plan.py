@@ -195,21 +195,6 @@ def test_only_custom_names_that_are_new_and_not_confirmed_are_ensured():
     ]
 
 
-def test_each_name_is_ensured_once():
-    def edit(tree):
-        for name in ("N1", "N2"):
-            tree.new_child(name, ROOT)
-            tree.update_inventory(name, {"CUSTOM_B": total(1)})
-            tree.add_traits(name, "CUSTOM_NEW")
-
-    ensured = [
-        one.name
-        for one in planned(edit).operations
-        if isinstance(one, EnsureResourceClass | EnsureTrait)
-    ]
-    assert ensured == ["CUSTOM_B", "CUSTOM_NEW"]
-
-
 # --- reasons --------------------------------------------------------------------------------------
 
 
@@ -244,12 +229,6 @@ def test_a_first_inventory_says_so():
         tree.update_inventory("N1", {"PCPU": total(1)})
 
     assert planned(edit).operations[-1].reason == "Placement has none yet"
-
-
-def test_every_operation_has_a_reason():
-    tree = tree_in_placement().subtree(ROOT)
-    everything = make_plan(view(ProviderTree()), target_of(tree), KNOWLEDGE, ROOT).operations
-    assert all(one.reason for one in everything)
 
 
 # --- reshapes -------------------------------------------------------------------------------------
@@ -295,10 +274,6 @@ def test_a_reshape_that_moves_no_allocation_writes_the_inventories():
         Reshape,
         SetTraits,
     ]
-
-
-def test_a_reshape_that_changes_nothing_is_not_sent():
-    assert planned(lambda tree: None, move=AllocationMove({}, {})).operations == ()
 
 
 def test_a_reshape_is_not_done_in_parts():

@@ -129,11 +129,3 @@ def test_all_that_is_remembered_of_a_node_that_is_no_more_goes_with_it(place: Pl
         # It may come back.
         write(records, RecordChanges(nodes=(node(),)))
         assert store.save_journal(gone.uuid, Journal({gone.uuid: Ownership()})).version == 1
-
-
-def test_a_node_to_which_a_guest_belongs_stays(records: Records) -> None:
-    here = node(deleted=True, updated_at=1.0)
-    write(
-        records, RecordChanges(nodes=(here,), instances=(instance(node=here.uuid, updated_at=1.0),))
-    )
-    assert records.remove_ended(NOW) == 0

@@ -54,12 +54,6 @@ def test_a_new_uuid_is_proposed_until_it_is_confirmed_and_then_stays(
     assert found(folder, nova, store).source == "store"
 
 
-def test_asking_makes_nothing(folder: Path, nova: Path) -> None:
-    with open_read_only(folder) as store:
-        assert find(folder, [nova], "host", store) is None
-    assert not folder.exists()
-
-
 def test_the_agents_own_file_is_none_of_novas_wherever_it_is(
     folder: Path, nova: Path, store: Store
 ) -> None:
@@ -162,25 +156,9 @@ def test_a_lost_database_learns_the_identity_from_the_file(
         assert store.identity("host") == made.uuid
 
 
-def test_hosts_that_share_a_database_have_their_own_identities(
-    tmp_path: Path, nova: Path, store: Store
-) -> None:
-    made = [establish(tmp_path / name, [nova], name, store) for name in ("one", "two")]
-    for one in made:
-        one.confirm()
-    assert [store.identity(one.host) for one in made] == [one.uuid for one in made]
-    assert made[0].uuid != made[1].uuid
-
-
 def test_a_folder_in_the_way_of_the_file_is_refused(folder: Path, nova: Path, store: Store) -> None:
     (folder / "compute_id").mkdir()
     with pytest.raises(IdentityError, match="compute_id cannot be read: Is a directory"):
         establish(folder, [nova], "host", store)
     with pytest.raises(StoreError, match=r"\[store\] path"):
         save(folder, A)
-
-
-def test_a_path_that_cannot_be_made_is_named(tmp_path: Path, nova: Path, store: Store) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match=r"\[store\] path .*/file/state"):
-        establish(tmp_path / "file" / "state", [nova], "host", store)

@@ -1,7 +1,6 @@
 """The run lock."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,16 +39,6 @@ def another_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_second_run_is_told_who_holds_the_store(folder: Path) -> None:
-    with another_run(folder) as process:
-        with pytest.raises(StoreLocked) as refused:
-            RunLock(folder).acquire()
-        assert f"pid {process.pid}" in refused.value.message
-        assert str(folder) in refused.value.message
-        assert "agent status" in refused.value.remedy
-        assert refused.value.data["pid"] == process.pid
-
-
 def test_asking_for_the_holder_takes_and_writes_nothing(folder: Path) -> None:
     with another_run(folder) as process:
         before = folder_state(folder)
@@ -67,15 +56,6 @@ def test_nobody_holds_a_lock_that_is_not_there_or_was_left(folder: Path) -> None
     assert holder(folder) is None
 
 
-def test_a_killed_run_holds_nothing(folder: Path) -> None:
-    with another_run(folder) as process:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert holder(folder) is None
-        with RunLock(folder):
-            assert (folder / "lock").read_text() == f"{os.getpid()}\n"
-
-
 def test_the_own_process_is_refused_too_and_does_not_lose_the_lock_by_asking(folder: Path) -> None:
     with RunLock(folder):
         with pytest.raises(StoreLocked, match=f"pid {os.getpid()}"):
@@ -89,12 +69,6 @@ def test_the_own_process_is_refused_too_and_does_not_lose_the_lock_by_asking(fol
                 f"StoreLocked: [store] path {folder} is in use by another run of the agent, pid "
                 f"{os.getpid()}"
             ) in second.stderr.read()
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match=r"\[store\] path .*/file/state"):
-        RunLock(tmp_path / "file" / "state").acquire()
 
 
 def test_a_lock_that_cannot_be_opened_is_named(folder: Path) -> None:

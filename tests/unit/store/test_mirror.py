@@ -1,7 +1,6 @@
 """The mirror in the store."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import StoreError
-from agent.model.mirror import Journal, Ownership, PlacementView
+from agent.model.mirror import PlacementView
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
 from tests.support.store_place import Place
@@ -78,27 +77,6 @@ def test_an_old_view_that_is_not_what_is_there_does_no_harm(store: Store) -> Non
     store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
     store.save_view(ENDPOINT, ROOT, node_view(cells=4), node_view(cells=5, generation=7))
     assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5, generation=7))
-
-
-@pytest.mark.long
-def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
-    def work(number: int) -> None:
-        root, old = uuid_of(f"node {number}"), None
-        for generation in range(10):
-            new = view_of(provider(f"node {number}", None, generation))
-            store.save_view(ENDPOINT, root, old, new)
-            store.save_journal(
-                root,
-                Journal(
-                    {root: Ownership(traits=frozenset({f"T{generation}"}))}, version=generation
-                ),
-            )
-            assert contents(store.view(ENDPOINT, root)) == contents(new)
-            old = new
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, range(16)))
-    assert store.journal(uuid_of("node 15")).of(uuid_of("node 15")).traits == {"T9"}
 
 
 @pytest.mark.parametrize(

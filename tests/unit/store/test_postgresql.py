@@ -18,12 +18,11 @@ from agent.errors import StoreError
 from agent.model.mirror import Journal, ServerCapabilities
 from agent.store import tables
 from agent.store.engines import Location
-from agent.store.record_table import METADATA
 from agent.store.store import Store, open_read_only, open_store
 from agent.store.tables import VERSIONS
 from tests.support.service_manager import until
 from tests.support.store_place import Place
-from tests.unit.store.trees import ENDPOINT, ROOT, contents, names_in, node_view, uuid_of
+from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view
 
 if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
@@ -193,35 +192,6 @@ def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Plac
     assert not place.folder.exists()
 
 
-def test_what_one_agent_saves_another_reads_and_the_folder_keeps_only_what_is_the_hosts_own(
-    place: Place, tmp_path: Path
-) -> None:
-    with place.open() as store, open_store(tmp_path / "other", place.url) as other:
-        store.save_view(ENDPOINT, ROOT, None, node_view())
-        assert contents(other.view(ENDPOINT, ROOT)) == contents(node_view())
-    assert names_in(place.folder) == []
-
-
-def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None:
-    def start(number: int) -> Store:
-        return open_store(place.folder / str(number), place.url)
-
-    with ThreadPoolExecutor(8) as threads:
-        stores = list(threads.map(start, range(8)))
-    for store in stores:
-        store.save_capabilities(ServerCapabilities(ENDPOINT, "1.39"))
-        store.close()
-    with place.outside() as connection:
-        tables = {
-            name
-            for (name,) in connection.exec_driver_sql(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-            )
-        }
-        assert list(connection.exec_driver_sql(f"SELECT count(*) FROM {VERSIONS.name}")) == [(1,)]
-    assert tables == {*METADATA.tables, VERSIONS.name}
-
-
 @pytest.mark.parametrize("again", range(4))
 def test_of_many_agents_that_start_at_once_on_an_empty_database_each_starts(
     place: Place, again: int
@@ -287,18 +257,6 @@ def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Pla
 
         list(threads.map(learn, range(8)))
         assert all(first.capabilities(f"http://placement-{round_}/") for round_ in range(10))
-
-
-def test_hosts_that_share_a_database_do_not_wait_for_each_others_nodes(place: Place) -> None:
-    with place.open() as store:
-        for name in ("one", "two"):
-            store.save_view(ENDPOINT, uuid_of(name), None, node_view())
-        with place.outside() as connection:
-            connection.exec_driver_sql(
-                "SELECT * FROM mirror WHERE root = %s FOR UPDATE", (uuid_of("one"),)
-            )
-            store.save_view(ENDPOINT, uuid_of("two"), node_view(), node_view(cells=5))
-        assert contents(store.view(ENDPOINT, uuid_of("two"))) == contents(node_view(cells=5))
 
 
 def test_a_server_that_was_restarted_is_used_again(postgresql: "PostgreSQL", place: Place) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import StoreError
-from agent.model.mirror import Journal, PlacementView, ServerCapabilities
+from agent.model.mirror import Journal, PlacementView
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
@@ -66,21 +65,6 @@ def test_a_store_that_is_not_there_is_empty_and_is_not_made(place: Place) -> Non
     assert not place.folder.exists()
 
 
-def test_a_store_that_was_closed_is_read_as_it_is(folder: Path) -> None:
-    with RunLock(folder), open_store(folder) as store:
-        store.save_view(ENDPOINT, ROOT, None, node_view())
-    assert contents(_read(folder)) == contents(node_view())
-    assert names_in(folder) == ["database", "lock"]
-    assert names_in(folder / "database") == ["store.sqlite"]
-
-
-def test_what_a_crash_left_in_the_log_is_read(folder: Path) -> None:
-    with daemon(folder, saves=3):
-        pass
-    assert (folder / "database/store.sqlite-wal").stat().st_size > 0
-    assert contents(_read(folder)) == contents(node_view(generation=2))
-
-
 def test_the_copy_of_a_crashed_store_is_gone_afterwards(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,15 +74,6 @@ def test_the_copy_of_a_crashed_store_is_gone_afterwards(
         pass
     assert _read(folder) is not None
     assert names_in(tmp_path / "copies") == []
-
-
-@pytest.mark.parametrize("saves", [0, 1, 40])
-def test_a_store_that_a_daemon_has_open_is_read(folder: Path, saves: int) -> None:
-    with daemon(folder, saves):
-        view = _read(folder)
-    assert (
-        view is None if saves == 0 else contents(view) == contents(node_view(generation=saves - 1))
-    )
 
 
 @pytest.mark.parametrize("index", ["left", "lost"])
@@ -118,19 +93,6 @@ def test_a_folder_with_odd_characters_is_read(tmp_path: Path) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view())
     assert contents(_read(folder)) == contents(node_view())
-
-
-def test_nothing_can_be_saved(place: Place) -> None:
-    place.open().close()
-    with place.open_read_only() as store:
-        for save in (
-            lambda: store.save_view(ENDPOINT, ROOT, None, node_view()),
-            lambda: store.save_journal(ROOT, Journal(adopted=True)),
-            lambda: store.save_capabilities(ServerCapabilities(ENDPOINT, "1.39")),
-            lambda: store.save_identity("host", ROOT),
-        ):
-            with pytest.raises(StoreError, match="open to be read only"):
-                save()
 
 
 def test_a_crashed_store_opened_read_only_is_whole_for_the_next_run(

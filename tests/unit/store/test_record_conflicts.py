@@ -89,20 +89,6 @@ def test_dropping_what_has_changed_is_a_conflict(records: Records, kind: str) ->
     write(records, RecordChanges(**{f"dropped_{kind}": (grown(row),)}))
 
 
-def test_of_many_records_none_is_written_if_one_is_in_conflict(records: Records) -> None:
-    here = node()
-    devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]
-    write(records, RecordChanges(nodes=(here,), devices=tuple(devices)))
-    write(records, RecordChanges(devices=(grown(devices[17]),)))
-    for part in ("devices", "dropped_devices"):
-        with pytest.raises(RecordConflict, match="a record of device was changed by somebody else"):
-            write(records, RecordChanges(**{part: tuple(map(grown, devices))}))
-    with records.reading() as reading:
-        assert [record.version for record in reading.devices().records] == [
-            2 if one is devices[17] else 1 for one in devices
-        ]
-
-
 def test_a_second_holder_is_a_conflict(records: Records) -> None:
     here, guests = node(), [instance(), instance()]
     claims = [claim(guest, here) for guest in guests]

@@ -18,63 +18,7 @@ from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.broken_store import counted
 from tests.support.store_place import Place
-from tests.unit.store.record_samples import claim, device, grown, instance, node, write
-
-# Takes whatever device is free until none is, and says which.
-TAKER = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from agent.errors import RecordConflict
-from agent.model.node_records import RecordChanges
-from agent.store.records import Records
-from agent.store.store import open_store
-from tests.unit.store.record_samples import claim, instance
-
-with open_store(Path(sys.argv[1]), sys.argv[2]) as store:
-    records, node = Records(store), sys.argv[3]
-    print("ready", flush=True)
-    sys.stdin.readline()
-    while True:
-        guest = instance()
-        with records.transaction([node]) as transaction:
-            found = transaction.load(node)
-            free = next((one for one in found.devices if one.holder is None), None)
-            if free is None:
-                break
-            held = claim(guest, found.node)
-            transaction.write(RecordChanges(instances=(guest,), claims=(held,), devices=(replace(free, holder=held.id, state="claimed"),)))
-        print("took", free.address, held.id, flush=True)
-"""
-
-
-@pytest.mark.long
-def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
-    here = node()
-    devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]
-    with place.open() as store:
-        write(Records(store), RecordChanges(nodes=(here,), devices=tuple(devices)))
-        command = [sys.executable, "-c", TAKER, str(place.folder), place.url or "", here.uuid]
-        takers = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        for taker in takers:
-            assert taker.stdout is not None
-            assert taker.stdout.readline() == "ready\n"
-        said = []
-        with ThreadPoolExecutor(3) as threads:
-            said = [
-                line.split()
-                for lines in threads.map(lambda taker: taker.communicate("go\n")[0], takers)
-                for line in lines.splitlines()
-            ]
-        assert [taker.returncode for taker in takers] == [0, 0, 0]
-        with Records(store).reading() as reading:
-            loaded = reading.load(here.uuid)
-    assert loaded is not None
-    assert sorted(said) == sorted(["took", one.address, one.holder] for one in loaded.devices)
-    assert (len(said), len(loaded.claims), loaded.node.version) == (32, 32, 33)
+from tests.unit.store.record_samples import claim, grown, instance, node, write
 
 
 def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
@@ -131,25 +75,6 @@ def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Re
         assert [record.failed_builds for record in reading.nodes().records] == [30, 30]
 
 
-def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(
-    records: Records,
-) -> None:
-    guest = instance()
-    write(records, RecordChanges(instances=(guest,)))
-    with records.reading() as reading:
-        seen = reading.instance(guest.uuid)
-    assert seen is not None
-    write(records, RecordChanges(instances=(replace(seen, host="first"),)))
-    with pytest.raises(RecordConflict, match="a record of instance was changed"):
-        write(records, RecordChanges(instances=(replace(seen, host="second"),)))
-    with records.transaction([]) as transaction:
-        now = transaction.instance(guest.uuid)
-        assert now is not None
-        transaction.write(RecordChanges(instances=(replace(now, host="second"),)))
-    with records.reading() as reading:
-        assert reading.instance(guest.uuid) == replace(seen, host="second", version=3)
-
-
 def test_a_reading_shows_one_moment_whatever_is_written_meanwhile(records: Records) -> None:
     here, guest = node(), instance()
     write(records, RecordChanges(nodes=(here,), instances=(guest,)))
@@ -161,17 +86,6 @@ def test_a_reading_shows_one_moment_whatever_is_written_meanwhile(records: Recor
         assert reading.claims_of(guest.uuid) == ()
     with records.reading() as reading:
         assert len(reading.claims_of(guest.uuid)) == 1
-
-
-def test_an_exception_undoes_everything(records: Records) -> None:
-    here = node()
-    with pytest.raises(ZeroDivisionError), records.transaction([here.uuid]) as transaction:
-        transaction.write(RecordChanges(nodes=(here,)))
-        assert transaction.node(here.uuid) == grown(here)
-        _ = 1 / 0
-    with records.reading() as reading:
-        assert reading.node(here.uuid) is None
-    write(records, RecordChanges(nodes=(here,)))
 
 
 def test_on_a_server_nobody_waits_for_who_works_on_another_node(postgresql_place: Place) -> None:

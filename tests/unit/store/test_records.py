@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from operator import attrgetter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from agent.model.devices import DeviceRecord
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid
 from agent.model.node_records import RecordChanges
 from agent.store.reading import RecordReader
 from agent.store.records import Records
@@ -76,29 +74,6 @@ def test_any_records_come_back_as_they_were_written_and_then_as_they_were_change
         assert _read_back(reading, changed) == [grown(one) for one in _everything(changed)]
 
 
-def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
-    nobody = ProviderUuid(samples.new_uuid())
-    with records.reading() as reading:
-        assert [
-            reading.node(nobody),
-            reading.load(nobody),
-            reading.lease(nobody),
-            reading.claim(nobody),
-        ] == [None] * 4
-        assert [
-            reading.instance(ConsumerUuid(nobody)),
-            reading.migration(ConsumerUuid(nobody)),
-            reading.node_named("h", "n"),
-        ] == [None] * 3
-        assert (
-            reading.claims_of(ConsumerUuid(nobody)),
-            reading.held_by([nobody]),
-            reading.held_by([]),
-        ) == ((), ((), ()), ((), ()))
-        assert reading.node_versions([nobody]) == {}
-        assert reading.consumers([]).instances == {}
-
-
 # --- what belongs to a node -----------------------------------------------------------------------
 
 
@@ -150,48 +125,6 @@ def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here
     )
 
 
-def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_hold(
-    records: Records,
-) -> None:
-    here, there, guest = node(), node("n2"), instance()
-    old, new, past = (
-        claim(guest, here, created_at=1.0),
-        claim(guest, there, created_at=2.0),
-        claim(guest, there, state="released"),
-    )
-    one = device(here, holder=old.id, state="allocated")
-    two, free = device(there, holder=new.id, state="claimed"), device(there, "0000:00:02.0")
-    space = unit(there, holder=new.id)
-    write(
-        records,
-        RecordChanges(
-            nodes=(here, there),
-            instances=(guest,),
-            claims=(old, new, past),
-            devices=(one, two, free),
-            units=(space,),
-        ),
-    )
-    with records.reading() as reading:
-        assert reading.claims_of(guest.uuid) == (grown(old), grown(new))
-        devices, units = reading.held_by([old.id, new.id])
-        assert list(devices) == sorted(map(grown, (one, two)), key=attrgetter("node"))
-        assert units == (grown(space),)
-        assert reading.held_by([past.id]) == ((), ())
-
-
-def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
-    former, present, elsewhere = replace(node(), deleted=True), node(), node(host="h2")
-    write(records, RecordChanges(nodes=(former,)))
-    with records.reading() as reading:
-        assert reading.node_named("h1", "n1") == grown(former)
-    write(records, RecordChanges(nodes=(present, elsewhere)))
-    with records.reading() as reading:
-        assert reading.node_named("h1", "n1") == grown(present)
-        assert [record.uuid for record in reading.nodes("h1").records] == [present.uuid]
-        assert {record.uuid for record in reading.nodes().records} == {present.uuid, elsewhere.uuid}
-
-
 def test_consumers_are_told_instances_from_migrations_however_many_they_are(
     records: Records,
 ) -> None:
@@ -209,61 +142,6 @@ def test_consumers_are_told_instances_from_migrations_however_many_they_are(
 
 
 # --- lists ----------------------------------------------------------------------------------------
-
-
-def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
-    here, there = node(), node("n2")
-    guests = [instance(node=here.uuid if n % 3 else there.uuid) for n in range(30)]
-    claims = [
-        claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)
-    ]
-    moves = [migration(guest, source_node=there.uuid, dest_node=here.uuid) for guest in guests[:7]]
-    devices = [device(on, f"0000:00:{n:02x}.0") for on in (here, there) for n in range(8)]
-    write(
-        records,
-        RecordChanges(
-            nodes=(here, there),
-            instances=tuple(guests),
-            migrations=tuple(moves),
-            claims=tuple(claims),
-            devices=tuple(devices),
-        ),
-    )
-
-    with records.reading() as reading:
-        for page, every, on_here in (
-            (reading.instances, guests, [guest for guest in guests if guest.node == here.uuid]),
-            (reading.migrations, moves, moves),
-            (
-                reading.claims,
-                [one for one in claims if one.open],
-                [one for one in claims if one.open],
-            ),
-            (reading.devices, devices, devices[:8]),
-        ):
-            assert _listed(page, None) == sorted(map(grown, every), key=_key)
-            assert _listed(page, [here.uuid]) == sorted(map(grown, on_here), key=_key)
-            assert page([]).records == ()
-        assert len(reading.claims(released=True).records) == 30
-        assert reading.devices([here.uuid], "no such marker" + "~" * 50).records == ()
-
-
-def _key(record: Any) -> Any:
-    return (
-        (record.node, record.address)
-        if isinstance(record, DeviceRecord)
-        else getattr(record, "uuid", None) or record.id
-    )
-
-
-def _listed(page: Any, nodes: Any) -> list[Any]:
-    """All that a list has, four at a time."""
-    found, marker = [], ""
-    while (part := page(nodes, marker, 4)).last:
-        assert 0 < len(part.records) <= 4
-        found += part.records
-        marker = part.last
-    return found
 
 
 def test_a_node_that_gets_its_uuid_back_has_the_records_of_both(records: Records) -> None:

@@ -2,7 +2,6 @@
 open.
 """
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -52,12 +51,6 @@ def generation(folder: Path) -> int | None:
     return view.tree.provider(ROOT).generation if view else None
 
 
-def kept(folder: Path, why: str) -> list[str]:
-    """The names of what was moved away."""
-    (aside,) = [one for one in (folder / "database").iterdir() if why in one.name]
-    return names_in(aside)
-
-
 # However much there is in the log: less than SQLite writes into the file at once, and more.
 @pytest.fixture(params=[3, 150], ids=["few", "many"])
 def count(request: pytest.FixtureRequest) -> int:
@@ -81,18 +74,6 @@ def test_the_log_of_a_crash_is_not_applied_to_the_backup_that_is_restored(
     if not damaged and before is not None:
         restore(locate(folder, None), before / "store.sqlite", lambda _store: None, dry_run=False)
         assert generation(folder) == 1 + count
-
-
-def test_a_database_is_set_aside_with_its_log_and_an_empty_one_begins(
-    folder: Path, count: int
-) -> None:
-    crash_after(folder, 1, 1 + count)
-    aside = set_aside(locate(folder, None))
-    assert aside is not None
-    assert names_in(aside) == ["store.sqlite", "store.sqlite-shm", "store.sqlite-wal"]
-    assert generation(folder) is None
-    restore(locate(folder, None), aside / "store.sqlite", lambda _store: None, dry_run=False)
-    assert generation(folder) == count
 
 
 def test_nothing_is_set_aside_that_is_not_there_or_is_somebody_elses(tmp_path: Path) -> None:
@@ -135,35 +116,6 @@ def test_an_index_that_lacks_rows_is_found_without_a_crash_too(
     with pytest.raises(StoreError, match="missing from index") as refused:
         opening(folder)
     assert "agent db restore" in refused.value.remedy
-
-
-@pytest.mark.parametrize("harm", ["moved", "removed", "replaced"])
-def test_nothing_is_read_or_written_once_the_file_is_another(
-    folder: Path, tmp_path: Path, harm: str
-) -> None:
-    first, second = node_view(cells=5, generation=1), node_view(cells=6, generation=2)
-    file = folder / "database/store.sqlite"
-    store = open_store(folder)
-    store.save_view(ENDPOINT, ROOT, None, first)
-    back_up(folder, locate(folder, None), tmp_path / "backup")
-    harms: dict[str, Callable[[], object]] = {
-        "moved": lambda: file.rename(tmp_path / "moved"),
-        "removed": file.unlink,
-        "replaced": lambda: shutil.move(tmp_path / "backup", file),
-    }
-    harms[harm]()
-    for use in (
-        lambda: store.view(ENDPOINT, ROOT),
-        lambda: store.save_view(ENDPOINT, ROOT, first, second),
-        store.check_writable,
-    ):
-        with pytest.raises(StoreError, match="while the agent runs") as refused:
-            use()
-        assert "agent db restore" in refused.value.remedy
-    if harm == "moved":
-        (tmp_path / "moved").rename(file)
-        assert store.view(ENDPOINT, ROOT) is not None
-    store.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.errors import ConfigErrors, NotReady
+from agent.errors import ConfigErrors
 from agent.model.facts import CpuFacts
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
@@ -19,11 +19,9 @@ from tests.unit.tree.nodes import (
     contents,
     facts,
     root_only,
-    with_storage,
 )
 
 CELLS = (f"{NAME}_NUMA0", f"{NAME}_NUMA8")
-PLAIN = {"VCPU": amount(8, 4.0), "MEMORY_MB": amount(8192, reserved=512), "DISK_GB": amount(100)}
 
 
 def cpus(shared=None, dedicated=None, **more) -> Policy:
@@ -71,15 +69,6 @@ def test_totals_of_cpus_in_both_layouts(shared, dedicated, vcpu, pcpu, layout):
     assert ("PCPU" in found[NAME]) is (layout == "flat" and pcpu > 0)
 
 
-def test_each_cell_has_its_own_dedicated_cpus():
-    tree = shaped(policy=cpus({0}, {1, 4, 5}))
-    assert contents(tree) == {
-        NAME: {**PLAIN, "VCPU": amount(1, 4.0)},
-        CELLS[0]: {"PCPU": amount(1)},
-        CELLS[1]: {"PCPU": amount(2)},
-    }
-
-
 def test_a_cell_without_dedicated_cpus_stays_as_a_place():
     tree = shaped(policy=cpus({0}, {1}))
     assert contents(tree)[CELLS[1]] == {}
@@ -87,16 +76,7 @@ def test_a_cell_without_dedicated_cpus_stays_as_a_place():
     assert tree.children(ROOT) == [tree.data(name).uuid for name in CELLS]
 
 
-def test_a_cpu_that_went_offline_is_not_offered_any_more():
-    found = contents(shaped(policy=cpus({0, 8, 9}, {7, 12})))
-    assert (found[NAME]["VCPU"]["total"], found[CELLS[1]]["PCPU"]["total"]) == (1, 1)
-
-
 # --- ratios and reserved --------------------------------------------------------------------------
-
-
-def test_a_host_with_facts_only():
-    assert contents(shaped(facts(numa=None))) == {NAME: PLAIN}
 
 
 def test_ratios_come_from_the_options_then_from_placement_then_from_the_initial_ones():
@@ -132,13 +112,6 @@ def test_dedicated_cpus_and_their_ratio_are_never_overcommitted():
     assert (found[NAME]["PCPU"], found[NAME]["VCPU"]) == (amount(1), amount(1, 8.0, reserved=1))
 
 
-def test_reserved_amounts():
-    found = contents(
-        shaped(policy=Policy(reserved_cpus=2, reserved_memory_mib=0, reserved_disk_mib=1025))
-    )[NAME]
-    assert [found[name]["reserved"] for name in ("VCPU", "MEMORY_MB", "DISK_GB")] == [2, 0, 2]
-
-
 def test_all_that_is_reserved_above_its_total_is_told_at_once():
     with pytest.raises(ConfigErrors) as refused:
         shaped(
@@ -165,41 +138,7 @@ def test_a_class_with_a_total_of_0_is_left_out_and_what_is_reserved_of_it_too():
     assert set(found[NAME]) == set()
 
 
-def test_a_bare_metal_node_has_nothing_of_it():
-    tree = root_only()
-    tree.update_inventory(ROOT, {"CUSTOM_BAREMETAL": amount(1)})
-    host = facts(cpu=None, memory_mib=None, disk_gib=None, numa=None)
-    assert contents(shaped(host, tree=tree)) == {NAME: {"CUSTOM_BAREMETAL": amount(1)}}
-
-
-def test_what_others_have_on_the_root_stays():
-    tree = root_only()
-    tree.update_inventory(ROOT, {"CUSTOM_LICENSE": amount(3)})
-    assert contents(shaped(tree=tree))[NAME] == {**PLAIN, "CUSTOM_LICENSE": amount(3)}
-
-
-def test_disk_that_a_sharing_provider_gives_is_not_counted_twice():
-    found = contents(shaped(tree=with_storage()))
-    assert set(found[NAME]) == {"VCPU", "MEMORY_MB"}
-    assert found["storage"] == {"DISK_GB": {"total": 1000}}
-
-
-def test_shaping_twice_changes_nothing():
-    policy = cpus({0}, {1, 4}, reserved_disk_mib=1)
-    first = placed(policy=policy)
-    again = shaped(policy=policy, present=first)
-    assert contents(again) == contents(first)
-    assert contents(shaped(policy=policy, present=first, tree=again)) == contents(first)
-    assert again.get_provider_uuids() == first.get_provider_uuids()
-
-
 # --- layout ---------------------------------------------------------------------------------------
-
-
-def test_a_flat_tree_has_all_on_the_root():
-    assert contents(shaped(policy=cpus({0}, {1, 4}, layout="flat"))) == {
-        NAME: {**PLAIN, "VCPU": amount(1, 4.0), "PCPU": amount(2)}
-    }
 
 
 def test_a_host_without_cells_has_its_dedicated_cpus_on_the_root():
@@ -241,16 +180,6 @@ def test_a_new_root_is_nested_and_an_existing_one_keeps_its_layout(present, layo
     assert choose_layout(Policy(layout="nested"), present, ROOT) == "nested"
 
 
-def test_who_finds_a_flat_root_is_told_of_the_other_layout():
-    hint = layout_hint(FACTS, Policy(), found_with(), ROOT)
-    assert hint == (
-        "the root was found flat and stays flat; [compute] tree_layout = nested would give its 2 "
-        "NUMA cells a provider each"
-    )
-    one = facts(numa=Topology(FACTS.numa.cells[:1]))
-    assert "its 1 NUMA cell a provider" in layout_hint(one, Policy(), found_with(), ROOT)
-
-
 @pytest.mark.parametrize(
     ("host", "policy", "present"),
     [
@@ -266,14 +195,6 @@ def test_who_chose_or_has_no_cells_is_told_nothing(host, policy, present):
 
 
 # --- incomplete facts -----------------------------------------------------------------------------
-
-
-def test_nothing_is_made_of_the_first_facts_of_a_node_before_they_are_complete():
-    with pytest.raises(
-        NotReady,
-        match=r"the first facts of node-a are not complete \(disk: it broke; numa: it broke\)",
-    ):
-        shaped(facts(incomplete=["numa", "disk"]), present=ProviderTree())
 
 
 @pytest.mark.parametrize(
@@ -307,14 +228,6 @@ def test_cells_stay_while_the_topology_cannot_be_read(numa):
     before = placed(policy=policy)
     before_cells = contents(before)
     assert contents(shaped(facts(incomplete=["numa"], numa=numa), policy, before)) == before_cells
-
-
-def test_the_other_sections_go_on_while_one_is_incomplete():
-    before = placed()
-    found = contents(
-        shaped(facts(incomplete=["memory"], memory_mib=1, disk_gib=50), present=before)
-    )[NAME]
-    assert (found["MEMORY_MB"], found["DISK_GB"]) == (PLAIN["MEMORY_MB"], amount(50))
 
 
 def test_somebody_elses_child_is_not_taken_for_a_cell():

@@ -37,13 +37,6 @@ def test_devices_of_another_type_are_not_counted():
     assert put(parent)[f"{NAME}_pci_0000_06_00_0"] == {"VGPU": amount(2)}
 
 
-def test_a_parent_that_does_not_have_the_type_has_no_provider():
-    assert put(
-        MdevParent("0000:06:00.0", available={"U": 5}),
-        MdevParent("0000:07:00.0", available={"T": 0}),
-    ) == {NAME: {}}
-
-
 def test_a_guest_may_have_less_of_a_parent_than_there_is():
     assert put(GPU, policy=MdevPolicy((MdevType("T", max_per_guest=1),)))[
         f"{NAME}_pci_0000_06_00_0"
@@ -78,10 +71,3 @@ def test_of_what_could_not_be_read_only_the_classes_of_mediated_devices_stay():
         NAME: {},
         f"{NAME}_pci_0000_06_00_0": {"VGPU": amount(4)},
     }
-
-
-def test_nothing_is_kept_of_types_that_are_not_enabled_any_more():
-    present = root_only()
-    present.new_child(f"{NAME}_pci_0000_06_00_0", ROOT)
-    present.update_inventory(f"{NAME}_pci_0000_06_00_0", {"VGPU": amount(4)})
-    assert put(present=present, policy=MdevPolicy(), incomplete=["mdev"]) == {NAME: {}}

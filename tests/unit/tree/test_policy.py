@@ -90,11 +90,6 @@ def test_the_ratios_that_the_operator_set():
     ).configured_ratios == {"VCPU": 8.0}
 
 
-@pytest.mark.parametrize(("mib", "gib"), [(0, 0), (1, 1), (1024, 1), (1025, 2)])
-def test_reserved_disk_is_rounded_up_to_gib(mib, gib):
-    assert Policy(reserved_disk_mib=mib).reserved_disk_gib == gib
-
-
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_cpu_set_is_none(text):
     assert policy(compute={"cpu_shared_set": text}).host.shared is None

@@ -8,11 +8,8 @@ import pytest
 
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.instance import GuestCell, PlacedCell
-from agent.model.mirror import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
-from agent.tree.desired_tree import complete_tree
-from agent.tree.host_tree import shape_host
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
 from agent.tree.reshape.allocation_editor import GuestPlaces, ReshapeContext, Sharing
@@ -110,72 +107,6 @@ def test_what_comes_goes_or_grows_in_its_place_does_not_move(before, after):
     move_allocations(NodeTrees(after, before, ROOT), reshape_context(), None)
 
 
-def test_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu_with_them():
-    known = reshape_context(
-        A=(placed(0, (1, 2)), placed(8, (4,), reserved=(5,))), B=(placed(8, (6,)),)
-    )
-    after = moved(
-        tree(NUMA0={"PCPU": 2}, NUMA8={"PCPU": 4}),
-        tree({"PCPU": 6}),
-        known,
-        holding(A={ROOT: {"PCPU": 4}}, B={ROOT: {"PCPU": 1}}),
-    )
-    assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 2}}, B: {OTHER: {"PCPU": 1}}}
-
-
-def test_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
-    before = tree({"VCPU": 8, "MEMORY_MB": 8192, "CUSTOM_MEMORY_PAGE_2048": 4096, "DISK_GB": 100})
-    each = {"VCPU": 4, "MEMORY_MB": 4096, "CUSTOM_MEMORY_PAGE_2048": 2048}
-    known = reshape_context(
-        A=(placed(0, shared=2, memory=2048, page=2048), placed(8, shared=1, memory=1024))
-    )
-    mine = {"VCPU": 3, "MEMORY_MB": 3072, "CUSTOM_MEMORY_PAGE_2048": 2048, "DISK_GB": 10}
-    assert moved(
-        tree({"DISK_GB": 100}, NUMA0=each, NUMA8=each), before, known, holding(A={ROOT: mine})
-    ) == {
-        A: {
-            NAME: {"DISK_GB": 10},
-            CELL: {"VCPU": 2, "MEMORY_MB": 2048, "CUSTOM_MEMORY_PAGE_2048": 2048},
-            OTHER: {"VCPU": 1, "MEMORY_MB": 1024},
-        }
-    }
-
-
-def test_guests_of_which_nobody_knows_the_cells_are_all_named():
-    each = {"VCPU": 4, "MEMORY_MB": 4096}
-    allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
-    with pytest.raises(
-        ReshapeFailed, match=rf"it is unknown which cells have what is used by {B}, {C} \("
-    ) as refused:
-        move_allocations(
-            NodeTrees(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT),
-            reshape_context(A=(placed(0, shared=1),), B=()),
-            allocations,
-        )
-    assert refused.value.data["consumers"] == (B, C)
-
-
-def test_back_sums_what_the_cells_had():
-    before, after = (
-        tree(NUMA0={"PCPU": 2, "VCPU": 2}, NUMA8={"PCPU": 2, "VCPU": 2}),
-        tree({"PCPU": 4, "VCPU": 4}),
-    )
-    allocations = holding(A={CELL: {"PCPU": 2, "VCPU": 1}, OTHER: {"PCPU": 1}})
-    assert moved(after, before, reshape_context(), allocations) == {
-        A: {NAME: {"PCPU": 3, "VCPU": 1}}
-    }
-
-
-def test_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
-    known = reshape_context(A=(placed(0, (1, 2)),), B=(placed(8, (4,), shared=2),), C=())
-    allocations = holding(A={ROOT: {"VCPU": 2}}, B={ROOT: {"VCPU": 3}}, C={ROOT: {"VCPU": 1}})
-    assert moved(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, allocations) == {
-        A: {NAME: {"PCPU": 2}},
-        B: {NAME: {"VCPU": 2, "PCPU": 1}},
-        C: {NAME: {"VCPU": 1}},
-    }
-
-
 def test_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wherever_the_cells_go():
     known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,), shared=1)))
     flat, strict = tree({"VCPU": 8}), tree(NUMA0={"VCPU": 4}, NUMA8={"VCPU": 4})
@@ -201,32 +132,6 @@ def test_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
     assert after == {A: {NAME: {"VCPU": 1, "PCPU": vcpus - 1}}}
 
 
-def test_on_a_nested_node_goes_to_the_cells_at_once():
-    known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,))))
-    after = moved(
-        tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}),
-        tree({"VCPU": 8}),
-        known,
-        holding(A={ROOT: {"VCPU": 3}}),
-    )
-    assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 1}}}
-
-
-def test_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says_what_to_set():
-    known = reshape_context(
-        replace(DEDICATED, host=HostPolicy(None, frozenset(range(8)))), A=(placed(0, (1, 2)),)
-    )
-    with pytest.raises(
-        ReshapeFailed, match=f"VCPU of node-a would be removed while it is used by {C}"
-    ) as refused:
-        move_allocations(
-            NodeTrees(tree({"PCPU": 8}), tree({"VCPU": 8}), ROOT),
-            known,
-            holding(A={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}}),
-        )
-    assert "set cpu_shared_set" in refused.value.remedy
-
-
 def test_more_pins_than_vcpu_is_an_error():
     with pytest.raises(ReshapeFailed, match=f"{A} is pinned to 3 CPUs but holds only 2 VCPU"):
         move_allocations(
@@ -234,17 +139,6 @@ def test_more_pins_than_vcpu_is_an_error():
             reshape_context(A=(placed(0, (1, 2, 3)),)),
             holding(A={ROOT: {"VCPU": 2}}),
         )
-
-
-@pytest.mark.parametrize(
-    "before", [{"root": {"VCPU": 2, "PCPU": 4}}, {"root": {"VCPU": 2}, "NUMA0": {"PCPU": 4}}]
-)
-def test_back_gives_vcpu_of_the_root_for_pcpu_of_wherever_it_was(before):
-    place = CELL if "NUMA0" in before else ROOT
-    known = reshape_context(Policy(), A=(placed(0, (1, 2)),))
-    assert moved(tree({"VCPU": 8}), tree(**before), known, holding(A={place: {"PCPU": 2}})) == {
-        A: {NAME: {"VCPU": 2}}
-    }
 
 
 def test_dedicated_cpus_that_only_went_offline_do_not_become_shared():
@@ -269,28 +163,6 @@ def test_pcpu_that_goes_moves_at_a_start_where_a_guest_is_pinned_or_if_somebody_
         assert needed.value.data["only_if_held"] is only_if_held
     assert moved(after, before, reshape_context(Policy()), holding(A={ROOT: {"PCPU": 1}})) == {
         A: {NAME: {"VCPU": 1}}
-    }
-
-
-def test_disk_goes_to_the_storage_that_shares_it_and_comes_back():
-    shared, local = with_storage(), root_only()
-    shared.update_inventory(ROOT, {"VCPU": amount(8)})
-    before = with_storage()
-    before.update_inventory(ROOT, {"VCPU": amount(8), "DISK_GB": amount(100)})
-    known = reshape_context(sharing=Sharing(free={STORAGE: 50}))
-    assert moved(
-        shared,
-        before,
-        known,
-        holding(A={ROOT: {"VCPU": 1, "DISK_GB": 30}}, B={ROOT: {"DISK_GB": 20}}),
-    ) == {
-        A: {NAME: {"VCPU": 1}, "storage": {"DISK_GB": 30}},
-        B: {"storage": {"DISK_GB": 20}},
-    }
-    local.update_inventory(ROOT, {"VCPU": amount(8), "DISK_GB": amount(100)})
-    back = reshape_context(sharing=Sharing(former=frozenset({STORAGE})))
-    assert moved(local, shared, back, holding(A={ROOT: {"VCPU": 1}, STORAGE: {"DISK_GB": 30}})) == {
-        A: {NAME: {"VCPU": 1, "DISK_GB": 30}}
     }
 
 
@@ -322,23 +194,6 @@ def test_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(
             reshape_context(sharing=Sharing(free={STORAGE: 50})),
             holding(A={ROOT: {"DISK_GB": 30}}),
         )
-
-
-@pytest.mark.parametrize("adopted", [True, False])
-def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
-    policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")
-
-    def desired():
-        trees = NodeTrees(root_only(), tree({"PCPU": 2}), ROOT)
-        shape_host(trees, FACTS, policy)
-        complete_tree(trees, Journal(adopted=adopted), ReshapeContext(FACTS, policy), None)
-        return trees.desired
-
-    if adopted:
-        with pytest.raises(ReshapeNeeded):
-            desired()
-    else:
-        assert desired().has_inventory(CELL)
 
 
 def test_a_running_agent_that_builds_its_tree_anew_does_not_wait_for_a_start_to_have_dedicated_cpus():

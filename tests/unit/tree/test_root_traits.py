@@ -13,7 +13,6 @@ from tests.unit.tree.nodes import ROOT, root_only
 
 AGENT = "0e1d2c3b-4a59-4687-8796-000000000009"
 OURS = Journal({ROOT: Ownership(traits=frozenset({STATUS_DISABLED}))})
-ALWAYS = {"COMPUTE_NODE", "OWNER_NOVA", agent_trait(AGENT)}
 
 
 FACTS = HostFacts("cn1", 0, "fake")
@@ -38,33 +37,9 @@ def marked():
     return tree
 
 
-def test_a_root_is_marked_as_a_compute_node_of_its_owner_and_agent():
-    assert traits() == ALWAYS
-    assert traits(policy=Policy(owner_trait="CUSTOM_OWNER")) == ALWAYS - {"OWNER_NOVA"} | {
-        "CUSTOM_OWNER"
-    }
-
-
 def test_the_agents_trait_is_a_valid_custom_name():
     assert agent_trait(AGENT) == "CUSTOM_COMPUTE_NODE_AGENT_0E1D2C3B_4A59_4687_8796_000000000009"
     assert is_custom(agent_trait(AGENT))
-
-
-def test_what_the_driver_can_do_is_set_and_what_it_cannot_is_taken_off_and_the_rest_stays():
-    tree = root_only()
-    tree.add_traits(ROOT, "COMPUTE_ACCELERATORS", "COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7")
-    found = traits(tree, capabilities={"COMPUTE_ACCELERATORS": False, "COMPUTE_RESCUE_BFV": True})
-    assert found == ALWAYS | {"COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7", "COMPUTE_RESCUE_BFV"}
-
-
-def test_traits_of_the_hardware_follow_what_was_found_and_stay_while_nobody_knows():
-    present = root_only()
-    present.add_traits(ROOT, "HW_CPU_X86_AVX2", "CUSTOM_X")
-    journal = Journal({ROOT: Ownership(traits=frozenset({"HW_CPU_X86_AVX2"}))})
-    found = HostFacts("cn1", 0, "fake", traits={"HW_CPU_X86_AVX2": False, "HW_CPU_X86_AVX": True})
-    assert traits(present=present, journal=journal, facts=found) == ALWAYS | {"HW_CPU_X86_AVX"}
-    unknown = HostFacts("cn1", 0, "fake", incomplete={"traits": "libvirtd does not answer"})
-    assert traits(present=present, journal=journal, facts=unknown) == ALWAYS | {"HW_CPU_X86_AVX2"}
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from agent.model.host_units import AssignableUnit
 from agent.model.provider_tree import ProviderTree
 from agent.tree.children import provider_name, put_units
@@ -44,11 +42,6 @@ def test_each_class_is_counted_on_its_provider_which_is_made_if_need_be():
     }
 
 
-@pytest.mark.parametrize("units", [None, ()])
-def test_a_host_without_units_gets_no_inventory(units):
-    assert counted(with_cell(), units=units) == contents(with_cell())
-
-
 def test_the_root_counts_for_a_cell_that_has_no_provider():
     assert counted(root_only(), units=SEEN) == {
         NAME: {PMEM: amount(3), OTHER: amount(1)},
@@ -80,7 +73,3 @@ def test_nothing_but_units_stays_only_because_units_could_not_be_read():
     bare = root_only()
     bare.new_child(CELL, ROOT)
     assert counted(bare, present, incomplete=["units"]) == {NAME: {}, CELL: {}}
-
-
-def test_a_new_node_has_nothing_to_keep():
-    assert counted(with_cell(), ProviderTree(), incomplete=["units"]) == contents(with_cell())

@@ -48,16 +48,6 @@ def test_sparse_memory_only_and_memoryless_cells_are_all_there_with_their_offlin
     )
 
 
-def test_kind_of_cpu():
-    found = read_capabilities(HOST, ONLINE)
-    assert (found.architecture, found.model, found.vendor, found.features) == (
-        "x86_64",
-        "Cascadelake-Server",
-        "Intel",
-        {"vmx", "pcid"},
-    )
-
-
 def test_siblings_that_are_offline_do_not_count():
     assert cells(HOST, frozenset({0, 1, 3})).value.cells[0].siblings == (
         frozenset({0}),

@@ -117,11 +117,6 @@ def test_floating_guest_of_an_older_nova():
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def test_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_memory_are():
-    [one] = read_domains([domain("pinned_guest")], FunctionAliases(), HOST).value
-    assert [(cell.host_cell, len(cell.pins)) for cell in one.cells] == [(0, 2), (8, 2)]
-
-
 def test_shared_cell_has_no_pins():
     one = guest(
         "<cpu><numa><cell id='0' cpus='0-3' memory='2097152'/></numa></cpu><numatune><memnode "

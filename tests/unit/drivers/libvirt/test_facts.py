@@ -43,29 +43,9 @@ def test_what_a_host_has():
     assert found.incomplete == {}
 
 
-def test_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
-    found = facts(
-        answers(
-            devices=tuple(
-                one
-                for one in DEVICES
-                if not one.name.startswith("mdev") and one.name != "pci_0000_06_00_0"
-            )
-        )
-    )
-    assert (found.mdev, len(found.pci), found.incomplete) == (None, 5, {})
-
-
 def test_encryption_by_kernel_and_domain_capabilities():
     found = facts(answers(kernel=KernelAnswer({"sev": "Y", "sev_es": "Y", "sev_snp": "N"})))
     assert found.encryption.contexts == {"sev": 15, "sev_es": 100}
-
-
-def test_a_feature_that_disappeared_is_false():
-    assert facts(answers()).traits["HW_CPU_X86_AVX2"] is True
-    after = facts(answers(expanded=("<cpu><feature name='vmx'/></cpu>",)))
-    assert after.traits["HW_CPU_X86_AVX2"] is False
-    assert not [name for name in after.traits if name.startswith("CUSTOM_")]
 
 
 def test_consumers_of_mediated_devices_are_known_by_parent():
@@ -93,10 +73,6 @@ def test_consumers_of_mediated_devices_are_known_by_parent():
         GPU: [a, b],
         other: [b],
     }
-
-
-def test_memory_may_be_that_of_files():
-    assert facts(answers(), file_backed_memory_mib=1048576).memory_mib == 1048576
 
 
 def test_backend_that_cannot_tell_tells_nothing():
@@ -237,19 +213,6 @@ def test_one_thing_that_cannot_be_understood_makes_its_section_incomplete_and_no
             assert getattr(found, part) == getattr(whole, part)
 
 
-def test_others_of_a_section_stay_when_one_is_set_aside():
-    found = facts(
-        answers(
-            devices=(*DEVICES, BROKEN),
-            domains=(domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER)),
-        )
-    )
-    assert len(found.pci) == 6
-    assert [one.name for one in found.domains] == ["pinned_guest"]
-    assert found.incomplete["pci"].startswith("device pci_0000_07_00_0: malformed XML")
-    assert found.incomplete["domains"].startswith("guest bad: malformed XML")
-
-
 def test_where_traits_are_incomplete_only_those_are_told_that_are_there():
     traits = facts(
         answers(
@@ -263,10 +226,6 @@ def test_where_traits_are_incomplete_only_those_are_told_that_are_there():
 def test_many_faults_are_one_line():
     bad = tuple(replace(BROKEN, name=f"pci_0000_07_00_{n}") for n in range(7))
     assert facts(answers(devices=(*DEVICES, *bad))).incomplete["pci"].endswith("; and 4 more")
-
-
-def test_order_of_the_listing_does_not_matter():
-    assert facts(answers(devices=DEVICES[::-1])).pci == facts(answers()).pci
 
 
 def test_kernel_that_tells_libvirt_neither_memory_nor_cpus_is_asked_by_its_cells():

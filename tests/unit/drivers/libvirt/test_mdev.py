@@ -8,7 +8,7 @@ from agent.model.host_units import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
 from drivers.libvirt.pci import read_mdevs
 from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices
-from tests.support.libvirt_answers import GPU, cuttable, mdev, pci
+from tests.support.libvirt_answers import GPU, cuttable, mdev
 
 ONE, TWO = "c6e54b2d-9a0f-4d0e-8a4c-2f3e4d5c6b7a", "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f809"
 GUEST = ConsumerUuid("7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01")
@@ -52,10 +52,6 @@ def test_each_device_names_the_guest_that_has_it():
         mdevs=(Mdev(ONE, "T", GUEST), Mdev(TWO, "T")),
         numa_node=0,
     )
-
-
-def test_host_without_any_has_none():
-    assert read(pci(GPU)).value is None
 
 
 def test_older_libvirts_name_a_device_by_its_uuid_alone_and_newer_ones_write_it():

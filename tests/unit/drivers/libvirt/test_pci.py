@@ -106,10 +106,6 @@ def test_physical_function_without_any_virtual_one_is_one():
     )
 
 
-def test_function_that_could_have_none_is_no_physical_function():
-    assert only(physical("0000:5e:00.0", 0)).type == "type-PCI"
-
-
 def test_an_older_libvirt_says_only_which_virtual_functions_there_are():
     device = only(changed(physical(PF, 7, VF_0, VF_1), " maxCount='7'", ""))
     assert (device.max_virtual_functions, device.virtual_functions) == (2, (at(VF_0), at(VF_1)))
@@ -120,14 +116,6 @@ def test_class_and_cell_may_be_missing_and_a_cell_of_minus_one_is_none():
         at(BRIDGE), "8086", "1572"
     )
     assert only(pci(BRIDGE, cell=-1)).numa_node is None
-
-
-def test_upper_case_ids_are_lowered():
-    assert only(pci(BRIDGE, "8086:A1C1")).product_id == "a1c1"
-
-
-def test_device_of_another_kind_is_no_function():
-    assert read(DEVICES[0]).value == ()
 
 
 def test_host_use_of_a_virtual_function_is_its_interface_that_is_up():

@@ -68,11 +68,15 @@ def needed_holdings(seen: Observation, shaped: Shaped) -> Holdings | None:
     )
 
 
+# One value, so that an audit with the same shape has nothing new to remember.
+NOTHING_TO_JUDGE = Judged()
+
+
 def judge(seen: Observation) -> Judged | Need:
     """Judge every consumer of the node."""
     held: HeldHere | None = seen.answers.get(Holdings())
     if held is None or held.records is None:
-        return Judged()
+        return NOTHING_TO_JUDGE
     if seen.last is not None and seen.last.judged is not None and _same(seen, seen.last, held):
         return seen.last.judged
     holding = AllocationShare(

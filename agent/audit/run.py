@@ -18,7 +18,7 @@ from agent.errors import (
 )
 from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
-from agent.model.mirror import Consumers, counted_amounts
+from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import CreateProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
@@ -237,7 +237,7 @@ class AuditRun:
             tree=shown,
             owned=frozenset(planned) or owned,
             used=on_record,
-            in_placement={**counted_amounts(consumers), **self.in_placement},
+            in_placement=self.in_placement,
             consumers=consumers,
             usage=self.records.usage if self.records is not None else Usage(),
             requests={method: counts.get(method, 0) for method in METHODS},

@@ -17,7 +17,6 @@ from agent.api.service import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
 from agent.model.instance import NOTHING, Amounts
-from agent.model.mirror import counted_amounts
 from agent.model.node_records import NodeRecords
 from agent.render.json_report import StoredTree, tree_rows
 from agent.store.records import Records
@@ -74,7 +73,6 @@ def trees(store: Store) -> Iterator[StoredTree]:
                 view.tree,
                 frozenset(store.journal(root).providers),
                 consumers=view.consumers,
-                in_placement=counted_amounts(view.consumers),
             )
 
 

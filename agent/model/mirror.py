@@ -6,7 +6,6 @@ What is not in the journal belongs to other writers and is kept for ever; what i
 be taken back.
 """
 
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -23,20 +22,6 @@ ASK_FOR_TRAIT_AGAIN = 3600.0
 
 Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 """The resources of each consumer, by provider."""
-
-
-def counted_amounts(consumers: Consumers) -> dict[str, Mapping[str, int]]:
-    """Return what Placement counts as used of each provider whose consumers are known: resource
-    class to amount. A class that no consumer holds is left out.
-    """
-    counted: dict[str, Mapping[str, int]] = {}
-    for uuid, held in consumers.items():
-        amounts: Counter[str] = Counter()
-        for resources in held.values():
-            for name, amount in resources.items():
-                amounts[name] += amount
-        counted[uuid] = amounts
-    return counted
 
 
 @dataclass(frozen=True, slots=True)

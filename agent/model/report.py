@@ -114,7 +114,7 @@ class NodeReport:
     """Provider to resource class to the amount in use by the agent's records, where known."""
     in_placement: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Provider to resource class to the amount in use that Placement counts, for the providers for
-    which it was asked; a class without an amount is not in use.
+    whose usages it was asked; a class without an amount is not in use.
     """
     consumers: "Consumers" = field(default_factory=dict)
     """Provider to consumer to what it holds, as far as Placement was asked for it; not for

@@ -3,6 +3,7 @@ own part of a tree with sharing providers, and the uuids that are not shown.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -39,9 +40,13 @@ class HasTree(Protocol):
 
     @property
     def in_placement(self) -> Mapping[str, Mapping[str, int]]:
-        """The amounts that Placement counts by provider and class, for providers for which it was
-        asked.
+        """The amounts that Placement counts by provider and class, for providers for whose usages
+        it was asked.
         """
+
+    @property
+    def consumers(self) -> "Consumers":
+        """Provider to consumer to what it holds, as far as known."""
 
     @property
     def provisional(self) -> bool:
@@ -195,10 +200,20 @@ def tree_rows(node: HasTree) -> list[dict[str, Any]]:
             node.tree.provider(uuid),
             uuid in node.owned,
             node.used.get(uuid, {}),
-            node.in_placement.get(uuid),
+            counted_amounts(node, uuid),
         )
         for uuid in own_providers(node.tree, node.uuid)
     ]
+
+
+def counted_amounts(node: HasTree, provider: ProviderUuid) -> Mapping[str, int] | None:
+    """Return what Placement counts as used of the provider: resource class to amount; a class that
+    is not in use may be left out. None if neither its usages nor its consumers are known.
+    """
+    asked, held = node.in_placement.get(provider), node.consumers.get(provider)
+    if asked is not None or held is None:
+        return asked
+    return sum(map(Counter, held.values()), Counter[str]())
 
 
 def _row(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider import Provider
-from agent.render.json_report import HasTree, own_providers
+from agent.render.json_report import HasTree, counted_amounts, own_providers
 from agent.render.look import (
     LEAST_WIDTH,
     Look,
@@ -140,7 +140,7 @@ def inventory_rows(provider: Provider, node: HasTree) -> list[tuple[str, ...]]:
 
 
 def _inventory(provider: Provider, node: HasTree) -> tuple[_Amounts, ...]:
-    used, counted = node.used.get(provider.uuid, {}), node.in_placement.get(provider.uuid)
+    used, counted = node.used.get(provider.uuid, {}), counted_amounts(node, provider.uuid)
     return tuple(
         _of_class(
             name,

@@ -234,6 +234,7 @@ class DaemonService:
             report.tree,
             report.owned,
             report.used,
+            consumers=report.consumers,
             in_placement=report.in_placement,
         )
         (found,) = tree_document([stored])["nodes"]

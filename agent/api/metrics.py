@@ -25,8 +25,9 @@ from agent.api.service import LastAudit, Service
 from agent.driver.worker import Outcome
 from agent.errors import AgentError
 from agent.model.claim import Purpose
-from agent.model.report import METHODS, STEPS, WELL, DriftKind, Report
-from agent.model.report import NodeState as AuditState
+from agent.model.finding import WELL, DriftKind
+from agent.model.finding import NodeState as AuditState
+from agent.model.report import METHODS, STEPS, Report
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 from agent.version import agent_version

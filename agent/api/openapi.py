@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import yaml
 
+from agent.api.body import END
 from agent.api.operations import JSON, OPERATIONS, ApiOperation
-from agent.api.problem import END
 
 FILE = "openapi.yaml"
 METHODS = ("get", "post", "put", "patch", "delete")

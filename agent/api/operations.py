@@ -12,8 +12,8 @@ from falcon import Request, Response
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.json import Decoder
 
+from agent.api.body import END, invalid, pointer, read_json
 from agent.api.problem import (
-    END,
     Fault,
     InvalidApiRequest,
     Place,
@@ -21,9 +21,6 @@ from agent.api.problem import (
     UnknownMethod,
     VersionMissing,
     WrongMediaType,
-    invalid,
-    pointer,
-    read_json,
 )
 from agent.api.requests import (
     UUID,

@@ -1,20 +1,12 @@
 """Errors of requests to the API and of the API itself, and their RFC 9457 problem documents: one
-table from codes to statuses and titles. With them, the limit of requests that wait, and the reading
-of JSON documents in the types of :mod:`agent.api.requests`.
+table from codes to statuses and titles.
 """
 
-import re
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from threading import Condition
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-import msgspec
-
-from agent.deadline import left
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.names import name_first, printable
 
@@ -327,115 +319,3 @@ def refusal(status: int) -> tuple[str, str]:
     return REFUSALS.get(status) or (
         REFUSALS[400] if 400 <= status < 500 else ("agent.bug", "report it, with the log")
     )
-
-
-class WaitLimit:
-    """A number of places for requests that wait. Each of them keeps a thread from serving others,
-    so that there are fewer places than threads. Threads may share it.
-
-    ``patience``: in seconds. A request waits for a place as long as a place was taken or freed
-    within that time; otherwise none will be free soon.
-    """
-
-    def __init__(self, places: int, what: str, patience: float = 0) -> None:
-        self._free, self._what, self._patience = places, what, patience
-        self._changed = Condition()
-        self._moved = 0.0
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Hold a place within the context.
-
-        :raises Busy: there is none.
-        """
-        with self.place_if_free() as found:
-            if not found:
-                raise Busy(self._what)
-            yield
-
-    @contextmanager
-    def place_if_free(self) -> Iterator[bool]:
-        """Hold a place within the context if there is one; yield whether there is."""
-        found = self._take()
-        try:
-            yield found
-        finally:
-            if found:
-                self._leave()
-
-    def _take(self) -> bool:
-        with self._changed:
-            while not self._free:
-                seconds = left(self._moved + self._patience - time.monotonic())
-                if seconds <= 0:
-                    return False
-                self._changed.wait(seconds)
-            self._free -= 1
-            self._moved = time.monotonic()
-            return True
-
-    def _leave(self) -> None:
-        with self._changed:
-            self._free += 1
-            self._moved = time.monotonic()
-            self._changed.notify()
-
-
-LONGEST = 200
-"""Characters of a fault."""
-END = r"$(?!\n)"
-"""The end of a pattern, because in Python $ matches before a last newline too."""
-
-Document = TypeVar("Document")
-
-
-def read_json(text: bytes, kind: type[Document], what: str = "the body") -> Document:
-    """Return the document in ``text``, which messages call ``what``.
-
-    :raises NotJson: it is no JSON document.
-    :raises InvalidApiRequest: the document is not of that kind; with its first fault.
-    """
-    try:
-        try:
-            return msgspec.json.decode(text, type=kind)
-        except msgspec.ValidationError as error:
-            if "got `float`" not in str(error):
-                raise
-            # JSON Schema takes 4.0 for a whole number, and msgspec does not.
-            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(text)), kind)
-    except msgspec.ValidationError as error:
-        raise invalid("body", error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotJson(
-            f"{what} is no JSON document: {printable(str(error))[:LONGEST]}",
-            "send a JSON document as the API describes it",
-        ) from error
-
-
-def _with_whole_numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _with_whole_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_whole_numbers(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-_FAULT = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$?(?P<path>[^`]*)`)?", re.DOTALL)
-_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
-
-
-def invalid(place: Place, error: msgspec.ValidationError) -> InvalidApiRequest:
-    """Return the error of a part of a request, with its first fault."""
-    found = _FAULT.fullmatch(str(error))
-    what, path = (found["what"], found["path"] or "") if found else (str(error), "")
-    text = printable(what.replace("`", "").replace(END, "$").replace(repr(END)[1:-1], "$"))
-    detail = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-    # A key or a value of a mapping has no name there: the mapping itself is named.
-    steps = [name or index for name, index in _STEP.findall(path.partition("[...]")[0])]
-    return InvalidApiRequest([Fault(place, pointer(steps), detail)])
-
-
-def pointer(path: Iterable[str]) -> str:
-    """Return a JSON pointer (RFC 6901), cut off at :data:`LONGEST` characters."""
-    found = "".join("/" + part[:LONGEST].replace("~", "~0").replace("/", "~1") for part in path)
-    return found if len(found) <= LONGEST else f"{found[: LONGEST - 3]}..."

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
-from agent.api.problem import END
+from agent.api.body import END
 from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Flavor, Instance, PciPolicy, TaskState, VmState

@@ -24,11 +24,11 @@ from agent.audit.observation import (
     WholeAllocations,
 )
 from agent.model.facts import HostFacts
+from agent.model.finding import Drift
 from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import (
     GuestShares,

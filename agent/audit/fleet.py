@@ -23,8 +23,9 @@ from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy
 from agent.http.bounded import LastCalls
+from agent.model.finding import Problem
 from agent.model.names import ProviderUuid, printable
-from agent.model.report import METHODS, NodeReport, Problem, Report
+from agent.model.report import METHODS, NodeReport, Report
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server

@@ -13,10 +13,11 @@ from functools import partial
 from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.finding import WELL
 from agent.model.mirror import Journal, Name, Ownership
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import METHODS, WELL, NodeReport, Report
+from agent.model.report import METHODS, NodeReport, Report
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import ConsumerNotFound
 from agent.placement.client import PlacementClient

@@ -11,10 +11,10 @@ import os_resource_classes as orc
 from agent.explain.guest_here import GuestHere, known_guest
 from agent.model.claim import Claim
 from agent.model.facts import Domain
+from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, name_first
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState

@@ -26,9 +26,10 @@ from agent.errors import (
     ReshapeFailed,
     StoreError,
 )
+from agent.model.finding import NodeState, Problem
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.model.provider_tree import PresentTree
-from agent.model.report import NodeReport, NodeState, Problem, Usage
+from agent.model.report import NodeReport, Usage
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient

@@ -10,12 +10,12 @@ from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.driver.interface import Allocations
 from agent.errors import AgentError
 from agent.model.facts import HostFacts
+from agent.model.finding import Drift
 from agent.model.inventory import Allocation
 from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.model.report import Drift
 from agent.placement.merge import Target
 from agent.placement.merge_inventory import Usages
 from agent.placement.plan import Plan

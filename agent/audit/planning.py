@@ -26,11 +26,11 @@ from agent.audit.observation import (
 from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
 from agent.errors import AgentError, ReshapeFailed
 from agent.model.facts import Section
+from agent.model.finding import Drift
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
-from agent.model.report import Drift
 from agent.placement.merge import Merge, Target
 from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_inventory

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.http.nova_api import NovaApi, NovaNotAsked
+from agent.model.finding import Drift, DriftKind
 from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers
-from agent.model.report import Drift, DriftKind
 from agent.placement import clock
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.node_state import NodePlacementState

@@ -17,22 +17,13 @@ from agent.errors import (
     ProviderNameConflict,
 )
 from agent.model.facts import HostFacts
+from agent.model.finding import Drift, DriftKind, NodeState, Problem
 from agent.model.inventory import capacity
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import CreateProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import (
-    METHODS,
-    STEPS,
-    Drift,
-    DriftKind,
-    NodeReport,
-    NodeState,
-    Outcome,
-    Problem,
-    Usage,
-)
+from agent.model.report import METHODS, STEPS, NodeReport, Outcome, Usage
 from agent.placement.client import PlacementClient
 from agent.placement.flush import FlushResult
 from agent.tracker.claim_usage import provider_usage

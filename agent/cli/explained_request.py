@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from agent.api.problem import InvalidApiRequest, read_json
+from agent.api.body import read_json
+from agent.api.problem import InvalidApiRequest
 from agent.api.requests import MOST_GIB, MOST_VCPUS, NewClaim, instance_claim
-from agent.cli.daemon_client import RequestUnreadable, display_name, read_request_file
+from agent.cli.request_file import RequestUnreadable, display_name, read_request_file
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query

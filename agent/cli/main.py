@@ -5,7 +5,6 @@ and reports errors.
 import gc
 import logging
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,13 +18,11 @@ from agent.cli.command import FOR_MONITORING, Commands, Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
-from agent.cli.output import report_exit_code, write_problems, write_report
+from agent.cli.output import write_problems
 from agent.cli.parser import find_format, parse
-from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
-from agent.model.report import FAILED, INTERRUPTED, USAGE, Problem, Report
-from agent.render.json_report import problems_of
-from agent.version import agent_version
+from agent.model.finding import FAILED, INTERRUPTED, USAGE, Problem
+from agent.render.document import problems_of
 
 LOG = logging.getLogger(__name__)
 
@@ -152,19 +149,11 @@ def _failed(
     if not options.as_document and options.format not in FOR_MONITORING:
         write_problems(problems)
         return code
-    embedded = conf is not None and conf.placement.backend == "embedded"
-    report = Report(
-        version=agent_version(),
-        host=host_name(conf) if conf is not None else socket.gethostname(),
-        mode="embedded" if embedded else "http",
-        endpoint=None,
-        max_version=None,
-        dry_run=options.dry_run,
-        errors=problems,
-        exit_code=code,
-    )
+    # Imported here, because a command that asks the daemon makes no report else.
+    from agent.cli.report_output import failed_run, write_report
+
     try:
-        write_report(report, options)
+        return write_report(failed_run(options, problems, code, conf), options)
     except OutputFailed as error:
         write_problems(problems_of(error))
-    return report_exit_code(report, options)
+        return code

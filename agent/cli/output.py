@@ -1,44 +1,16 @@
-"""Output to stdout and stderr. stdout gets the report and nothing else, and at most one document.
-
-The modules that render text are imported when needed, because the daemon does not need them.
-"""
+"""Output to stdout and stderr. stdout gets the report and nothing else: at most one document."""
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agent.cli.command import FOR_MONITORING, Options
+from agent.cli.command import Options
 from agent.errors import OutputFailed
-from agent.model.report import DONE, Problem, Report
-from agent.render.json_report import dumps, report_document, yaml_dumps
-
-
-def write_report(report: Report, options: Options) -> None:
-    """Write the report of a run, in the format of the options."""
-    if options.as_document:
-        write_document(report_document(report), options)
-        return
-    if options.format in FOR_MONITORING:
-        from agent.render.monitoring import render_plugin, render_textfile
-
-        nagios = options.format == "nagios"
-        write(render_plugin(report) if nagios else render_textfile(report, time.time()))
-        return
-    from agent.render.look import look_of
-    from agent.render.text import render_report
-
-    write(render_report(report, look_of(sys.stdout, wide=options.wide)))
-
-
-def report_exit_code(report: Report, options: Options) -> int:
-    """Return the exit code of a run with this report: for Nagios that of a plug-in."""
-    if options.format != "nagios":
-        return report.exit_code
-    from agent.render.monitoring import PLUGIN_CODES, plugin_state
-
-    return PLUGIN_CODES[plugin_state(report)]
+from agent.model.finding import DONE, Problem
+from agent.render.document import dumps, yaml_dumps
+from agent.render.look import look_of
+from agent.render.problem_lines import render_problems
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:
@@ -81,9 +53,6 @@ def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> N
     """Write errors to stderr; a failure of that is ignored. ``places``: where each error comes
     from, empty if unknown.
     """
-    from agent.render.look import look_of
-    from agent.render.problem_lines import render_problems
-
     try:
         _put(render_problems(problems, look_of(sys.stderr), places), sys.stderr)
     except OSError:

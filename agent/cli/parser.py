@@ -5,6 +5,7 @@ option of the configuration as a flag.
 import argparse
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,6 +42,7 @@ EPILOG = (
     "switch is turned off by --noswitch or --group-noswitch."
 )
 HELP = "help"
+HELPS = {HELP, "-h", "--help"}
 DEBUG = cfg.BoolOpt("debug")
 """An option of oslo.log, which most commands do not load."""
 
@@ -146,8 +148,17 @@ def parse(argv: Sequence[str]) -> Options:
     :raises UsageError: ``argv`` is wrong.
     :raises SystemExit: help was asked for, and printed.
     """
+    asked = [command for command in COMMANDS if set(command.words) <= set(argv)]
+    if HELPS.isdisjoint(argv):
+        # Without the parsers of all other commands, which take longer than the rest of it.
+        with suppress(UsageError):
+            return _parse(argv, asked)
+    return _parse(argv, COMMANDS)
+
+
+def _parse(argv: Sequence[str], commands: Sequence[Command]) -> Options:
     given = _CommandLine()
-    parser = _parser(given, argv)
+    parser = _parser(given, argv, commands)
     found = vars(parser.parse_args(argv))
     if found.get("word0") == HELP:
         parser.parse_args([*found["asked"], "--help"])
@@ -205,12 +216,15 @@ def _check(options: Options, parser: _ArgumentParser) -> None:
 
 def whole_parser() -> argparse.ArgumentParser:
     """Return the parser with all flags of all commands, for the generator of completion scripts."""
-    return _parser(_CommandLine(), [word for command in COMMANDS for word in command.words])
+    words = [word for command in COMMANDS for word in command.words]
+    return _parser(_CommandLine(), words, COMMANDS)
 
 
-def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
-    """Return the parser. Only the commands whose words are in ``argv`` get all flags, and of the
-    hundreds of options of the configuration only those in ``argv`` are known.
+def _parser(
+    given: _CommandLine, argv: Sequence[str], commands: Sequence[Command]
+) -> _ArgumentParser:
+    """Return the parser of ``commands``. Only those whose words are in ``argv`` get all flags, and
+    of the hundreds of options of the configuration only those in ``argv`` are known.
     """
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
     options = _ArgumentParser(add_help=False, **plain)
@@ -238,7 +252,7 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
         "asked", nargs="*", default=[], metavar="COMMAND", help="the words of a command"
     )
     topics: dict[str, Any] = {}
-    for command in COMMANDS:
+    for command in commands:
         first, *rest = command.words
         if rest and first not in topics:
             topic = top.add_parser(

@@ -17,16 +17,18 @@ from agent.bootstrap.fleet import embedded_transport
 from agent.cli.command import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed
+from agent.model.finding import CHANGED, DONE, FAILED, PARTLY, Problem
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import printable
-from agent.model.report import CHANGED, DONE, FAILED, METHODS, PARTLY, Problem
+from agent.model.report import METHODS
 from agent.placement.answers import PlacementAnswer
 from agent.placement.client import PlacementClient
 from agent.placement.embedded import FILE
 from agent.placement.exchange import Exchange
 from agent.placement.server import check_version
 from agent.placement.transport import Transport, connect_http, uses_embedded
-from agent.render.json_report import error_rows, problems_of, request_counts
+from agent.render.document import error_rows, problems_of
+from agent.render.json_report import request_counts
 from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 from agent.render.text import count_with_parts

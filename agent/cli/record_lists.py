@@ -12,8 +12,8 @@ from agent.cli.command import Options
 from agent.cli.daemon_client import from_daemon
 from agent.cli.output import answer, write, write_document
 from agent.errors import AgentError
-from agent.model.report import DONE, PARTLY, Problem
-from agent.render.json_report import error_rows
+from agent.model.finding import DONE, PARTLY, Problem
+from agent.render.document import error_rows
 from agent.render.look import Look, Text, look_of, to_string
 from agent.render.problem_lines import error_lines
 
@@ -75,7 +75,7 @@ def read_list(
     """
 
     def of_store(store: "Store") -> list[Document]:
-        from agent.cli.without_daemon import record_views
+        from agent.cli.stored_records import record_views
 
         return read_pages(query, getattr(record_views(conf, store), name))
 

@@ -10,8 +10,8 @@ from agent.explain.host_answer import CorrectionSets, HostAnswer
 from agent.explain.reasons import Reason, Suggestion
 from agent.explain.scheduler_query import SchedulerQuery
 from agent.model.devices import DeviceRecord, DeviceRequest
+from agent.model.finding import Problem
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.report import Problem
 from agent.model.topology import format_cpu_list
 from agent.pci.choice import free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, matches

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from agent.model.finding import CHANGED, DONE, FAILED, PARTLY, WELL, Drift, NodeState, Problem
 from agent.model.provider_tree import ProviderTree
 
 if TYPE_CHECKING:
@@ -15,34 +16,7 @@ if TYPE_CHECKING:
     from agent.model.mirror import Consumers
     from agent.model.operation import Operation
 
-AgentState = Literal["starting", "ready", "degraded", "standing by", "reloading", "stopping"]
-NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
 OperationStatus = Literal["planned", "done", "failed", "skipped"]
-DriftKind = Literal[
-    "orphaned-allocation",
-    "missing-allocation",
-    "allocation-mismatch",
-    "overcommitted",
-    "foreign-provider",
-    "foreign-allocation",
-    "unknown-domain",
-    "missing-domain",
-    "held-device",
-    "identity",
-    "name-conflict",
-    "adoption-needed",
-    "stranded-claim",
-    "rival-writer",
-    "disabled",
-    "guest-conflict",
-    "misplaced-guest",
-    "reported-otherwise",
-    "nova-not-asked",
-]
-# The states of a node without problems; pending where changes are only planned.
-WELL: tuple[NodeState, ...] = ("in-sync", "changed", "pending")
-# Kinds of drift that even an audit without a plan finds.
-CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 METHODS = ("GET", "POST", "PUT", "DELETE")
 STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
 
@@ -54,31 +28,6 @@ class Outcome:
     operation: "Operation"
     status: OperationStatus = "planned"
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Something that is not as it should be, which the agent reports and does not change by
-    itself.
-    """
-
-    kind: DriftKind
-    severity: Literal["info", "warning"]
-    detail: str
-    remedy: str
-    provider: str | None = None
-    consumer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """An error as the report shows it."""
-
-    code: str
-    message: str
-    remedy: str
-    fatal: bool = False
-    """Whether waiting cannot remove the error, so that a daemon that meets it at its start ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +108,6 @@ class Report:
     """A line to show first."""
     observes: bool = False
     """The agent only observes, so that what it plans is what it has found."""
-
-
-DONE = 0
-FAILED = 1
-CHANGED = 2
-PARTLY = 3
-USAGE = 64
-INTERRUPTED = 130  # What a shell reports for SIGINT.
 
 
 def exit_code(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from agent.errors import DRIVER_FAULT, AgentError, InvalidTree, ProviderNameConflict
+from agent.model.finding import Drift
 from agent.model.inventory import Inventories
 from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
 from agent.model.names import (
@@ -24,7 +25,6 @@ from agent.model.names import (
 )
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
-from agent.model.report import Drift
 from agent.placement.merge_inventory import (
     ADOPT,
     InventoryMerge,

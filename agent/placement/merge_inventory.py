@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import AgentError
+from agent.model.finding import Drift
 from agent.model.inventory import Inventories, Record, Resources, completed, problems, without_empty
 from agent.model.mirror import Ownership
 from agent.model.names import MOST_NAMED, ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
-from agent.model.report import Drift
 from agent.placement.ownership import NODES_OWN, MergeInputs, foreign_inventory
 
 ADOPT = "agent --once --adopt takes the tree over"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Iterator, Set
 from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
+from agent.model.finding import Drift
 from agent.model.inventory import Inventories
 from agent.model.mirror import REPARENT, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, is_custom, name_first, printable
@@ -25,7 +26,6 @@ from agent.model.operation import (
 )
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, TargetTree, TreeDifference, compare_trees
-from agent.model.report import Drift
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, build_reshape
 

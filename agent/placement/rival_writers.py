@@ -5,6 +5,7 @@ the pause that keeps the two from writing against each other.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from agent.model.finding import Drift
 from agent.model.names import ProviderUuid, name_first, number_of, printable
 from agent.model.operation import (
     CreateProvider,
@@ -17,7 +18,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.report import Drift, Outcome
+from agent.model.report import Outcome
 from agent.placement.plan import Plan, depends
 
 # In seconds. What is changed back this soon after it was written is changed back by a program; and

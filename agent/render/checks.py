@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice
+from agent.model.finding import Problem
 from agent.model.names import ProviderUuid, number_of, printable
-from agent.model.report import NodeReport, Problem
+from agent.model.report import NodeReport
 from agent.pci.device_request import Alias, Aliases, device_groups
 from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
-from agent.render.json_report import problems_in
+from agent.render.document import problems_in
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
 from agent.render.problem_lines import error_lines

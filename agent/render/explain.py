@@ -16,12 +16,12 @@ from agent.explain.explanation import (
 )
 from agent.explain.host_answer import HostAnswer
 from agent.explain.reasons import Reason, Suggestion
+from agent.model.finding import Problem
 from agent.model.instance import Instance
 from agent.model.names import number_of
-from agent.model.report import Problem
 from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
-from agent.render.json_report import error_rows
+from agent.render.document import error_rows
 from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
 from agent.render.problem_lines import error_lines
 

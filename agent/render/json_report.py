@@ -1,19 +1,19 @@
-"""The JSON report, exactly by its schema, because other tools rely on every name in it; the node's
-own part of a tree with sharing providers, and the uuids that are not shown.
+"""The JSON report, exactly by its schema, because other tools rely on every name in it; and the
+node's own part of a tree with sharing providers.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.errors import AgentError, ConfigErrors
+from agent.model.finding import Drift
 from agent.model.inventory import completed, without_empty
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
+from agent.model.report import METHODS, STEPS, NodeReport, Outcome, Report
+from agent.render.document import error_rows, replace_uuids
 
 if TYPE_CHECKING:
     from agent.model.mirror import Consumers
@@ -92,42 +92,8 @@ def provisional_names(node: NodeReport) -> Mapping[str, str]:
     return {**names, node.uuid: node.name}
 
 
-def replace_uuids(text: str, hidden: Mapping[str, str]) -> str:
-    """Return ``text`` with every hidden uuid replaced."""
-    for uuid, name in hidden.items():
-        text = text.replace(uuid, name)
-    return text
-
-
-def problems_of(error: AgentError) -> tuple[Problem, ...]:
-    """Return the problems of an error: several for an exception that carries several errors."""
-    parts = error.errors if isinstance(error, ConfigErrors) else (error,)
-    return tuple(Problem(part.code, part.message, part.remedy, part.fatal) for part in parts)
-
-
 SCHEMA = "compute-node-agent/report/1"
 TREE_SCHEMA = "compute-node-agent/tree/1"
-
-
-def dumps(document: Mapping[str, Any]) -> str:
-    """Return a document as JSON. It is pure ASCII, so that every stream can carry every name."""
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def yaml_dumps(document: Mapping[str, Any]) -> str:
-    """Return a document as YAML, converted from its JSON, so that both have the same content. It is
-    pure ASCII too.
-    """
-    import yaml  # Imported here, because YAML is rarely asked for.
-
-    text: str = yaml.safe_dump(
-        json.loads(dumps(document)),
-        sort_keys=False,
-        allow_unicode=False,
-        width=120,
-        explicit_start=True,
-    )
-    return text
 
 
 def report_document(report: Report) -> dict[str, Any]:
@@ -265,18 +231,6 @@ def _drift(drift: Drift) -> dict[str, Any]:
         "detail": drift.detail,
         "remedy": drift.remedy,
     }
-
-
-def error_rows(errors: Iterable[Problem]) -> list[dict[str, str]]:
-    """Return the rows of errors, as every document has them."""
-    return [
-        {"code": error.code, "message": error.message, "remedy": error.remedy} for error in errors
-    ]
-
-
-def problems_in(rows: Iterable[Mapping[str, str]]) -> list[Problem]:
-    """Return the problems of the rows of errors in a document."""
-    return [Problem(row["code"], row["message"], row["remedy"]) for row in rows]
 
 
 def request_counts(by_method: Mapping[str, int]) -> dict[str, int]:

@@ -224,3 +224,18 @@ def console_of(stream: TextIO, look: Look, width: int | None = None) -> "Console
         markup=False,
         emoji=False,
     )
+
+
+STATE_STYLES = {
+    "in-sync": "green",
+    "changed": "green",
+    "pending": "yellow",
+    "degraded": "yellow",
+    "failed": "red",
+    "refused": "red",
+}
+
+
+def state_style(state: str) -> str:
+    """Return the style of a node's state. A newer daemon may have states that are unknown here."""
+    return STATE_STYLES.get(state, "yellow")

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from agent.model.finding import WELL
 from agent.model.names import printable
-from agent.model.report import WELL, NodeReport, Report
+from agent.model.report import NodeReport, Report
 
 PREFIX = "compute_node_agent"
 PluginState = Literal["OK", "WARNING", "CRITICAL", "UNKNOWN"]

@@ -4,23 +4,10 @@ from collections.abc import Sequence
 
 from agent.model.report import NodeReport
 from agent.render.json_report import own_providers
-from agent.render.look import GAP, Look, Signs, Text, escape_text, padded
+from agent.render.look import GAP, STATE_STYLES, Look, Signs, Text, escape_text, padded
 
-STATE_STYLES = {
-    "in-sync": "green",
-    "changed": "green",
-    "pending": "yellow",
-    "degraded": "yellow",
-    "failed": "red",
-    "refused": "red",
-}
 HEADINGS = ("node", "state", "driver", "providers", "operations", "drift", "errors", "seconds")
 WORDS = 3  # The first columns hold words, the others numbers.
-
-
-def state_style(state: str) -> str:
-    """Return the style of a node's state. A newer daemon may have states that are unknown here."""
-    return STATE_STYLES.get(state, "yellow")
 
 
 def header_lines(node: NodeReport, signs: Signs) -> list[Text]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from agent.model.finding import WELL
 from agent.model.inventory import capacity
 from agent.model.names import number_of
-from agent.model.report import WELL
 from agent.render.page_guests import (
     PageGuest,
     allocation_words,

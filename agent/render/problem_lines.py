@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from agent.model.finding import Drift, Problem
 from agent.model.names import printable
-from agent.model.report import Drift, Problem
-from agent.render.json_report import replace_uuids
+from agent.render.document import replace_uuids
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
 Names = Mapping[str, str]

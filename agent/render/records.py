@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
-from agent.render.json_report import problems_in
+from agent.render.document import problems_in
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.problem_lines import error_lines, remedy_lines
 

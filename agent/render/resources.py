@@ -7,8 +7,7 @@ from typing import Any
 
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
-from agent.render.look import Look, Text, escape_text, table_lines, wrap_line
-from agent.render.node_lines import state_style
+from agent.render.look import Look, Text, escape_text, state_style, table_lines, wrap_line
 from agent.render.tree_lines import in_placement, on_record, used_legend
 
 Document = Mapping[str, Any]

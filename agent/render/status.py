@@ -4,11 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from agent.model.finding import WELL, Drift
 from agent.model.names import number_of, printable
-from agent.model.report import WELL, Drift
-from agent.render.json_report import problems_in
-from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
-from agent.render.node_lines import state_style
+from agent.render.document import problems_in
+from agent.render.look import (
+    Look,
+    Text,
+    escape_text,
+    state_style,
+    table_lines,
+    to_string,
+    wrap_line,
+)
 from agent.render.problem_lines import drift_lines, error_lines
 
 Document = Mapping[str, Any]

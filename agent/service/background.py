@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError, StandingBy
-from agent.model.report import WELL, AgentState, NodeReport, Problem
+from agent.model.finding import WELL, AgentState, Problem
+from agent.model.report import NodeReport
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
 from agent.service.runtime import OptionalApi

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from agent.bootstrap.fleet import open_run_store
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
-from agent.render.json_report import problems_of
+from agent.render.document import problems_of
 from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background, Status
 from agent.service.daemon_service import DaemonService

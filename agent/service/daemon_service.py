@@ -17,7 +17,8 @@ from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.service import Audit, Document, LastAudit, RecordViews, ReportPage
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
-from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
+from agent.model.finding import CONFLICTS, WELL, Problem
+from agent.model.report import NodeReport, Report
 from agent.monitors import Measurement
 from agent.placement.client import PlacementClient
 from agent.render.json_report import StoredTree, own_providers, tree_document

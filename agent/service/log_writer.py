@@ -23,9 +23,10 @@ from agent.errors import (
     StandingBy,
     StoreError,
 )
+from agent.model.finding import WELL, Problem
 from agent.model.names import printable
-from agent.model.report import WELL, NodeReport, Problem, Report
-from agent.render.json_report import problems_of
+from agent.model.report import NodeReport, Report
+from agent.render.document import problems_of
 from agent.store.store import Store
 from agent.version import agent_version
 

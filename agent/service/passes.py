@@ -16,7 +16,8 @@ from agent.audit.fleet import Fleet
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code
-from agent.render.json_report import dumps, report_document
+from agent.render.document import dumps
+from agent.render.json_report import report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background, Status, agent_state, summary
 from agent.service.daemon_service import DaemonService

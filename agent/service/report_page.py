@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from agent.api.node_documents import JsonObject, node_page_document
 from agent.api.service import LastAudit, ReportPage
+from agent.model.finding import Problem
 from agent.model.names import choose_nodes, printable
-from agent.model.report import Problem
-from agent.render.json_report import error_rows, node_document
+from agent.render.document import error_rows
+from agent.render.json_report import node_document
 from agent.render.page import page_of
 from agent.render.page_html import render_page, served_policy
 from agent.tracker.errors import UnknownNode

@@ -12,12 +12,12 @@ import os_resource_classes as orc
 
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, HostFacts
+from agent.model.finding import Drift
 from agent.model.host_units import MdevSource
 from agent.model.instance import Flavor
 from agent.model.inventory import Holdings, Resources
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.allocations import AllocationShare, amounts_text
 from agent.tracker.node_state import NodeState

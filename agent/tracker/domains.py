@@ -9,10 +9,10 @@ from typing import Literal, Self
 
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
+from agent.model.finding import Drift
 from agent.model.instance import BUILT, Amounts, Instance, PlacedCell, TaskState
 from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
-from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.node_drift import offline_cpus, overcommitted, overdrawn_pages, recorded_anew
 from agent.tracker.node_state import NodeState, NodeView

@@ -12,11 +12,11 @@ from dataclasses import replace
 from agent.errors import ConfigError
 from agent.model.devices import DeviceRecord
 from agent.model.facts import Domain, HostFacts
+from agent.model.finding import Drift
 from agent.model.instance import Amounts, PlacedCell
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, name_first, printable
 from agent.model.node_records import ComputeNode, RecordChanges
-from agent.model.report import Drift
 from agent.model.topology import format_cpu_list
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
 from agent.tracker.node_state import NodeState

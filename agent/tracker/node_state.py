@@ -7,11 +7,12 @@ from typing import Self, TypeVar
 
 from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
+from agent.model.finding import Drift
 from agent.model.host_units import MdevSource, UnitRecord
 from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
-from agent.model.report import Drift, Usage
+from agent.model.report import Usage
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import count_guests, is_displaced
 from agent.tracker.errors import NodeNotReady

@@ -5,9 +5,9 @@ for information, and the remedy of the rest is exact. Pure.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from agent.model.finding import Drift, DriftKind
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers, NovaMigration, NovaServer
-from agent.model.report import Drift, DriftKind
 from agent.tracker import nova_commands
 from agent.tracker.nova_commands import guest_name
 from agent.tracker.observed_share import DESTROYS_EVACUATED, ObservedShare

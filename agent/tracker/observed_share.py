@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from agent.model.claim import Claim
 from agent.model.facts import Domain
+from agent.model.finding import Drift
 from agent.model.inventory import Allocation, Holdings, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.tracker import nova_commands
 from agent.tracker.allocation_drift import (
     GROUPS,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
 from agent.model.devices import DeviceRecord
 from agent.model.facts import HostFacts
+from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.pci.device_request import Aliases
 from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from agent.model.finding import Drift
 from agent.model.inventory import Allocation, capacity
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.placement.reshaping import AllocationMove
 from agent.tree.device_providers import DeviceProviders
 from agent.tree.reported_cards import DeviceUses

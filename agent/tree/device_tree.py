@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.model.finding import Drift
 from agent.model.inventory import Record
 from agent.model.mirror import REPARENT, Journal, Ownership
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.model.report import Drift
 from agent.tree.cell_tree import cell_or_root
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.node_trees import ensure_child, last_parent, shares_provider

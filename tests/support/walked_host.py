@@ -19,14 +19,15 @@ from agent.api.metrics import Metrics
 from agent.api.service import RecordViews
 from agent.errors import AgentError, StoreError
 from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.finding import Problem
 from agent.model.host_units import AssignableUnit
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.report import NodeReport, Problem
+from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings
-from agent.render.json_report import problems_of
+from agent.render.document import problems_of
 from agent.service.daemon_service import DaemonService
 from agent.tree.policy import Layout, Policy
 from tests.support import local_api

@@ -17,7 +17,7 @@ from agent.bootstrap import components
 from agent.cli.configuration import load
 from agent.cli.parser import parse
 from agent.errors import ConfigError
-from agent.model.report import AgentState
+from agent.model.finding import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
 from agent.service import audit_queue, background, runtime

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from agent.model.report import Drift, NodeReport, Problem
+from agent.model.finding import Drift, Problem
+from agent.model.report import NodeReport
 from agent.service.background import summary
 from agent.service.log_writer import ProblemLog
 

@@ -15,9 +15,9 @@ from agent.audit.remembered import AskedNova
 from agent.http.bounded import MIB, bounded_session
 from agent.http.nova_api import NovaApi, NovaNotAsked
 from agent.model.facts import Domain
+from agent.model.finding import Drift
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers, NovaServer
-from agent.model.report import Drift
 from agent.placement import clock
 from agent.tracker.domains import WITHOUT_DOMAIN
 from agent.tracker.observed_share import ObservedShare

@@ -7,7 +7,7 @@ import pytest
 
 from agent.api.problem import Unready, Unwell
 from agent.errors import ConfigError, DriverTimeout
-from agent.model.report import Problem
+from agent.model.finding import Problem
 from agent.service import daemon_service as module
 from agent.service.daemon_service import DaemonService
 from tests.unit.render.reports import ROOT, node, report

@@ -7,7 +7,7 @@ from textwrap import dedent
 FIRST_READERS = dedent(
     """
     import os, sys, threading
-    from agent.api.problem import read_json
+    from agent.api.body import read_json
     from agent.api.operations import OPERATIONS
     from agent.api.requests import NewClaim
     from agent.placement import answers

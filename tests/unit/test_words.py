@@ -11,9 +11,10 @@ from agent.errors import StandingBy
 from agent.model.claim import ClaimState
 from agent.model.devices import DeviceState
 from agent.model.facts import DomainState
+from agent.model.finding import WELL, AgentState, NodeState, Problem
 from agent.model.names import number_of
-from agent.model.report import WELL, AgentState, NodeState, OperationStatus, Problem
-from agent.render.node_lines import STATE_STYLES
+from agent.model.report import OperationStatus
+from agent.render.look import STATE_STYLES
 from agent.service.background import agent_state, summary
 from agent.tracker.domains import Outcome
 from tests.support.child import CHECKOUT

@@ -15,13 +15,13 @@ from agent.bootstrap.fleet import running_fleet
 from agent.cli.command import Commands, Options
 from agent.cli.commands.report import check_file, write_audit_page
 from agent.cli.config_warnings import warn_of_unknown
-from agent.cli.output import report_exit_code, write_report
+from agent.cli.report_output import write_report
 from agent.conf.default import only_observes
 from agent.errors import ConfigError
 from agent.model.names import printable
 from agent.model.report import Report, exit_code
 from agent.placement.transport import Transport
-from agent.render.json_report import problems_of
+from agent.render.document import problems_of
 from agent.render.look import look_of
 
 LOG = logging.getLogger(__name__)
@@ -94,9 +94,7 @@ def run_audit(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: as :func:`audit_once`.
     """
-    report = audit_once(conf, options)
-    write_report(report, options)
-    return report_exit_code(report, options)
+    return write_report(audit_once(conf, options), options)
 
 
 def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:

@@ -16,8 +16,9 @@ from agent.cli.configuration import Configuration, files_of, origin, read_config
 from agent.cli.output import write, write_document, write_problems
 from agent.conf.default import host_name
 from agent.errors import AgentError, ConfigError
+from agent.model.finding import DONE, FAILED, Problem
 from agent.model.names import printable
-from agent.model.report import DONE, FAILED, Problem, Report
+from agent.model.report import Report
 from agent.render.json_report import report_document
 from agent.version import agent_version
 

@@ -12,8 +12,8 @@ from agent.cli.config_warnings import exposures, warn_of_unknown
 from agent.cli.configuration import load
 from agent.cli.logs import set_up_logging
 from agent.errors import AgentError
-from agent.model.report import FAILED
-from agent.render.json_report import problems_of
+from agent.model.finding import FAILED
+from agent.render.document import problems_of
 from agent.service import daemon
 from agent.service.log_writer import WRITER
 from agent.store import engines, identity

@@ -21,11 +21,11 @@ from agent.driver import interface as drivers
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.facts import HostFacts
+from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ProviderUuid, number_of, printable
-from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
 from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
-from agent.render.json_report import error_rows, problems_of
+from agent.render.document import error_rows, problems_of
 from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import cards, problems

@@ -22,12 +22,13 @@ from agent.errors import AgentError, PlacementUnreachable
 from agent.explain.explanation import AnywhereAnswer, ExplainedRequest, NodeExplanation
 from agent.explain.guest_here import guest_here, has_guest
 from agent.explain.scheduler_query import SchedulerQuery
+from agent.model.finding import DONE, FAILED
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.report import DONE, FAILED, NodeReport, Report
+from agent.model.report import NodeReport, Report
 from agent.placement import clock
 from agent.placement.allocations.candidates import check_candidates_offered
+from agent.render.document import problems_of
 from agent.render.explain import Explanation, explain_document, render_explanation
-from agent.render.json_report import problems_of
 from agent.render.look import look_of
 
 DOES_NOT_FIT = 2

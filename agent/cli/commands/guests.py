@@ -15,8 +15,8 @@ from agent.cli.daemon_client import from_daemon, select_nodes
 from agent.cli.output import answer
 from agent.cli.record_lists import show_record
 from agent.errors import ConfigError
+from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
-from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.render.look import Look, Text, escape_text, look_of
 from agent.render.records import render_guests
 

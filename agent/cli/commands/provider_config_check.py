@@ -13,10 +13,11 @@ from oslo_config import cfg
 from agent.cli.command import Commands, Options
 from agent.cli.output import answer
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
+from agent.model.finding import NodeState, Problem
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import BaseTree, DesiredTree
-from agent.model.report import NodeReport, NodeState, Outcome, Problem, exit_code
+from agent.model.report import NodeReport, Outcome, exit_code
 from agent.placement.merge import Merge
 from agent.placement.merge_inventory import Use
 from agent.placement.ownership import MergeInputs
@@ -24,7 +25,8 @@ from agent.placement.plan import make_plan
 from agent.provider_config.applying import Entry, Key, ProviderConfig, absence, absent
 from agent.provider_config.reading import folder_of, read_folder
 from agent.render.checks import render_changes, render_check
-from agent.render.json_report import error_rows, node_document, problems_of
+from agent.render.document import error_rows, problems_of
+from agent.render.json_report import node_document
 from agent.render.look import Text, escape_text, look_of, to_string, wrap_line
 from agent.store.store import Store, open_read_only
 from agent.tree.desired_tree import put_operators_files

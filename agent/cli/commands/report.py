@@ -23,7 +23,8 @@ from agent.errors import ConfigError, StoreError
 from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, name_first, number_of, printable
 from agent.model.report import NodeReport, Report
-from agent.render.json_report import error_rows, node_document, tree_document
+from agent.render.document import error_rows
+from agent.render.json_report import node_document, tree_document
 from agent.version import agent_version
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
     from agent.api.node_documents import NO_RECORDS, allocations_document
-    from agent.cli import without_daemon
+    from agent.cli import stored_records, without_daemon
 
     trees = list(without_daemon.trees(store))
     chosen, unmatched = choose_nodes(trees, wanted, lambda tree: (tree.uuid, tree.name))
@@ -92,8 +93,8 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
-    records = {node["uuid"]: node["records"] for node in without_daemon.resources(conf, store)}
-    views = without_daemon.record_views(conf, store)
+    records = {node["uuid"]: node["records"] for node in stored_records.resources(conf, store)}
+    views = stored_records.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
     claims, devices = (
         _by_node(_all(views.claims, "claims")),

@@ -17,8 +17,8 @@ from agent.cli.daemon_client import Document, client, select_nodes
 from agent.cli.output import answer, write
 from agent.cli.record_lists import ask_daemon_or_store
 from agent.errors import AgentError, ConfigError, ConfigErrors
+from agent.model.finding import CHANGED, DONE, FAILED
 from agent.model.names import printable
-from agent.model.report import CHANGED, DONE, FAILED
 from agent.render.look import console_of, look_of, to_string
 from agent.render.status import plain_lines, render_drift, status_lines, watch_lines
 

@@ -24,9 +24,10 @@ from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.deadline import within
 from agent.errors import AgentError, PlacementRefused
+from agent.model.finding import CHANGED, CONFLICTS, DONE, FAILED
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, name_first, number_of, printable
-from agent.model.report import CHANGED, CONFLICTS, DONE, FAILED, NodeReport, Report
+from agent.model.report import NodeReport, Report
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.placement.transport import Transport

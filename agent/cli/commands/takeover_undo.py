@@ -16,9 +16,10 @@ from agent.cli.command import Commands, Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.finding import CHANGED, DONE, PARTLY
 from agent.model.mirror import Name
 from agent.model.names import ProviderUuid, choose_nodes, name_first, number_of, printable
-from agent.model.report import CHANGED, DONE, PARTLY, exit_code
+from agent.model.report import exit_code
 from agent.render.json_report import report_document
 from agent.render.look import look_of
 from agent.render.text import render_report

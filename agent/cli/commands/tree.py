@@ -142,7 +142,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Iterator[Document]:
-    from agent.cli.without_daemon import resources
+    from agent.cli.stored_records import resources
 
     return resources(conf, store)
 

@@ -105,7 +105,7 @@ def test_what_is_no_file_is_refused_by_its_name(host: AgentHere, flag: str) -> N
 def test_a_pipe_that_nobody_writes_is_refused_in_a_moment(
     host: AgentHere, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.cli.daemon_client.SILENCE", 0.5)
+    monkeypatch.setattr("agent.cli.request_file.SILENCE", 0.5)
     pipe = host.folder / "pipe"
     os.mkfifo(pipe)
     begun = time.monotonic()

@@ -145,9 +145,14 @@ HEAVY = (
     "agent.tracker.tracker",
     "jsonschema",
     "keystoneauth1",
+    "oslo_log.log",
     "requests",
+    "rich",
     "sqlalchemy",
+    "urllib3",
 )
+# What the status does not need either: requests of claims, trees.
+HEAVY_FOR_STATUS = (*HEAVY, "agent.model.provider_tree", "msgspec", "yaml")
 
 
 def test_a_command_that_the_daemon_answers_loads_nothing_for_other_work(timed_tracker):
@@ -183,6 +188,28 @@ for words in json.loads(sys.argv[1]):
             cwd=timed_tracker.folder,
         )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_status_in_text_loads_nothing_that_only_terminals_and_other_commands_need(
+    timed_tracker,
+):
+    script = f"""
+import sys
+from agent.cli.main import run
+code = run(sys.argv[1:])
+sys.exit(str([name for name in {HEAVY_FOR_STATUS} if name in sys.modules] or ""))
+"""
+    config = ["--config-file", str(timed_tracker.command.config_file)]
+    with timed_tracker.site.api.answering():
+        done = subprocess.run(
+            [sys.executable, "-c", script, *config, "status"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=timed_tracker.folder,
+        )
+    assert timed_tracker.host.name in done.stdout
+    assert done.stderr.strip() == ""
 
 
 # --- claims ---------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
+from agent.model.finding import CHANGED, DONE
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import CHANGED, DONE, exit_code
+from agent.model.report import exit_code
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total

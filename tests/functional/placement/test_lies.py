@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agent.model.report import Problem
+from agent.model.finding import Problem
 from agent.placement.mirror import Freshness
 from tests.functional.placement.conftest import Host
 from tests.functional.placement.test_foreign_and_sharing import AGGREGATE, bandwidth, storage

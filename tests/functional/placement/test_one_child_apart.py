@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from agent.model.finding import CHANGED, PARTLY
 from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import CHANGED, PARTLY, exit_code
+from agent.model.report import exit_code
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, new_uuid, shaped, total

@@ -8,11 +8,12 @@ import pytest
 
 from agent.errors import ReshapeNeeded, StoreError
 from agent.model.facts import Domain, HostFacts
+from agent.model.finding import Drift
 from agent.model.instance import Instance, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid, child_uuid
 from agent.model.operation import DeleteAllocations, SetAllocations
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift, NodeReport
+from agent.model.report import NodeReport
 from agent.placement import clock
 from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from agent.tree.policy import Policy

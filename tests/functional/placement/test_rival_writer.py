@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from agent.model.finding import PARTLY
 from agent.model.names import child_uuid
-from agent.model.report import PARTLY, NodeReport, exit_code
+from agent.model.report import NodeReport, exit_code
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.monotonic import Clock

@@ -6,8 +6,8 @@ import pytest
 
 from agent.model.devices import PciAddress
 from agent.model.facts import Origin
+from agent.model.finding import Drift
 from agent.model.instance import Flavor
-from agent.model.report import Drift
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.domains import GuestImport
 from agent.tracker.errors import ResourcesUnavailable

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.api.metrics import Metrics, NodeFigures
-from agent.model.report import Drift
+from agent.model.finding import Drift
 from agent.service.daemon_service import DaemonService
 from tests.unit.render.reports import node, report
 

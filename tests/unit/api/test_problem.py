@@ -7,14 +7,7 @@ import pytest
 import agent.api.problem
 import agent.tracker.errors
 from agent import errors
-from agent.api.problem import (
-    KINDS,
-    REFUSALS,
-    Fault,
-    InvalidApiRequest,
-    phrase,
-    problem_of,
-)
+from agent.api.problem import KINDS, REFUSALS, Fault, InvalidApiRequest, phrase, problem_of
 from agent.errors import AgentError, PlacementUnreachable
 
 SERVERS_OWN = {

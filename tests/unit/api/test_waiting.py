@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from agent import deadline
-from agent.api.problem import Busy, WaitLimit
+from agent.api.problem import Busy
+from agent.api.wait_limit import WaitLimit
 from tests.support.service_manager import until
 
 

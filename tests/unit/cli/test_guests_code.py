@@ -1,7 +1,7 @@
 import pytest
 
 from agent.cli.commands.guests import guests_exit_code
-from agent.model.report import CHANGED, DONE, FAILED, PARTLY
+from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 
 
 def node(*outcomes, errors=()):

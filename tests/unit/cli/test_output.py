@@ -7,7 +7,7 @@ import pytest
 
 from agent.cli.output import write, write_problems
 from agent.errors import OutputFailed
-from agent.model.report import Problem
+from agent.model.finding import Problem
 
 
 class Pipe(io.TextIOWrapper):

@@ -1,7 +1,8 @@
 import pytest
 
+from agent.model.finding import Drift, Problem
 from agent.model.operation import EnsureTrait
-from agent.model.report import Drift, NodeReport, Outcome, Problem, exit_code
+from agent.model.report import NodeReport, Outcome, exit_code
 
 WARNING = Drift("overcommitted", "warning", "too much", "move")
 INFO = Drift("foreign-provider", "info", "is kept", "")

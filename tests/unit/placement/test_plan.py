@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import AgentError, ReshapeFailed
+from agent.model.finding import Drift
 from agent.model.inventory import Allocation
 from agent.model.mirror import Journal, Ownership, ServerCapabilities
 from agent.model.operation import (
@@ -22,7 +23,6 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
 from agent.placement.merge import Target
 from agent.placement.plan import depends, make_plan, names_needed
 from agent.placement.reshaping import AllocationMove

@@ -1,5 +1,6 @@
 """A report built by hand, as an audit of one host with two NUMA cells would give it."""
 
+from agent.model.finding import Drift, Problem
 from agent.model.inventory import Allocation, completed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import (
@@ -18,7 +19,7 @@ from agent.model.operation import (
 )
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift, NodeReport, Outcome, Problem, Report, Usage
+from agent.model.report import NodeReport, Outcome, Report, Usage
 from agent.render.json_report import StoredTree
 
 ROOT = ProviderUuid("2f0c1a5e-9b1d-4a9c-8a0e-0d6b6c1f7a11")

@@ -1,9 +1,10 @@
 import json
 
+from agent.model.finding import Problem
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Problem
-from agent.render.json_report import dumps, node_document, report_document
+from agent.render.document import dumps
+from agent.render.json_report import node_document, report_document
 from tests.unit.render.reports import (
     AGGREGATE,
     CELL,

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from agent.model.report import Drift, NodeReport
+from agent.model.finding import Drift
+from agent.model.report import NodeReport
 from agent.render.monitoring import DETAILS_AT_MOST, render_plugin, render_textfile
 from tests.unit.render.reports import ROOT, report
 

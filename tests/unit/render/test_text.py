@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from agent.model.finding import Problem
 from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Outcome, Problem
+from agent.model.report import Outcome
 from agent.render.look import Look
 from agent.render.problem_lines import render_problems
 from agent.render.text import render_report, render_trees

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agent.model.claim import Claim, Migration
+from agent.model.finding import Drift
 from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.report import Drift
 from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare
 from agent.tracker.stored_state import TreeConsumers

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.claim import Migration
+from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import DeleteAllocations, SetAllocations
-from agent.model.report import Drift
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,

@@ -15,7 +15,7 @@ from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.operation import DeleteAllocations, SetAllocations
+from agent.model.operation import DeleteAllocations
 from agent.tracker.allocations import (
     AllocationShare,
     Leftover,
@@ -198,17 +198,6 @@ def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
     assert {verdict.severity for verdict in verdicts.drift} == {"info"}
 
 
-def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it() -> None:
-    first = judge_allocations(holding(WHO[0]), records([]), {}, NOW, GRACE)
-    assert first.unknown_since == {WHO[0]: NOW}
-    assert judge_allocations(
-        holding(WHO[0], WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
-    ).unknown_since == {WHO[0]: NOW, WHO[1]: NOW + 60}
-    assert judge_allocations(
-        holding(WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
-    ).unknown_since == {WHO[1]: NOW + 60}
-
-
 @pytest.mark.parametrize(
     ("age", "goes"),
     [(-100.0, False), (0.0, False), (3600.0, False), (GRACE, False), (GRACE + 1, True)],
@@ -237,13 +226,6 @@ def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> 
     ).unknown_since == {WHO[0]: NOW}
 
 
-def test_a_record_that_cannot_be_read_protects_its_consumer() -> None:
-    verdicts = judge_allocations(
-        holding(WHO[0]), records([], unreadable=frozenset({WHO[0]})), {WHO[0]: 0.0}, NOW, 0.0
-    )
-    assert (verdicts.removals, verdicts.drift, verdicts.unknown_since) == ((), (), {})
-
-
 @pytest.mark.parametrize("host", ["host-b", None])
 def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
     (told,) = judge_allocations(
@@ -251,12 +233,6 @@ def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
     ).drift
     assert "\n" not in told.detail
     assert r"host\nERROR" in told.detail
-
-
-def test_an_old_evacuation_does_not_take_a_guest_that_came_back() -> None:
-    known = records([instance(WHO[0], host=HOST, node=NODE)], [migration("m1", WHO[0], **DONE)])
-    verdicts = judge_allocations(holding(WHO[0]), known, {}, NOW)
-    assert verdicts.removals == ()
 
 
 FROM_HERE = {"source_node": NODE, "dest_node": ELSEWHERE}
@@ -290,16 +266,6 @@ def test_a_move_that_failed_on_its_way_from_here_keeps_no_leftover_of_an_evacuat
     )
     verdicts = judge_allocations(holding(WHO[0]), known, {}, NOW)
     assert bool(verdicts.removals) == goes
-
-
-def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_here() -> None:
-    known = records(
-        [instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)],
-        [migration("m1", WHO[0], **DONE)],
-    )
-    assert judge_allocations(holding(WHO[0]), known, {}, NOW).removals == (
-        Removal(WHO[0], "the instance is deleted", "tree-and-shared"),
-    )
 
 
 # --- what each rule says --------------------------------------------------------------------------
@@ -585,15 +551,6 @@ def allocation(*providers: ProviderUuid) -> Allocation:
 PARTLY, WHOLLY = Removal(WHO[0], "evacuated"), Removal(WHO[0], "deleted", "all")
 
 
-def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> None:
-    (operation,) = removal_operations(
-        [PARTLY], {WHO[0]: allocation(NODE, CELL, ELSEWHERE)}, [NODE, CELL]
-    )
-    assert isinstance(operation, SetAllocations)
-    assert operation.new == {ELSEWHERE: {"VCPU": 1}}
-    assert operation.wanted == replace(allocation(ELSEWHERE))
-
-
 def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
     for removal, held in ((PARTLY, (NODE, CELL)), (WHOLLY, (NODE, ELSEWHERE))):
         (operation,) = removal_operations([removal], {WHO[0]: allocation(*held)}, [NODE, CELL])
@@ -608,66 +565,3 @@ def test_who_holds_nothing_here_any_more_is_left_alone(
     found: Mapping[ConsumerUuid, Allocation],
 ) -> None:
     assert list(removal_operations([PARTLY, WHOLLY], found, [NODE, CELL])) == []
-
-
-@pytest.mark.parametrize(
-    ("held", "rest"), [((NODE, SHARED), set()), ((NODE, SHARED, ELSEWHERE), {SHARED, ELSEWHERE})]
-)
-def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(
-    held: tuple[ProviderUuid, ...], rest: set[ProviderUuid]
-) -> None:
-    (operation,) = removal_operations(
-        [Removal(WHO[0], "it is over", "tree-and-shared")],
-        {WHO[0]: allocation(*held)},
-        [NODE, CELL],
-        [NODE, SHARED],
-    )
-    assert operation.wanted.resources.keys() == rest
-
-
-def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_here_again() -> None:
-    done, away = migration("m1", WHO[0], **DONE), instance(WHO[0], host="host-b", node=ELSEWHERE)
-    assert (
-        judge_allocations(holding(WHO[0]), records([away], [done]), {}, NOW).cleared == frozenset()
-    )
-    assert judge_allocations(holding(WHO[1]), records([], [done]), {}, NOW).cleared == {"m1"}
-    assert judge_allocations(
-        holding(WHO[0]), records([instance(WHO[0], host=HOST, node=NODE)], [done]), {}, NOW
-    ).cleared == {"m1"}
-    coming = records(
-        [away], [done], claims=(claim(WHO[0], NODE, half="new", migration=ConsumerUuid("m2")),)
-    )
-    assert judge_allocations(holding(WHO[0]), coming, {}, NOW).cleared == {"m1"}
-
-
-@given(
-    removals=st.lists(
-        st.builds(
-            Removal, st.sampled_from(WHO), st.just("it is over"), st.sampled_from(["tree", "all"])
-        ),
-        unique_by=lambda removal: removal.consumer,
-    ),
-    holders=st.dictionaries(
-        st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)
-    ),
-)
-def test_what_is_elsewhere_goes_only_with_everything(
-    removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]
-) -> None:
-    found = {
-        consumer: replace(allocation(*tree), consumer=consumer)
-        for consumer, tree in holders.items()
-    }
-    made = {
-        removal.old.consumer: removal
-        for removal in removal_operations(removals, found, [NODE, CELL])
-    }
-    assert made.keys() == {
-        removal.consumer
-        for removal in removals
-        if holders.get(removal.consumer, set()) & {NODE, CELL}
-    }
-    for removal in removals:
-        if removal.consumer in made:
-            expected = set() if removal.reach == "all" else holders[removal.consumer] & {ELSEWHERE}
-            assert made[removal.consumer].wanted.resources.keys() == expected

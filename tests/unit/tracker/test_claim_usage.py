@@ -11,7 +11,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
 from agent.tracker.claim_usage import provider_usage
-from tests.support.tracking import F2, FM, FN, PMEM, Host, World, numa_cells, pmem_of
+from tests.support.tracking import FN, PMEM, Host, World, numa_cells
 
 
 def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
@@ -38,32 +38,6 @@ def used(host: Host, tree: ProviderTree) -> dict[str, dict[str, int]]:
 def world(tmp_path: Path) -> Iterator[World]:
     with open_store(tmp_path) as store:
         yield World(store)
-
-
-def test_a_node_without_claims_says_nothing(world: World) -> None:
-    host = world.plain("HA")
-    assert used(host, tree_of(host)) == {}
-
-
-def test_disk_is_rounded_up_and_what_the_host_keeps_is_left_out(world: World) -> None:
-    host = world.plain("HA")
-    host.claim("i1", F2)
-    assert used(host, tree_of(host)) == {
-        "HA": {"VCPU": 2, "PCPU": 0, "MEMORY_MB": 4096, "DISK_GB": 51}
-    }
-
-
-def test_pinned_cpus_count_on_their_cell_and_not_as_shared_ones(world: World) -> None:
-    host = world.numa()
-    host.claim("n1", FN)
-    found = used(host, tree_of(host, NUMA0={"PCPU": {"total": 4}}))
-    assert (found["HN"]["VCPU"], found["HN_NUMA0"]) == (0, {"PCPU": 2})
-
-
-def test_units_count_where_they_are(world: World) -> None:
-    host = world.pmem()
-    host.claim("m1", FM, allocations=pmem_of(host))
-    assert used(host, tree_of(host))["HM"][PMEM] == 1
 
 
 def test_pinned_cpus_are_shared_ones_where_nothing_counts_dedicated_ones(world: World) -> None:

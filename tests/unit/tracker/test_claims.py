@@ -7,9 +7,7 @@ import pytest
 
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRequest
-from agent.model.facts import Domain
-from agent.model.host_units import MdevShare
-from agent.model.instance import BUILT, Amounts, Instance
+from agent.model.instance import Amounts, Instance
 from agent.model.node_records import RecordChanges
 from agent.tracker import claims
 from agent.tracker.errors import (
@@ -17,17 +15,11 @@ from agent.tracker.errors import (
     ClaimReleased,
     InstanceClaimed,
     InstanceElsewhere,
-    NodeDegraded,
-    NodeNotReady,
-    NodeUnavailable,
     ResourcesUnavailable,
     TrackerError,
-    UnknownClaim,
     UnknownInstance,
     WrongState,
 )
-from agent.tracker.node_record import HostCapacity
-from agent.tracker.reserving import GuestRequest, Reservation
 from agent.tracker.stored_state import (
     DeviceClaim,
     InstanceClaim,
@@ -37,7 +29,7 @@ from agent.tracker.stored_state import (
 )
 from tests.support.tracking import F1, FN, instance
 from tests.unit.store.record_samples import claim, device, unit
-from tests.unit.tracker.samples import ELSEWHERE, HERE, RESERVED, VM_STATES, gpus, pinned, state
+from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, state
 
 NOW = 1_000_000.0
 I1 = instance("i1", F1)
@@ -98,18 +90,6 @@ def test_a_new_guest_is_a_held_claim_and_belongs_to_the_node() -> None:
             units=(replace(units[0], holder="room"),),
         ),
     )
-
-
-SHARES = (MdevShare(HERE.uuid, "VGPU", 1),)
-
-
-def test_a_claim_has_the_mediated_devices_of_its_guest(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reserve(_state: Any, wanted: GuestRequest) -> Reservation:
-        return Reservation(wanted.amounts, (), (), (), SHARES)
-
-    monkeypatch.setattr(claims, "reserve", reserve)
-    planned = claims.claim_instance(state(), StoredState(), wanted(), NOW)
-    assert planned.claim.mdevs == SHARES
 
 
 def test_a_guest_on_record_keeps_what_only_its_record_has() -> None:
@@ -182,34 +162,6 @@ def test_a_refusal_names_the_claim_or_the_host_that_is_in_the_way() -> None:
     assert elsewhere.value.data["host"] == ELSEWHERE.host
 
 
-DEGRADED = replace(state(), damaged=("claim x: nonsense", "claim y: nonsense"))
-
-
-@pytest.mark.parametrize(
-    ("node", "error", "message"),
-    [
-        (state(host=HostCapacity(available=False)), NodeUnavailable, "does not offer node n1 now"),
-        (state(on=replace(HERE, deleted=True)), NodeUnavailable, "does not offer node n1 now"),
-        (DEGRADED, NodeDegraded, "node n1 is degraded: claim x: nonsense; claim y: nonsense"),
-        (
-            replace(state(host=HostCapacity(RESERVED)), uncounted={"c": "no cells"}),
-            NodeNotReady,
-            "could not report CPUs and cells of node n1 yet",
-        ),
-    ],
-)
-def test_a_node_that_takes_no_claims_says_why(
-    node: Any, error: type[TrackerError], message: str
-) -> None:
-    for plan in (
-        lambda: claims.claim_instance(node, StoredState(), wanted(), NOW),
-        lambda: claims.claim_devices(node, StoredState(I1_HERE, claims=(ROOM,)), port(), NOW),
-    ):
-        with pytest.raises(error, match=message) as caught:
-            plan()
-        assert caught.value.remedy
-
-
 # --- requests that are repeated -------------------------------------------------------------------
 
 
@@ -226,13 +178,6 @@ def test_an_equal_request_has_the_claim_that_it_made_and_no_other(asked: Any) ->
     with pytest.raises(ClaimReleased, match=f"claim {asked.id} was given back") as given_back:
         claims.repeated_claim(StoredState(claim=released), asked)
     assert given_back.value.remedy
-
-
-def test_what_no_claim_is_known_of_is_refused() -> None:
-    for plan in (claims.abort_claim, claims.allocate_devices):
-        with pytest.raises(UnknownClaim, match="no claim has that id") as caught:
-            plan(StoredState(I1_HERE, claims=(ROOM,)), NOW)
-        assert caught.value.remedy
 
 
 # --- aborts ---------------------------------------------------------------------------------------
@@ -254,47 +199,6 @@ def test_a_claim_that_is_part_of_a_move_is_not_aborted_by_itself() -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize("vm_state", VM_STATES)
-@pytest.mark.parametrize("claim_state", ["held", "consumed"])
-@pytest.mark.parametrize("of", [I1_HERE, I1_THERE, None])
-def test_a_guest_that_was_built_here_keeps_its_claim(
-    of: Instance | None, claim_state: Any, vm_state: Any
-) -> None:
-    what = replace(ROOM, state=claim_state)
-    guest = None if of is None else replace(of, vm_state=vm_state)
-    if of is I1_HERE and (claim_state == "consumed" or vm_state in BUILT):
-        with pytest.raises(WrongState, match=rf"was built \({vm_state}\).*claim room") as caught:
-            aborted(what, guest)
-        assert caught.value.remedy
-    else:
-        assert aborted(what, guest).claim.state == "released"
-
-
-@pytest.mark.parametrize(
-    ("what", "shown", "goes"),
-    [
-        (ROOM, [], True),
-        (ROOM, [("i1", "running")], False),
-        (ROOM, [("i1", "paused")], False),
-        (ROOM, [("i1", "stopped")], True),
-        (ROOM, [("i2", "running")], True),
-        (ROOM, [("i2", "stopped"), ("i1", "running")], False),
-        (PORT, [("i1", "running")], True),
-    ],
-)
-def test_a_guest_that_the_hypervisor_runs_keeps_its_claim(
-    what: Claim, shown: list[tuple[str, Any]], *, goes: bool
-) -> None:
-    guests = [Domain(instance(name, F1).uuid, name, 2048, state=running) for name, running in shown]
-    stored = StoredState(I1_HERE, claim=what, claims=(what,))
-    if goes:
-        assert claims.abort_claim(stored, NOW, guests).claim.state == "released"
-    else:
-        with pytest.raises(WrongState, match="runs on the hypervisor with claim room") as caught:
-            claims.abort_claim(stored, NOW, guests)
-        assert caught.value.remedy
-
-
 # --- devices --------------------------------------------------------------------------------------
 
 
@@ -313,50 +217,6 @@ def test_devices_that_a_guest_cannot_have_are_refused(
     with pytest.raises(error, match=message) as caught:
         claims.claim_devices(state(), known, port(), NOW)
     assert caught.value.remedy
-
-
-REQUIRED = replace(FN, extra_specs={**FN.extra_specs, "hw:pci_numa_affinity_policy": "required"})
-IN_0, IN_1 = (claim(I1, HERE, cells=(pinned(cell, 8 * cell),)) for cell in range(2))
-ARRIVES = replace(IN_1, half="new")
-
-
-@pytest.mark.parametrize(
-    ("given", "new_flavor", "here", "near"),
-    [
-        (FN, None, [ROOM], ([], None)),
-        (F1, None, [ROOM], ([], None)),
-        (REQUIRED, None, [IN_0], ([0], "required")),
-        # A guest that is resized here will be where its new half is.
-        (REQUIRED, FN, [replace(IN_0, half="old"), ARRIVES], ([1], None)),
-        (REQUIRED, FN, [ARRIVES, replace(IN_0, half="old")], ([1], None)),
-        # It leaves this node: what it is to become elsewhere does not matter.
-        (REQUIRED, FN, [replace(IN_0, half="old")], ([0], "required")),
-        # A move that keeps the flavor.
-        (REQUIRED, None, [ARRIVES], ([1], "required")),
-        # Devices have no cells, and its claims on other nodes are not here.
-        (REQUIRED, None, [IN_0, PORT], ([0], "required")),
-        (REQUIRED, None, [IN_0, replace(ARRIVES, node=ELSEWHERE.uuid)], ([0], "required")),
-        # A flavor that nobody could build now.
-        (replace(FN, extra_specs={"hw:cpu_policy": "nonsense"}), None, [IN_0], ([0], None)),
-    ],
-)
-def test_devices_are_near_to_the_cells_that_the_guest_has_or_gets(
-    given: Any,
-    new_flavor: Any,
-    here: list[Claim],
-    near: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def choose_devices(_state: Any, requests: Any, cells: Any, policy: Any) -> Any:
-        asked.append((requests, sorted(cells), policy))
-        return ()
-
-    monkeypatch.setattr(claims, "choose_devices", choose_devices)
-    guest = replace(I1_HERE, flavor=given, new_flavor=new_flavor)
-    claims.claim_devices(state(), StoredState(guest, claims=tuple(here)), port(), NOW)
-    assert asked == [((GPU,), *near)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from agent.tracker.errors import (
     InstanceDiffers,
     InvalidTrackerRequest,
     NodeHeldElsewhere,
-    ResourcesUnavailable,
     TrackerError,
     UnknownClaim,
     WrongState,
@@ -149,11 +148,6 @@ def test_a_move_that_is_no_resize_keeps_the_flavor(kind: str) -> None:
             dest_host="192.0.2.7",
         ),
     )
-
-
-def test_a_guest_keeps_the_time_at_which_it_was_created() -> None:
-    known = replace(KNOWN, instance=replace(I1, created_at=5.0))
-    assert [found.created_at for found in claimed(known).changes.instances] == [5.0]
 
 
 def test_a_guest_without_a_record_is_recorded_as_the_caller_describes_it() -> None:
@@ -315,12 +309,6 @@ def test_a_move_that_cannot_be_says_why(
     assert caught.value.remedy
 
 
-def test_a_move_that_is_under_way_is_named() -> None:
-    with pytest.raises(InstanceClaimed) as caught:
-        claimed(StoredState(I1, claims=(replace(MOVING, id="half"),)))
-    assert caught.value.data["claim"] == "half"
-
-
 @pytest.mark.parametrize(
     ("where", "kind"),
     [
@@ -437,67 +425,12 @@ def test_a_record_counts_unless_the_guest_left_and_comes_from_another_store(
         claimed(known, asked)
 
 
-def test_a_deleted_guest_does_not_come_back() -> None:
-    known = replace(LEFT, instance=replace(I1, deleted=True))
-    with pytest.raises(WrongState, match="is deleted"):
-        claimed(known, request("migration", instance=replace(I1, host="HC")))
-
-
 # --- pages ----------------------------------------------------------------------------------------
-
-
-def with_pages(size: int | None) -> Any:
-    return replace(pinned(0, 4), page_size_kib=size)
 
 
 def flavor(pages: str | None) -> Flavor:
     extra = {} if pages is None else {"hw:mem_page_size": pages}
     return replace(FN, extra_specs={**FN.extra_specs, **extra})
-
-
-@pytest.mark.parametrize(
-    ("at_source", "given", "spec", "here", "refused"),
-    [
-        # The source's claim shows it.
-        ((4,), None, None, (4,), None),
-        ((4,), None, None, (2048,), "pages of 4 KiB, here it would get 2048 KiB"),
-        ((4,), None, None, (None,), "pages of 4 KiB, here it would have no cells"),
-        ((4,), None, None, (), "pages of 4 KiB, here it would have no cells"),
-        ((), None, None, (2048,), None),
-        # It has a store of its own, so that the caller says it.
-        (None, 4, "large", (4,), None),
-        (None, 4, "large", (2048,), "pages of 4 KiB, here it would get 2048 KiB"),
-        (None, None, "large", (2048,), "InvalidTrackerRequest"),
-        (None, None, "any", (2048,), "InvalidTrackerRequest"),
-        (None, None, "small", (4,), None),
-        (None, None, "2048", (2048,), None),
-        (None, None, None, (4,), None),
-    ],
-)
-def test_a_running_guest_keeps_the_size_of_its_pages(
-    at_source: Any, given: int | None, spec: str | None, here: Any, refused: str | None
-) -> None:
-    running = replace(I1, flavor=flavor(spec))
-    cells = tuple(with_pages(size) for size in at_source or ())
-    known = StoredState(
-        running, claims=() if at_source is None else (replace(SOURCE, cells=cells),)
-    )
-    asked = request("live-migration", instance=running, page_size_kib=given)
-
-    def plan(kind: str) -> PlannedChange:
-        return claimed(known, replace(asked, type=kind), Planned(*map(with_pages, here)))
-
-    if refused is None:
-        assert plan("live-migration").claim.id == MOVE.uuid
-    elif refused == "InvalidTrackerRequest":
-        with pytest.raises(InvalidTrackerRequest, match="runs on pages whose size") as caught:
-            plan("live-migration")
-        assert caught.value.remedy
-    else:
-        with pytest.raises(ResourcesUnavailable, match=refused):
-            plan("live-migration")
-    # A guest that is built anew gets what there is.
-    assert plan("migration").claim.id == MOVE.uuid
 
 
 # --- requests that are repeated -------------------------------------------------------------------
@@ -511,10 +444,6 @@ MADE = Claim(
     migration=MOVE.uuid,
     digest=digest(request()),
 )
-
-
-def test_a_move_that_was_claimed_is_not_claimed_again() -> None:
-    assert claimed(StoredState(I1, MOVE, MADE, (MADE,))) == PlannedChange(MADE)
 
 
 @pytest.mark.parametrize("host", [HERE.host, ELSEWHERE.host])

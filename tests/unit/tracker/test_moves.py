@@ -164,20 +164,6 @@ def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
 # --- what each step does in each status -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", UNDER_WAY)
-def test_a_resize_that_arrives_waits_for_its_confirmation(status: str) -> None:
-    changes = moves.finish(under_way(status), NOW).changes
-    assert outcome(changes) == {MOVE.uuid: ("consumed", "new")}
-    assert [migration.status for migration in changes.migrations] == ["finished"]
-    (arrived,) = changes.instances
-    assert (arrived.host, arrived.node, arrived.flavor, arrived.old_flavor) == (
-        HERE.host,
-        HERE.uuid,
-        F3,
-        F1,
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "ended"), [("live-migration", "completed"), ("evacuation", "done")]
 )
@@ -234,12 +220,6 @@ def test_a_move_is_reverted_only_where_it_waits_for_that(status: str) -> None:
         )
 
 
-@pytest.mark.parametrize("task", [None, "resize_confirming", "powering-off"])
-def test_a_guest_that_is_not_going_back_is_not_reverted(task: str | None) -> None:
-    with pytest.raises(WrongState):
-        moves.revert(finished(task_state=task), NOW)
-
-
 @pytest.mark.parametrize(
     ("kind", "ended"),
     [
@@ -264,30 +244,6 @@ def test_a_move_that_is_given_up_leaves_the_source_as_the_only_claim(
     assert [(instance.old_flavor, instance.new_flavor) for instance in changes.instances] == [
         (None, None)
     ]
-
-
-@pytest.mark.parametrize("status", ARRIVED)
-@pytest.mark.parametrize("dropped", [True, False])
-def test_a_move_that_has_arrived_is_not_given_up(status: str, dropped: bool) -> None:
-    known = finished(status)
-    if dropped:
-        gone = replace(NEW, state="released")
-        known = replace(known, claim=gone, claims=(OLD,))
-    with pytest.raises(WrongState):
-        moves.abort(known, NOW)
-
-
-@pytest.mark.parametrize("status", ["error", "cancelled", "failed", "reverted"])
-def test_a_move_that_was_given_up_is_not_given_up_again(status: str) -> None:
-    known = replace(under_way(status, new=replace(NEW, state="released")), claims=(SOURCE,))
-    assert moves.abort(known, NOW).repeated
-
-
-def test_what_is_no_move_is_none() -> None:
-    with pytest.raises(UnknownClaim):
-        moves.finish(StoredState(I1, None, SOURCE, (SOURCE,)), NOW)
-    with pytest.raises(UnknownClaim):
-        moves.abort(StoredState(), NOW)
 
 
 # --- every field that a step writes ---------------------------------------------------------------

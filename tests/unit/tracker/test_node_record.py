@@ -1,12 +1,10 @@
 """The record of a node and its lease, as an audit writes them."""
 
-import logging
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.errors import ConfigError
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import ProviderUuid
 from agent.model.node_records import ComputeNode, Lease, RecordChanges
@@ -94,19 +92,4 @@ def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
     assert recorded(None, None, namesake=replace(KNOWN, uuid=OTHER, deleted=True))[0].uuid == UUID
 
 
-def test_text_from_outside_is_escaped() -> None:
-    with pytest.raises(ConfigError) as caught:
-        recorded(
-            None, None, facts=replace(FACTS, name="x\nERROR"), namesake=replace(KNOWN, uuid=OTHER)
-        )
-    assert "\n" not in caught.value.message
-
-
 # --- the lease ------------------------------------------------------------------------------------
-
-
-def test_a_node_without_a_lease_is_leased(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    _, changes = recorded(replace(KNOWN, host="HB"), None)
-    assert changes.leases == (replace(MINE, version=0),)
-    assert "host HB has let go" in caplog.text

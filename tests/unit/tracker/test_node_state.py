@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.model.instance import Amounts
 from agent.model.names import ProviderUuid
-from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.node_state import NodeState
@@ -24,7 +24,6 @@ from tests.unit.tracker.samples import (
     ELSEWHERE,
     HERE,
     HOST,
-    RESERVED,
     gpus,
     guest_here,
     pinned,
@@ -256,29 +255,6 @@ def test_a_state_kept_up_to_date_is_the_state_read_anew(
 
 
 # --- what it tells --------------------------------------------------------------------------------
-
-
-def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
-    one = guest_here()
-    found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(9, 4),))])
-    assert (len(found.displaced), found.problems) == (1, ())
-    assert found.cells == HOST.cells
-
-
-def test_other_facts_of_the_host_change_what_is_counted_and_no_record() -> None:
-    one = guest_here()
-    before = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(0, 4),))])
-    after = before.on(replace(HOST, reserved=Amounts(), cells=()))
-    assert after.claims == before.claims
-    assert after.used == before.used - RESERVED
-    assert len(after.displaced) == 1
-
-
-def test_records_that_make_no_sense_are_told_in_one_line_each() -> None:
-    found = NodeState.of(
-        NodeRecords(HERE, damaged=(DamagedRecord("claim", "one\ntwo", "why\x1b"),)), HOST
-    )
-    assert found.problems == ("claim one\\ntwo: why\\x1b",)
 
 
 def test_the_guest_that_an_operation_is_about_is_known_with_its_claim() -> None:

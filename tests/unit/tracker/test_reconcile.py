@@ -299,12 +299,6 @@ def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
     assert (drift.kind, "no progress is reported" in drift.detail) == ("stranded-claim", True)
 
 
-def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRecords) -> None:
-    (drift,) = done(replace(resting, instances=())).drift
-    assert (drift.kind, drift.severity, drift.consumer) == ("stranded-claim", "warning", WHO[0])
-    assert resting.claims[0].id in drift.remedy
-
-
 @pytest.mark.parametrize(
     ("half", "status"), [("old", "error"), ("old", "reverted"), ("new", "confirmed")]
 )
@@ -354,10 +348,6 @@ def test_another_move_that_has_begun_is_in_error_if_it_leads_here(
     assert [(migration.uuid, migration.status) for migration in changes.migrations] == (
         [(other.uuid, after)] if after else []
     )
-
-
-def test_a_move_without_any_claim_is_not_judged(resting: NodeRecords) -> None:
-    assert not done(replace(resting, claims=())).changes
 
 
 # --- devices and damage ---------------------------------------------------------------------------

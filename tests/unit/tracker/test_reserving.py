@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from agent.model.devices import DeviceRequest
-from agent.model.instance import Amounts, Flavor
+from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
-from agent.numa.pair import CellLimits
-from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
+from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import GuestRequest, Reservation, choose_devices, needs_search, reserve
+from agent.tracker.reserving import GuestRequest, choose_devices, needs_search, reserve
 from agent.tracker.stored_state import ClaimLimits, InstanceClaim
 from tests.support.tracking import instance
-from tests.unit.store.record_samples import claim, unit
+from tests.unit.store.record_samples import claim
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
 
 PLAIN = Flavor("plain", "plain", 2, 4096, root_gb=40, ephemeral_gb=10, swap_mb=512)
@@ -40,11 +39,6 @@ def reasons(on: NodeState, what: GuestRequest) -> Sequence[str]:
     with pytest.raises(ResourcesUnavailable) as caught:
         reserve(on, what)
     return [reason.partition(":")[0] for reason in caught.value.reasons]
-
-
-def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
-    assert reserve(state(), wanted()) == Reservation(Amounts(4096, 2, 51712), (), (), ())
-    assert reserve(state(), wanted(volume_backed=True)).amounts == Amounts(4096, 2, 10752)
 
 
 @pytest.mark.parametrize(
@@ -73,57 +67,6 @@ def test_only_cells_and_devices_have_to_be_searched(
         devices=devices,
     )
     assert needs_search(asked) is needed
-
-
-@pytest.mark.parametrize("name", ["memory_mb", "vcpus", "disk_mb"])
-def test_a_limit_may_be_reached(name: str) -> None:
-    found = state()
-    reached = getattr(found.used + PLAIN.amounts(volume_backed=False), name)
-    reserve(found, wanted(limits=ClaimLimits(**{name: reached})))
-    assert reasons(found, wanted(limits=ClaimLimits(**{name: reached - 1}))) == [
-        name.partition("_")[0]
-    ]
-
-
-def test_all_reasons_are_told_at_once() -> None:
-    found = state(units=[unit(HERE, holder="claim")])
-    everything = wanted(
-        replace(PINNED, vcpus=9),
-        limits=ClaimLimits(1, 1, 1),
-        allocations={HERE.uuid: {"CUSTOM_PMEM": 1}},
-        devices=GPU,
-    )
-    assert reasons(found, everything) == [
-        "memory",
-        "vcpus",
-        "disk",
-        "NUMA",
-        "1 unit of CUSTOM_PMEM wanted, none free",
-    ]
-    assert reasons(found, wanted(devices=GPU, limits=ClaimLimits(memory_mb=1))) == [
-        "memory",
-        "1 device with kind=gpu wanted, 0 free",
-    ]
-
-
-def test_a_guest_with_cells_gets_them() -> None:
-    (cell,) = reserve(state(), wanted(PINNED)).cells
-    assert (cell.host_cell, cell.pins) == (0, {0: 4, 1: 5})
-
-
-def test_a_guest_gets_no_cpu_that_another_has() -> None:
-    one = guest_here()
-    found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(0, 4, 5, 6),))])
-    (cell,) = reserve(found, wanted(PINNED)).cells
-    assert (cell.host_cell, cell.pins) == (1, {0: 12, 1: 13})
-
-
-def test_the_limits_of_a_cell_are_kept() -> None:
-    shared = replace(PLAIN, vcpus=4, extra_specs={"hw:numa_nodes": "1"})
-    reserve(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(1.0, 1.0))))
-    assert reasons(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(0.5, 1.0)))) == [
-        "NUMA"
-    ]
 
 
 def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
@@ -156,27 +99,6 @@ def test_devices_that_are_too_far_away_are_a_reason() -> None:
     assert len(reserve(found, wanted(preferred, devices=GPU)).devices) == 1
 
 
-def test_units_come_with_the_claim() -> None:
-    found = state(units=[unit(HERE, "ns_1"), unit(HERE, "ns_0")])
-    assert [
-        unit.identifier
-        for unit in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units
-    ] == ["ns_0"]
-
-
-def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradicts() -> None:
-    with pytest.raises(InvalidTopology, match="hw:numa_nodes"):
-        reserve(state(), wanted(replace(PLAIN, extra_specs={"hw:numa_nodes": "none"})))
-    with pytest.raises(FlavorImageConflict, match="hw_cpu_policy"):
-        reserve(
-            state(),
-            wanted(
-                replace(PLAIN, extra_specs={"hw:cpu_policy": "shared"}),
-                image_properties={"hw_cpu_policy": "dedicated"},
-            ),
-        )
-
-
 def test_devices_alone_are_all_there_or_none() -> None:
     found = state(devices=gpus(2))
     two = (replace(GPU[0], count=2),)
@@ -204,23 +126,6 @@ def on_cell(number: int, on: NodeState, **amounts: int) -> int:
     """The cell of a pinned guest of which the scheduler allocated that on a cell."""
     (cell,) = reserve(on, wanted(PINNED, allocations={CELL[number]: amounts})).cells
     return cell.host_cell
-
-
-def test_a_guest_sits_where_the_scheduler_allocated() -> None:
-    assert [on_cell(number, nested(), PCPU=2) for number in (0, 1)] == [0, 1]
-    assert on_cell(1, nested(strict=True), PCPU=2, MEMORY_MB=4096) == 1
-
-
-def test_what_cells_count_has_to_be_allocated_of_the_same_cell() -> None:
-    for amounts in (
-        {"PCPU": 3},
-        {"PCPU": 2, "VCPU": 1, "MEMORY_MB": 4096},
-        {"PCPU": 2, "MEMORY_MB": 4097},
-    ):
-        strict = len(amounts) > 1
-        assert reasons(nested(strict=strict), wanted(PINNED, allocations={CELL[1]: amounts})) == [
-            "NUMA"
-        ]
 
 
 def test_a_class_that_was_allocated_of_the_root_before_a_new_layout_binds_no_cell() -> None:

@@ -26,17 +26,6 @@ def floating(cell: int, *cpus: int, memory_mib: int = 1024, **fields: Any) -> Pl
     return PlacedCell(GuestCell(frozenset(cpus), frozenset(), memory_mib), cell, **fields)
 
 
-def test_a_guest_that_floats_asks_for_nothing_but_memory_and_cpus():
-    flavor = seen_flavor(guest(), 2, ())
-    assert (
-        flavor.name,
-        flavor.vcpus,
-        flavor.memory_mb,
-        flavor.root_gb,
-        dict(flavor.extra_specs),
-    ) == ("as seen: 2 CPUs, 512 MiB", 2, 512, 0, {})
-
-
 def test_guests_that_look_the_same_have_one_flavor():
     one, same, other = (
         seen_flavor(guest(*cells), 2, ())

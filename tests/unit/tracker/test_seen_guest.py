@@ -5,7 +5,7 @@ import pytest
 
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
-from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
+from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import contradictions, records_of
@@ -31,26 +31,6 @@ def reasons(guest: Domain, on: NodeState) -> list[str]:
 
 def made_of(flavor: Flavor, **fields: Any) -> Origin:
     return Origin(flavor, "p", "u", **fields)
-
-
-def test_more_than_the_flavor_is_counted_if_it_is_seen():
-    (made,) = records_of(state(), seen(4, memory_mib=4096, origin=made_of(SMALL)), 5.0).claims
-    assert made.amounts == Amounts(4096, 4, 20 * 1024 + 512)
-
-
-def test_of_a_guest_without_origin_nobody_knows_project_user_and_disk():
-    changes = records_of(state(), seen(cells=(pinned(0, 4, 5),), memory_mib=1024), 5.0)
-    (instance,), (made,) = changes.instances, changes.claims
-    assert (instance.project_id, instance.user_id, instance.vm_state) == (
-        "unknown",
-        "unknown",
-        "active",
-    )
-    assert (made.amounts, made.cells, made.flavor_id) == (
-        Amounts(1024, 2, 0),
-        (pinned(0, 4, 5),),
-        instance.flavor.id,
-    )
 
 
 def test_a_guest_that_comes_back_gets_a_claim_of_its_own():
@@ -137,7 +117,3 @@ def test_devices_that_it_cannot_have_are_told_one_by_one():
         "it has device 0000:03:00.0, which is not offered to guests",
         "it has device 0000:04:00.0, which is not offered to guests",
     ]
-
-
-def test_what_is_wrong_with_cpus_and_devices_is_told_at_once():
-    assert len(reasons(seen(None, devices=(PciAddress.parse(GPU),)), state())) == 2

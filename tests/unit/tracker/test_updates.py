@@ -1,18 +1,14 @@
 """What the life of a guest does to its claims."""
 
-from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.node_records import RecordChanges
-from agent.tracker.errors import UnknownInstance
-from agent.tracker.node_record import count_build
 from agent.tracker.stored_state import InstanceUpdate, StoredState
 from agent.tracker.verdicts import update_instance
-from tests.unit.store.record_samples import SMALL, claim, migration
+from tests.unit.store.record_samples import claim, migration
 from tests.unit.tracker.samples import (
     HERE,
     TASK_STATES,
@@ -43,11 +39,6 @@ def released_in(changes: RecordChanges) -> set[str]:
     return {claim.id for claim in changes.claims if not claim.open}
 
 
-def test_what_is_not_said_stays() -> None:
-    (one,) = updated(StoredState(GUEST, claims=(HELD,)), task_state=None).instances
-    assert one == replace(GUEST, task_state=None, updated_at=NOW)
-
-
 def test_a_move_that_is_over_stays_as_it_ended() -> None:
     assert (
         updated(
@@ -64,12 +55,6 @@ def test_a_deleted_guest_keeps_its_host_and_a_shelved_one_does_not() -> None:
     assert (deleted.host, deleted.node) == (HERE.host, HERE.uuid)
     (shelved,) = updated(StoredState(GUEST, claims=(HELD,)), vm_state="shelved_offloaded").instances
     assert (shelved.host, shelved.node) == (None, None)
-
-
-def test_a_guest_that_is_gone_becomes_nothing_else() -> None:
-    resizing = replace(GUEST, old_flavor=SMALL, new_flavor=SMALL)
-    (one,) = updated(StoredState(resizing, claims=(HELD,)), deleted=True).instances
-    assert (one.old_flavor, one.new_flavor) == (None, None)
 
 
 @given(
@@ -94,12 +79,3 @@ def test_a_shelved_guest_that_is_built_again_keeps_what_it_has() -> None:
         )
         == set()
     )
-
-
-def test_a_guest_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(UnknownInstance):
-        updated(StoredState())
-
-
-def test_a_success_after_a_success_writes_nothing() -> None:
-    assert count_build(state().node, "succeeded", NOW) == RecordChanges()

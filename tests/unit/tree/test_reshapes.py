@@ -202,3 +202,17 @@ def test_a_running_agent_that_builds_its_tree_anew_does_not_wait_for_a_start_to_
         reshape_context(start=False, A=(placed(0, (1, 2)),)),
         None,
     )
+
+
+def test_guests_of_which_nobody_knows_the_cells_are_all_named():
+    each = {"VCPU": 4, "MEMORY_MB": 4096}
+    allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
+    with pytest.raises(
+        ReshapeFailed, match=rf"it is unknown which cells have what is used by {B}, {C} \("
+    ) as refused:
+        move_allocations(
+            NodeTrees(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT),
+            reshape_context(A=(placed(0, shared=1),), B=()),
+            allocations,
+        )
+    assert refused.value.data["consumers"] == (B, C)

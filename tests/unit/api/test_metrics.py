@@ -40,28 +40,6 @@ def figures(metrics):
     }
 
 
-def test_everything_has_the_agents_prefix_and_is_there_from_the_start(metrics):
-    found = figures(metrics)
-    assert all(name.startswith("compute_node_agent_") for name in found)
-    assert found['compute_node_agent_audits_total{state="failed"}'] == 0
-    assert found['compute_node_agent_drift{kind="held-device"}'] == 0
-    assert not [name for name in found if name.partition("{")[0].endswith("_created")]
-
-
-def test_a_node_that_was_not_audited_counts_among_the_nodes_only(metrics):
-    metrics.audited(
-        report(nodes=(node(state="in-sync", outcomes=(), seconds={}, requests={}, drift=()),)),
-        0,
-        whole=True,
-    )
-    found = figures(metrics)
-    assert (
-        found['compute_node_agent_nodes{state="in-sync"}'],
-        found['compute_node_agent_audits_total{state="in-sync"}'],
-    ) == (1, 0)
-    assert found["compute_node_agent_audit_seconds_count"] == 0
-
-
 def test_how_things_are_is_what_the_last_audit_of_each_node_showed(metrics):
     metrics.audited(report(), 0, whole=True)
     assert figures(metrics)['compute_node_agent_nodes{state="degraded"}'] == 1

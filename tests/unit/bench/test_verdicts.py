@@ -28,10 +28,6 @@ def beside_nova(**figures: object) -> list[Row]:
     return [row("steady", **figures), row("steady", "nova", requests=84, cpu=1.0)]
 
 
-def test_the_same_figures_have_not_grown():
-    assert list(growths(beside_nova(), make_baseline(beside_nova()))) == []
-
-
 def test_one_request_more_is_growth():
     found = list(growths(beside_nova(requests=2), make_baseline(beside_nova())))
     assert found == ["sqlite P=73 C=10 steady: 2 requests, the baseline has 1"]
@@ -55,10 +51,6 @@ def test_the_share_of_novas_time_counts():
     assert list(growths(beside_nova(cpu=0.22), baseline)) == []
     (found,) = growths(beside_nova(cpu=0.24), baseline)
     assert "240 ms of the processor, at most 230 ms" in found
-
-
-def test_a_case_without_a_baseline_has_not_grown():
-    assert list(growths(beside_nova(), {"interpreter": "", "cases": {}})) == []
 
 
 def test_the_committed_baseline_has_every_case_within_its_budget():

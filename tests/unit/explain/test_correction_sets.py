@@ -32,13 +32,6 @@ def smallest(fits: Fits) -> set[frozenset[str]]:
 
 
 @given(SOME)
-def test_the_smallest_sets_are_found(conflicts: list[frozenset[str]]) -> None:
-    found = smallest_sets(CONDITIONS, fits_without(*conflicts))
-    assert found.complete
-    assert set(found.sets) == smallest(fits_without(*conflicts))
-
-
-@given(SOME)
 def test_what_is_known_to_be_unsatisfiable_changes_nothing(
     conflicts: list[frozenset[str]],
 ) -> None:
@@ -84,7 +77,3 @@ def test_what_is_known_saves_questions() -> None:
     found = smallest_sets(CONDITIONS, counted, [frozenset("a"), frozenset("b")])
     assert found.sets == (frozenset("ab"),)
     assert len(asked) == 3
-
-
-def test_nothing_helps() -> None:
-    assert smallest_sets(CONDITIONS, lambda _: False).sets == ()

@@ -4,7 +4,7 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.errors import ConfigErrors
 from agent.monitors import NAMESPACE, load_monitors
-from agent.monitors.linux import CpuMonitor, MemoryMonitor
+from agent.monitors.linux import CpuMonitor
 from tests.support import distribution
 
 
@@ -47,18 +47,6 @@ def complaints(*names):
     with pytest.raises(ConfigErrors) as refused:
         loaded(*names)
     return [(error.message, error.remedy) for error in refused.value.errors]
-
-
-def test_without_names_there_are_none():
-    assert loaded() == {}
-
-
-def test_the_built_in_ones_are_known_by_name():
-    found = loaded("memory", "cpu")
-    assert [(name, type(one)) for name, one in found.items()] == [
-        ("memory", MemoryMonitor),
-        ("cpu", CpuMonitor),
-    ]
 
 
 def test_one_of_somebody_else_is_found_by_its_name(others):

@@ -61,10 +61,6 @@ def polled(deadline=5.0, **monitors):
     return {one.monitor: one for one in Monitors(monitors, deadline, threading.Event()).poll()}
 
 
-def test_nobody_has_to_be_asked():
-    assert polled() == {}
-
-
 def test_a_monitor_that_raises_is_shown_failed_with_time_and_hides_no_other():
     begun = time.time()
     found = polled(first=Measures(), broken=Fails(), exits=Exits(), last=Measures())

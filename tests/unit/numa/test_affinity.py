@@ -31,10 +31,6 @@ def test_a_network_that_is_local_somewhere_has_to_be_near():
     assert reason.misfits[0, 1].available == 0
 
 
-def test_a_network_that_is_local_nowhere_is_everywhere():
-    assert placed_on(host("p0", "p1"), ONE, networks=wants("p9")) == [0]
-
-
 def test_two_networks_on_two_cells_need_two_cells():
     assert (
         refused(host("p0", "p1"), ONE, networks=wants("p0", "p1")).message

@@ -35,10 +35,6 @@ def complaints(call, *args) -> list[str]:
     return [error.message for error in errors.value.errors]
 
 
-def test_without_options_there_is_no_policy(policy):
-    assert policy({}) == HostPolicy()
-
-
 def test_the_options_of_a_nova_conf_are_understood(policy):
     assert policy(
         {

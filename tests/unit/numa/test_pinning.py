@@ -50,10 +50,6 @@ def test_siblings_of_unlike_cores_are_not_alone():
     assert pin(cores, 9, 0, "require").cpus == (0, 1, 4, 5, 6, 8, 9, 10, 11)
 
 
-def test_the_emulator_gets_a_core_with_few_free_threads():
-    assert pin([[0, 4], [1]], 0, 1, None).reserved == {1}
-
-
 def ht(**more) -> HostCell:
     """4 threads a core: {0,1,2,3}, {4,5,6,7}, ..."""
     return host_cell(
@@ -94,13 +90,6 @@ def test_a_mixed_guest_has_both_kinds():
     guest = placed(cell, mixed())
     assert guest.pins == {2: 4, 3: 5}
     assert cell.with_guest(guest).shared_used == 2
-
-
-def test_a_mixed_guest_needs_both_kinds():
-    assert (
-        refused(HostCell(0, NOTHING, cpus(4, 4), 16384), mixed()).misfits[0, 0].what
-        == "shared CPUs"
-    )
 
 
 def test_required_siblings_may_be_different_numbers_on_different_cores():

@@ -78,10 +78,6 @@ def test_what_cannot_be_divided_is_asymmetric():
     assert "4097 MiB" in wrong("Asymmetric", {"numa_nodes": "2"}, memory=4097)
 
 
-def test_cells_are_as_given():
-    assert spread(asked(given())) == [({0}, 1024), ({1, 2, 3}, 3072)]
-
-
 def test_cells_that_do_not_add_up_are_refused():
     message = wrong("MemoryMismatch", given(numa_mem_1="2048"))
     assert "3072" in message
@@ -168,25 +164,8 @@ def test_any_of_these_makes_a_topology(specs):
     assert guest_of(4, 4096, specs, {}) is not None
 
 
-@pytest.mark.parametrize(
-    "specs",
-    [
-        {},
-        {"hw:cpu_policy": "shared"},
-        {"resources:VCPU": "4"},
-        {"hw:pci_numa_affinity_policy": "required"},
-    ],
-)
-def test_other_guests_float(specs):
-    assert guest_of(4, 4096, specs, {}) is None
-
-
 def test_nodes_may_be_the_image_s():
     assert len(asked({}, {"numa_nodes": "2"}).cells) == 2
-
-
-def test_exclusions_are_fine_in_the_cpus_of_a_cell():
-    assert spread(asked(given(numa_cpus_0="0-2,^1-2"))) == [({0}, 1024), ({1, 2, 3}, 3072)]
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -255,15 +234,6 @@ def test_the_hyperthreading_trait_is_a_thread_policy(trait, policy):
     wrong(
         "ThreadPolicyForbidden",
         {key: trait, "cpu_policy": "dedicated", "cpu_thread_policy": "prefer"},
-    )
-
-
-@pytest.mark.parametrize("key", ["trait1:HW_CPU_HYPERTHREADING", "trait12:HW_CPU_HYPERTHREADING"])
-def test_the_hyperthreading_trait_of_a_numbered_group_is_a_thread_policy_too(key):
-    assert asked({key: "forbidden", "resources1:PCPU": "4"}).thread_policy == "isolate"
-    assert (
-        asked({"trait_X:HW_CPU_HYPERTHREADING": "forbidden", "resources1:PCPU": "4"}).thread_policy
-        is None
     )
 
 

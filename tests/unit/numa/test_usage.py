@@ -3,16 +3,13 @@ of a host.
 """
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
 from agent.model.instance import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
-from agent.numa.fit import NoFit, fit
-from agent.numa.host import CellUsageError, HostCell, Pages
+from agent.numa.host import HostCell, Pages
 from agent.numa.host_cells import NetworkAffinity, count_guests, host_cells
-from agent.numa.host_policy import HostPolicy
 from tests.unit.numa.cells import (
     NOTHING,
     cpus,
@@ -126,39 +123,6 @@ def topology() -> Topology:
     return Topology(cells)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_after_a_restart_the_usage_is_as_before(seed):
-    policy, chance = HostPolicy(cpus(0, 4), cpus(4, 12), {(0, 2048): 64}), Random(seed)
-    kinds = [
-        dedicated((2, 512)),
-        dedicated((1, 256), (1, 256), emulator_policy="isolate"),
-        shared((2, 1024)),
-        dedicated((1, 64), pages="large"),
-    ]
-    cells, guests = policy.cells(topology(), cpus(0, 16)), []
-    for _ in range(40):
-        if guests and chance.random() < 0.4:
-            for one in guests.pop(chance.randrange(len(guests))):
-                cells = tuple(
-                    cell.without_guest(one) if cell.id == one.host_cell else cell for cell in cells
-                )
-            continue
-        try:
-            placed_cells = fit(cells, chance.choice(kinds)).cells
-        except NoFit:
-            continue
-        guests.append(placed_cells)
-        cells = count_guests(cells, placed_cells)
-    chance.shuffle(guests)
-    assert guests
-    assert (
-        count_guests(
-            policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest]
-        )
-        == cells
-    )
-
-
 def test_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
     everything = cpus(0, 16)
     guest = PlacedCell(dedicated((2, 1024)).cells[0], 0, pins={0: 4, 1: 5})
@@ -232,8 +196,3 @@ def test_ordinary_pages_are_the_rest_of_the_memory_unless_they_are_told():
     told = Topology((Cell(0, cpus(0, 4), 1024, (PagePool(4, 1000), PagePool(2048, 4))),))
     (cell,) = host_cells(told, cpus(0, 4), NOTHING, cpus(0, 4), NOTHING, {}, NO_NETWORKS)
     assert cell.pages == (Pages(4, 1000), Pages(2048, 4))
-
-
-def test_a_guest_on_a_cell_that_is_gone_is_named():
-    with pytest.raises(CellUsageError, match="cell 7, which the host does not have"):
-        count_guests(h2(), [PlacedCell(dedicated((1, 64)).cells[0], 7)])

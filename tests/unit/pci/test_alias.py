@@ -75,13 +75,6 @@ def test_class_alone_is_enough_where_placement_chooses():
     assert wrong({"name": "gpu", "vendor_id": "10de"}, report=True) == ["#1: product_id is missing"]
 
 
-def test_objects_of_one_name_are_alternatives():
-    alias = one_of(
-        {**NIC, "device_type": "type-PF"}, {**NIC, "product_id": "1572", "device_type": "type-PF"}
-    )
-    assert [alternative.product_id for alternative in alias.alternatives] == ["154c", "1572"]
-
-
 def test_where_placement_chooses_a_name_has_one_object():
     assert wrong(NIC, {**NIC, "product_id": "1572"}, report=True) == [
         "#2: name = nic is that of #1 already"
@@ -135,10 +128,6 @@ def test_a_key_without_a_value_says_nothing(key, value):
     assert wrong({"name": "a", "resource_class": value}, report=True) == [
         "#1: vendor_id and product_id are missing"
     ]
-
-
-def test_name_is_needed():
-    assert wrong(IDS) == ["#1: name is missing"]
 
 
 def test_remedy_names_the_closest_key():

@@ -148,10 +148,6 @@ def test_a_device_has_to_have_everything_that_is_asked() -> None:
     assert matches(one, DeviceRequest("a", 1))
 
 
-def test_a_device_that_is_gone_is_not_free() -> None:
-    assert free_devices(by_address([replace(gpu, present=False) for gpu in gpus(1)])) == []
-
-
 def test_a_pf_of_which_the_host_uses_a_function_is_not_free() -> None:
     head, used, other = card(1, 2)
     rows = by_address([head, replace(used, serves="host"), other])
@@ -216,24 +212,6 @@ def test_what_is_chosen_harms_other_guests_least() -> None:
         assert [one.address for one, _ in got] == [expected]
 
 
-def test_functions_of_one_card_may_be_on_cells_and_on_none() -> None:
-    head, near, nowhere = card(1, 2, numa_node=0)
-    free = free_devices(by_address([head, near, replace(nowhere, numa_node=None)]))
-    wanted = [DeviceRequest("pf", 1, {"type": "type-PF"}), DeviceRequest("vf", 1, {"kind": "nic"})]
-    assert isinstance(choose(free, *wanted), Shortage)
-    assert not isinstance(choose(free, wanted[1]), Shortage)
-
-
-def test_who_has_the_least_choice_chooses_first() -> None:
-    certain = DeviceRequest("certain", 1, {"address": "0000:00:00.0"})
-    chosen = choose(gpus(2), GPU, certain)
-    assert not isinstance(chosen, Shortage)
-    assert {request.id: one.address for one, request in chosen} == {
-        "certain": "0000:00:00.0",
-        "gpu": "0000:01:00.0",
-    }
-
-
 # --- near and far ---------------------------------------------------------------------------------
 
 
@@ -247,14 +225,6 @@ def test_a_policy_says_how_near_devices_must_be(
     for cell in (0, 1, 2, None):
         devices = FreeDevices(gpus_on(cell), (GPU,), policy, NEAR)
         assert (devices.cost(frozenset({0})) is not None) == (cell in allowed), (policy, cell)
-
-
-def test_devices_of_the_guests_own_cells_come_first() -> None:
-    devices = FreeDevices(gpus_on(2, None, 1), (GPU,), "preferred", NEAR)
-    chosen = devices.chosen(frozenset({1}))
-    assert not isinstance(chosen, Shortage)
-    assert [one.numa_node for one, _ in chosen] == [1]
-    assert devices.cost(frozenset({1})) == (0, 0)
 
 
 def test_what_is_far_costs_its_distance_to_the_nearest_cell() -> None:
@@ -314,7 +284,6 @@ def nics(number: int, cell: int | None, functions: int) -> list[DeviceRecord]:
 
 
 F2, F3 = nics(2, 0, 2), nics(3, 1, 4)
-VFS = by_address([*F2[1:], *F3[1:]])
 
 
 def chosen(
@@ -339,46 +308,11 @@ def test_required_takes_the_lowest_local_one_or_none() -> None:
     assert chosen(cards, wanted, {1}, "required") is None
 
 
-def test_required_takes_local_functions_only() -> None:
-    assert set(chosen(VFS, vfs(2), {1}, "required") or ()) <= {one.address for one in F3}
-
-
-def test_preferred_takes_all_local_ones_and_then_others() -> None:
-    found = set(chosen(VFS, vfs(5), {1}, "preferred") or ())
-    assert found >= {one.address for one in F3[1:]}
-    assert len(found & {one.address for one in F2}) == 1
-
-
-@pytest.mark.parametrize("policy", ["legacy", "required"])
-def test_too_few_near_enough(policy: PciPolicy) -> None:
-    assert chosen(VFS, vfs(5), {1}, policy) is None
-
-
-@pytest.mark.parametrize(
-    ("policy", "had"),
-    [("legacy", True), ("required", False), ("socket", False), ("preferred", True)],
-)
-def test_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
-    assert (chosen(by_address(gpus_on(None)), GPU, {0}, policy) is not None) is had
-
-
-@pytest.mark.parametrize(
-    ("policy", "had"),
-    [("socket", True), ("required", False), ("legacy", False), ("preferred", True)],
-)
-def test_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
-    assert (chosen(by_address(gpus_on(1)), GPU, {0}, policy) is not None) is had
-
-
 def test_a_socket_that_is_not_known_makes_none_the_same() -> None:
     unknown = Nearness({0: 0, 1: 0, 2: None})
     assert isinstance(
         FreeDevices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage
     )
-
-
-def test_only_local_ones_if_they_are_enough() -> None:
-    assert set(chosen(VFS, vfs(2), {0}, "preferred") or ()) == {one.address for one in F2[1:]}
 
 
 def test_a_pf_is_only_given_to_who_asks_for_one() -> None:
@@ -392,21 +326,6 @@ def test_a_pf_is_only_given_to_who_asks_for_one() -> None:
         ),
         Shortage,
     )
-
-
-def test_as_many_from_each_provider_as_the_scheduler_took() -> None:
-    one, other = ProviderUuid("a"), ProviderUuid("b")
-    providers = {**{row.address: one for row in F2}, **{row.address: other for row in F3}}
-    wanted = DeviceRequest("vf", 3, {"product_id": "154c"}, providers=(one, one, other))
-    found = FreeDevices(free_devices(VFS), (wanted,), providers=providers).chosen(None)
-    assert not isinstance(found, Shortage)
-    assert Counter(providers[row.address] for row, _ in found) == {one: 2, other: 1}
-    few = FreeDevices(
-        [row for row in free_devices(VFS) if row.address != F2[1].address],
-        (wanted,),
-        providers=providers,
-    ).chosen(None)
-    assert isinstance(few, Shortage)
 
 
 def test_a_shortage_of_providers_counts_those_that_have_enough() -> None:
@@ -429,12 +348,6 @@ def test_what_must_not_be_live_migratable_has_to_say_so() -> None:
         Shortage,
     )
     assert not isinstance(choose(gpus(1), DeviceRequest("a", 1)), Shortage)
-
-
-def test_a_pf_together_with_its_own_functions_is_refused() -> None:
-    pf = DeviceRequest("pf", 1, {"product_id": "1572", "type": "type-PF"})
-    assert isinstance(choose(free_devices(by_address(F2)), pf, vfs(2)), Shortage)
-    assert not isinstance(choose(free_devices(by_address([*F2, *F3])), pf, vfs(2)), Shortage)
 
 
 @pytest.mark.parametrize("kept", ["fast", "slow"])
@@ -460,16 +373,3 @@ def test_of_cards_with_other_functions_that_one_is_broken_that_leaves_enough(kep
     assert {one.address[5:7] for one, request in got if request.id == "pf"} == {
         "07" if kept == "fast" else "06"
     }
-
-
-def test_what_overlaps_crosswise_is_found() -> None:
-    rows = [
-        replace(one, tags={name: "yes"}) for one, name in zip(gpus(3), ("a", "b", "c"), strict=True)
-    ]
-    either = [
-        replace(rows[0], tags={"x": "1", "y": "1"}),
-        replace(rows[1], tags={"y": "1", "z": "1"}),
-        replace(rows[2], tags={"x": "1", "z": "1"}),
-    ]
-    wanted = [DeviceRequest(name, 1, {name: "1"}) for name in ("x", "y", "z")]
-    assert not isinstance(choose(either, *wanted), Shortage)

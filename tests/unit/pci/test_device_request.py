@@ -41,10 +41,6 @@ def test_name_may_have_colons():
     assert asked("c:d:2") == [("c:d", 2)]
 
 
-def test_flavor_without_aliases_asks_for_nothing():
-    assert device_requests({"hw:cpu_policy": "dedicated"}, ALIASES, None, CLAIM) == ()
-
-
 @pytest.mark.parametrize(
     "text", ["a:0", "a:x", "a:-1", "a:", "a:1.5", "a:1025", "a:99999999999999999999", "a:+1", "a:٣"]
 )
@@ -54,10 +50,6 @@ def test_counts_that_are_none(text):
     ) as caught:
         asked(text)
     assert "count from 1 to 1024" in caught.value.remedy
-
-
-def test_alias_alone_asks_for_one_device():
-    assert asked("a") == [("a", 1)]
 
 
 @pytest.mark.parametrize(

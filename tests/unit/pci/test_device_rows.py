@@ -2,10 +2,9 @@
 
 import pytest
 
-from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid
-from agent.pci.settings import PciSettings, device_rows
-from tests.unit.pci.scene import NAMES, host, parsed, physical, present, specs, virtual
+from agent.pci.settings import device_rows
+from tests.unit.pci.scene import NAMES, physical, present, specs, virtual
 
 NODE = ProviderUuid("5f9c2a34-7d1e-4a8b-9c46-000000000001")
 
@@ -20,25 +19,6 @@ def rows(*values, on=None):
 
 def serves(*values, on=None):
     return {name: row.serves for name, row in rows(*values, on=on).items()}
-
-
-def test_row_has_what_the_facts_say():
-    row = rows({"address": "0000:82:03.1", "trusted": "yes"})["V30"]
-    assert (row.node, row.address, row.vendor_id, row.product_id, row.type) == (
-        NODE,
-        "0000:82:03.1",
-        "8086",
-        "154c",
-        "type-VF",
-    )
-    assert (row.parent, row.numa_node, row.serves) == ("0000:82:03.0", 1, "guests")
-    assert row.tags == {"trusted": "true", "remote_managed": "false"}
-    assert (row.state, row.holder, row.request, row.present) == ("available", None, None, True)
-
-
-def test_nothing_is_kept_of_cards_of_which_nothing_is_offered():
-    assert serves() == {}
-    assert serves({"product_id": "1533"}) == {"P0": "guests", "P1": "guests"}
 
 
 def test_all_functions_of_a_card_are_kept_when_one_is_offered():
@@ -101,21 +81,3 @@ def test_interface_of_the_parent_is_a_tag_of_functions_that_have_one_themselves(
     found = rows({"product_id": "154c", "address": "0000:81:02.*"}, on=on)
     assert found["V20"].tags == {"remote_managed": "false", "parent_ifname": "ens1f0"}
     assert found["V21"].tags == {"remote_managed": "false"}
-
-
-def test_class_and_traits_are_no_tags():
-    assert rows({"product_id": "1533", "resource_class": "x", "traits": "y"})["P0"].tags == {}
-
-
-def test_no_answer_is_not_the_same_as_no_devices():
-    settings = PciSettings(parsed({"product_id": "1533"})[0])
-    known = HostFacts("node-1", 0.0, "test", pci=tuple(host().values()))
-    assert [row.address for row in settings.rows(NODE, known) or ()] == [NAMES["P0"], NAMES["P1"]]
-    assert (
-        settings.rows(
-            NODE, HostFacts("node-1", 0.0, "test", pci=known.pci, incomplete={"pci": "it hangs"})
-        )
-        is None
-    )
-    assert settings.rows(NODE, HostFacts("node-1", 0.0, "test", pci=())) == ()
-    assert settings.rows(NODE, HostFacts("node-1", 0.0, "test")) == ()

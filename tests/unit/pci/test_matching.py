@@ -16,7 +16,6 @@ from tests.unit.pci.scene import (
     present,
     specs,
     virtual,
-    with_serial_numbers,
 )
 
 PF2 = {"address": "0000:81:02.0"}
@@ -85,14 +84,6 @@ def test_what_is_wrong_is_told(given, told):
     assert errors(given) == [f"#1: {told}"]
 
 
-def test_one_address_with_class_and_traits():
-    found = offered(
-        {"address": "0000:81:00.0", "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}
-    )
-    assert classes(found) == {"P0": "PGPU"}
-    assert found["P0"].traits == {"HW_GPU_API_VULKAN", "CUSTOM_PURPLE"}
-
-
 def test_first_match_counts_for_virtual_functions_of_one_card():
     found = offered(
         [
@@ -109,19 +100,6 @@ def test_first_match_counts_for_virtual_functions_of_one_card():
     assert {name: one.spec.place for name, one in found.items() if name < "V32"} == {
         "V30": "#1.1",
         "V31": "#1.2",
-    }
-
-
-def test_traits_of_virtual_functions_of_one_card():
-    found = offered(
-        [
-            {"address": "0000:82:03.1", "traits": "a"},
-            {"product_id": "154c", "address": "0000:82:03.2", "traits": "b"},
-        ]
-    )
-    assert {name: one.traits for name, one in found.items()} == {
-        "V30": {"CUSTOM_A"},
-        "V31": {"CUSTOM_B"},
     }
 
 
@@ -170,37 +148,6 @@ def test_one_time_use_of_a_virtual_function_is_known_as_said_and_gives_no_trait(
     assert {one.spec.one_time_use for one in found.values()} == {False}
     assert offered({"product_id": "154c", "one_time_use": True})["V20"].traits == set()
     assert offered({"product_id": "154c"})["V20"].spec.one_time_use is None
-
-
-def test_upper_case_address():
-    card = plain("0000:af:00.0")
-    assert list(offered({"address": "0000:AF:00.0"}, on=present(card=card))) == ["0000:af:00.0"]
-
-
-def test_domain_of_more_than_16_bits_is_offered_like_any_other():
-    wide = plain("10000:01:00.0")
-    on = present(wide=wide)
-    assert set(offered({"product_id": "1533"}, on=on)) == {"P0", "P1", "10000:01:00.0"}
-    assert list(offered({"address": "10000:01:00.0"}, on=on)) == ["10000:01:00.0"]
-    assert list(offered({"address": {"domain": "1.{4}"}}, on=on)) == ["10000:01:00.0"]
-
-
-def test_remote_managed_needs_serial_numbers():
-    spec = {"product_id": "154c", "remote_managed": "true", **PF2}
-    assert set(offered(spec, on=with_serial_numbers())) == {"V20", "V21"}
-    assert offered(spec) == {}
-
-
-def test_remote_managed_never_offers_what_is_not_virtual():
-    spec = {"remote_managed": True, "address": "*:*:*.*"}
-    assert set(offered(spec, on=with_serial_numbers())) == {
-        "V20",
-        "V21",
-        "V30",
-        "V31",
-        "V32",
-        "V33",
-    }
 
 
 def test_serial_number_of_the_function_itself_counts_as_well():

@@ -8,10 +8,6 @@ def names(devices):
     return [str(device.address)[5:] for device in devices]
 
 
-def test_devices_come_by_address():
-    assert names(PresentDevices.of(reversed(host().values()))) == names(host().values())
-
-
 def test_family():
     on = present()
     everyone = ["81:02.0", "81:02.1", "81:02.2"]

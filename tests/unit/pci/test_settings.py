@@ -4,7 +4,6 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
 from agent.pci.settings import PciSettings
 from tests.support.ini import write_config
@@ -24,10 +23,6 @@ def settings(tmp_path, **said):
     }
     conf([], default_config_files=[str(write_config(tmp_path / "agent.conf", groups))])
     return PciSettings.from_options(conf)
-
-
-def test_without_options_nothing_is_offered(tmp_path):
-    assert settings(tmp_path) == PciSettings()
 
 
 def test_options_given_several_times(tmp_path):
@@ -57,18 +52,6 @@ def test_older_name_of_the_aliases(tmp_path):
             tmp_path, DEFAULT_pci_alias=['{"name": "a", "vendor_id": "8086", "product_id": "154c"}']
         ).aliases
     ) == ["a"]
-
-
-def test_errors_of_both_options_are_told_at_once(tmp_path):
-    with pytest.raises(ConfigErrors) as caught:
-        settings(
-            tmp_path, device_spec=["{", "{}", '{"one_time_use": "yes"}'], alias=['{"name": "a"}']
-        )
-    assert [(error.data["option"], error.data["place"]) for error in caught.value.errors] == [
-        ("[pci] device_spec", "#1"),
-        ("[pci] device_spec", "#3"),
-        ("[pci] alias", "#1"),
-    ]
 
 
 def test_misfits_are_known_only_where_the_host_has_told_its_devices(tmp_path):

@@ -38,11 +38,6 @@ def test_names_that_may_be_meant_come_first_and_are_few(caplog):
     assert len(known) == 10
 
 
-def test_without_any_provider_that_is_said(caplog):
-    Absences().warn(CONFIG, {NIC}, ())
-    assert caplog.records[0].getMessage().endswith("Known here: none")
-
-
 def test_names_are_shown_escaped(caplog):
     Absences().warn(CONFIG, {NIC}, ["x\nERROR"])
     assert "x\\nERROR" in caplog.text.splitlines()[0]

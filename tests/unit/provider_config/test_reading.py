@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.provider_config.applying import Entry, Key, ProviderConfig
+from agent.provider_config.applying import Entry, Key
 from agent.provider_config.reading import read_folder
 from agent.yaml_files import TextPosition
 from tests.unit.provider_config.reading import (
@@ -41,11 +41,6 @@ providers:
   - identification: {name: "päd dock"}
     traits: {additional: [CUSTOM_A]}
 """
-
-
-def test_a_folder_that_is_not_there_or_empty_has_no_files(tmp_path: Path) -> None:
-    assert read_folder(tmp_path) == ProviderConfig(tmp_path)
-    assert read_folder(tmp_path / "nowhere") == ProviderConfig(tmp_path / "nowhere")
 
 
 def test_entries_are_complete_and_know_where_they_are_written(tmp_path: Path) -> None:

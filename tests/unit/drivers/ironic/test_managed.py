@@ -7,7 +7,6 @@ from drivers.ironic.node import BareMetalNode
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, OTHER, node
 
 THEIRS = "9d8f7e6c-5b4a-4392-8170-6f5e4d3c2b1b"
-UNKNOWN = "9d8f7e6c-5b4a-4392-8170-6f5e4d3c2b1c"
 
 
 class Instances:
@@ -28,18 +27,9 @@ def never(uuid: str) -> BareMetalNode | None:
     raise AssertionError(f"nobody need ask for {uuid}")
 
 
-def test_an_instance_that_no_record_knows_makes_the_node_nobody_elses():
-    mine, unknown = node(uuid=OTHER, instance_uuid=INSTANCE), node(instance_uuid=UNKNOWN)
-    assert managed_nodes([unknown, mine], Instances(), never) == [unknown, mine]
-
-
 def test_once_that_instance_is_gone_or_the_node_is_it_is_not():
     assert managed_nodes([node()], Instances(), {OTHER: node(uuid=OTHER)}.get) == [node()]
     assert managed_nodes([node()], Instances(), lambda _uuid: None) == [node()]
-
-
-def test_without_records_everything_listed_is_ours():
-    assert managed_nodes([node(instance_uuid=THEIRS)], None, never) == [node(instance_uuid=THEIRS)]
 
 
 def test_the_records_are_asked_once_and_only_for_nodes_with_instances():

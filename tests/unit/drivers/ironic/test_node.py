@@ -1,7 +1,7 @@
 import pytest
 
 from agent.errors import DriverError
-from drivers.ironic.node import FIELDS, BareMetalNode, facts_of
+from drivers.ironic.node import BareMetalNode, facts_of
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, document, node
 
 
@@ -39,10 +39,6 @@ def test_null_is_none_and_no_traits_are_none():
     )
 
 
-def test_everything_a_node_needs_is_asked_for():
-    assert set(document()) - {"links"} == set(FIELDS)
-
-
 @pytest.mark.parametrize(
     "nonsense",
     [None, "node", {}, {"uuid": 7}, {"uuid": "no uuid"}],
@@ -71,9 +67,3 @@ def test_facts_name_the_class_as_placement_knows_it():
         True,
     )
     assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa) == (None, None, None, None)
-
-
-def test_a_node_without_a_resource_class_has_no_facts():
-    with pytest.raises(DriverError, match=f"node {NODE} has no resource class") as refused:
-        facts_of(node(resource_class=None), 5.0, skip_in_use=False)
-    assert "--resource-class" in refused.value.remedy

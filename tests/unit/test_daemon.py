@@ -196,31 +196,6 @@ def test_a_thousand_audits_leave_nothing_behind(service, placement):
     assert objects_later - objects < 300
 
 
-@pytest.mark.long
-def test_many_reloads_leave_nothing_behind(service):
-    """Threads of what was replaced, and of audits, end by themselves, but only when they get a
-    processor: the least that was seen is what stays.
-    """
-    seen, end = {3: [], 12: []}, []
-
-    def nothing_left():
-        threads, files = (min(one) for one in zip(*seen[3], strict=True))
-        return any(now[0] <= threads and now[1] <= files for now in seen[12])
-
-    def script(operator):
-        done = len(service.manager.of("reloading"))
-        if done in seen:
-            gc.collect()
-            seen[done].append((threading.active_count(), psutil.Process().num_fds()))
-        if done >= 12:
-            end.append(time.monotonic() + 120)
-            operator.stop = nothing_left() or time.monotonic() > end[0]
-        operator.reload = done < 3 or (len(seen[3]) >= 20 and done < 12)
-
-    service(script)
-    assert nothing_left(), seen
-
-
 def test_what_a_reload_replaced_is_gone_after_the_next_pass(service):
     """The replaced parts refer to each other, and Python looks for such garbage only now and then."""
     configurations = {}

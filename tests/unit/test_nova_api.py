@@ -2,7 +2,6 @@
 be.
 """
 
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from typing import cast
 
@@ -67,20 +66,6 @@ def test_an_answer_that_cannot_be_used_is_told(nova: Scripted, answer: Answer, w
     assert refused.value.remedy
 
 
-def test_what_becomes_a_part_of_a_command_is_a_uuid(nova: Scripted) -> None:
-    migration = {"uuid": A, "instance_uuid": "x; reboot", "status": "running"}
-    nova.answers["/servers/detail"] = lambda: said({"servers": []})
-    nova.answers["/os-migrations"] = lambda: said({"migrations": [migration]})
-    with pytest.raises(NovaNotAsked) as refused:
-        api(nova).answers("node-a", [A])
-    assert refused.value.message == "nova GET /os-migrations: instance_uuid is no uuid"
-    nova.answers["/os-migrations"] = lambda: said(
-        {"migrations": [{**migration, "instance_uuid": B}]}
-    )
-    nova.answers[f"/servers/{B}"] = lambda: said({"server": server(B)})
-    assert api(nova).answers("node-a", [A]).migrations[A].server == B
-
-
 def test_lists_that_lack_a_cell_do_not_say_that_a_migration_is_unknown(nova: Scripted) -> None:
     nova.answers["/servers/detail"] = lambda: said({"servers": []})
     nova.answers["/os-migrations"] = lambda: said({"migrations": []})
@@ -130,20 +115,6 @@ def test_a_proxys_page_does_not_say_that_a_server_is_unknown(nova: Scripted) -> 
         api(nova).answers("node-a", [A])
     nova.answers[f"/servers/{A}"] = lambda: said({"itemNotFound": {"code": 404}}, 404)
     assert api(nova).answers("node-a", [A]) == NovaAnswers(unknown=frozenset({A}))
-
-
-def test_all_requests_of_a_question_share_one_deadline(nova: Scripted) -> None:
-    held = threading.Event()
-
-    def slowly() -> Answer:
-        held.wait(0.3)
-        uuid = f"00000000-0000-4000-8000-{len(nova.requests):012}"
-        return said({"servers": [server(uuid)], "servers_links": [1]})
-
-    nova.answers["/servers/detail"] = slowly
-    with pytest.raises(NovaNotAsked):
-        api(nova, seconds=1).answers("node-a", [A])
-    assert len(nova.requests) <= 5
 
 
 class Counting:

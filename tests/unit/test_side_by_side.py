@@ -60,20 +60,6 @@ def test_there_are_never_more_threads_than_allowed() -> None:
     assert max(most) <= 3
 
 
-def test_results_are_in_the_order_of_the_jobs_whichever_ends_first() -> None:
-    last = threading.Event()
-
-    def first() -> str:
-        assert last.wait(PATIENCE)
-        return "first"
-
-    def second() -> str:
-        last.set()
-        return "second"
-
-    assert results_side_by_side([first, second], 2, "audit") == ["first", "second"]
-
-
 def test_the_first_failure_in_order_is_raised_after_all_have_ended() -> None:
     ended: list[int] = []
 

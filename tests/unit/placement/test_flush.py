@@ -7,7 +7,6 @@ import pytest
 from agent.audit.flushing import predict_outcomes
 from agent.errors import (
     ProviderIdentityConflict,
-    ProviderNameConflict,
 )
 from agent.model.inventory import Allocation
 from agent.model.mirror import Journal, PlacementView
@@ -228,54 +227,6 @@ def test_a_provider_that_is_to_have_other_inventory_and_is_in_use_gets_its_trait
     assert statuses(flushed, SetTraits) == {"N2": "done"}
 
 
-def test_names_are_made_only_for_what_can_be_sent(sent, placement, client, children):
-    def edit(tree):
-        tree.new_child("new", ROOT)
-        for name in ("new", "N0"):
-            tree.update_inventory(name, {f"CUSTOM_OF_{name.upper()}": total(1)})
-            tree.add_traits(name, f"CUSTOM_TRAIT_OF_{name.upper()}")
-
-    placement.faults.add(faults.answer(400), method="POST", path="^/resource_providers", times=None)
-    flushed = sent(edit)
-    assert {
-        one.operation.name: one.status for one in flushed.outcomes if not one.operation.provider
-    } == {
-        "CUSTOM_OF_N0": "done",
-        "CUSTOM_OF_NEW": "skipped",
-        "CUSTOM_TRAIT_OF_N0": "done",
-        "CUSTOM_TRAIT_OF_NEW": "skipped",
-    }
-    assert (flushed.capabilities.classes, flushed.capabilities.traits) == (
-        {"CUSTOM_OF_N0"},
-        {"CUSTOM_TRAIT_OF_N0"},
-    )
-    assert placement.other.traits(children["N0"]) == {"CUSTOM_TRAIT_OF_N0"}
-    assert statuses(flushed, SetInventory) == {"new": "skipped", "N0": "done"}
-
-
-def test_providers_are_renamed_and_moved_one_after_the_other(sent, placement, client, children):
-    taken = placement.other.create_provider("taken")
-
-    def edit(tree):
-        tree.rename(children["N0"], "cell")
-        tree.rename(children["N1"], "taken")
-        tree.reparent(children["N2"], children["N0"])
-        tree.add_traits(children["N1"], "HW_NUMA_ROOT")
-
-    flushed = sent(edit, dataclasses.replace(ALONE, max_version="1.39"))
-    assert outcomes(flushed) == [
-        ("rename-provider", "cell", "done"),
-        ("rename-provider", "taken", "failed"),
-        ("reparent-provider", "N2", "done"),
-        ("set-traits", "taken", "done"),
-    ]
-    (error,) = flushed.errors
-    assert (type(error), error.data["holder"]) == (ProviderNameConflict, taken)
-    assert flushed.view.tree.name_of(children["N0"]) == "cell"
-    assert flushed.view.tree.provider(children["N2"]).parent_uuid == children["N0"]
-    assert all(as_in_placement(flushed, client))
-
-
 def reshape_of(children, *emptied):
     """A reshape that takes all inventories of ``emptied``."""
     return Reshape(
@@ -371,37 +322,6 @@ def predicted(placement, client):
         }, errors
 
     return predict
-
-
-def test_a_dry_run_tells_which_names_are_taken_and_what_waits_for_them(
-    predicted, placement, children
-):
-    holders = [placement.other.create_provider(name) for name in ("taken", "taken too")]
-
-    def edit(tree):
-        tree.new_child("taken", ROOT)
-        tree.new_child("below", "taken")
-        tree.new_child("free", ROOT)
-        for name in ("taken", "below", "free", "N0"):
-            tree.update_inventory(name, {"VCPU": total(4)})
-        tree.rename(children["N1"], "taken too")
-        tree.rename(children["N2"], "another")
-
-    outcomes, errors = predicted(edit)
-    assert {key: status for key, (status, _) in outcomes.items()} == {
-        ("create-provider", "taken"): "failed",
-        ("create-provider", "below"): "skipped",
-        ("create-provider", "free"): "planned",
-        ("rename-provider", "taken too"): "failed",
-        ("rename-provider", "another"): "planned",
-        ("set-inventory", "taken"): "skipped",
-        ("set-inventory", "below"): "skipped",
-        ("set-inventory", "free"): "planned",
-        ("set-inventory", "N0"): "planned",
-    }
-    assert all(isinstance(error, ProviderNameConflict) for error in errors)
-    assert sorted(error.data["holder"] for error in errors) == sorted(holders)
-    assert [error for _, error in outcomes.values() if error] == list(map(str, errors))
 
 
 def test_a_dry_run_asks_nothing_about_a_root(predicted, placement):

@@ -1,8 +1,5 @@
 """Of some calls the last ones close what none of them uses any more."""
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-
 import pytest
 import urllib3
 
@@ -27,14 +24,6 @@ def test_an_exception_is_the_end_of_its_own_call_only() -> None:
             calls.run(lambda: 1 // 0)
         assert closed == expected
         assert not LastCalls.in_one()
-
-
-def test_each_of_several_that_end_side_by_side_closes() -> None:
-    closed: list[int] = []
-    calls, begun = LastCalls(3, lambda: closed.append(1)), Barrier(3)
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda _: calls.run(lambda: begun.wait(60)), range(3)))
-    assert closed == [1, 1, 1]
 
 
 def pool_of(adapter: BoundedAdapter, scheme: str) -> urllib3.HTTPConnectionPool:
@@ -70,9 +59,3 @@ def test_as_many_connections_may_be_idle_as_there_may_be_requests(
         pool._put_conn(connection)
     assert {pool._get_conn() for _ in range(most)} == set(taken)
     assert not caplog.records
-
-
-def test_a_call_knows_that_it_is_one() -> None:
-    assert not LastCalls.in_one()
-    assert LastCalls(1, lambda: None).run(LastCalls.in_one)
-    assert not LastCalls.in_one()

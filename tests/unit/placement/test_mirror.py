@@ -1,7 +1,6 @@
 """The mirror on a real Placement: one request a pass, reading in full only what moved."""
 
 import dataclasses
-import logging
 
 import pytest
 
@@ -56,29 +55,11 @@ def test_the_view_is_the_same_object_if_nothing_moved(look):
     assert look(view)[0] is view
 
 
-def test_only_what_moved_is_read(look, other):
-    view, _ = look()
-    other.set_inventory(N0, {"PCPU": 2})
-    seen, asked = look(view, now=200.0)
-    assert asked == [STRUCTURE, *deep(N0)]
-    assert seen.tree.data(N0).inventory["PCPU"]["total"] == 2
-    assert (seen.read_at[N0], seen.read_at[ROOT]) == (200.0, 100.0)
-    assert seen.tree.provider(ROOT).inventory is view.tree.provider(ROOT).inventory
-
-
 def test_rows_that_are_there_already_need_no_request(look, client):
     rows = client.tree(ROOT)
     view, asked = look(rows=rows)
     assert asked == deep(ROOT, N0, N1)
     assert look(view, rows=rows) == (view, [])
-
-
-def test_what_is_in_doubt_is_read_whatever_its_generation_says(look):
-    view, _ = look()
-    assert look(view, suspects=[N0, "5f9c2a34-7d1e-4a8b-9c46-0000000000ee"])[1] == [
-        STRUCTURE,
-        *deep(N0),
-    ]
 
 
 def test_a_provider_in_the_place_of_another_is_read(look, other):
@@ -90,30 +71,7 @@ def test_a_provider_in_the_place_of_another_is_read(look, other):
     assert seen.read_at.keys() == {ROOT, N0, N2}
 
 
-def test_who_holds_a_provider_is_forgotten_if_the_provider_moved(look, other):
-    view, _ = look()
-    view = dataclasses.replace(
-        view, consumers={ROOT: {}, N0: {}}, consumers_at={ROOT: 50.0, N0: 60.0}
-    )
-    other.set_inventory(N0, {"PCPU": 2})
-    seen, _ = look(view)
-    assert (seen.consumers, seen.consumers_at) == ({ROOT: {}}, {ROOT: 50.0})
-
-
 # --- going back -----------------------------------------------------------------------------------
-
-
-def test_a_lower_generation_drops_the_whole_view(look, other, caplog):
-    view, _ = look()
-    newer = view.tree.copy()
-    newer.set_generation(N0, 9)
-    seen, asked = look(dataclasses.replace(view, tree=newer.freeze()))
-    assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
-    assert seen.tree.data(N0).generation == 1
-    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert (
-        warning == "placement state went back or was changed outside (N0); everything is read again"
-    )
 
 
 @pytest.mark.parametrize("own", [{}, {N1: Ownership()}])
@@ -219,11 +177,6 @@ def test_a_provider_that_goes_away_while_it_is_read_is_a_conflict(look, placemen
 
 # --- sharing --------------------------------------------------------------------------------------
 
-SHARING = (
-    f"GET /resource_providers?member_of=in%3A{THEIR_AGGREGATE}&required=MISC_SHARES_VIA_AGGREGATE "
-    "-> 200"
-)
-
 
 @pytest.fixture
 def storage(other):
@@ -235,22 +188,6 @@ def storage(other):
     return other
 
 
-def test_who_shares_is_asked_for_when_due_and_when_the_aggregates_change(look, storage):
-    often = Freshness(sharing=300)
-    view, asked = look(freshness=often)
-    assert asked == [STRUCTURE, *deep(ROOT, N0, N1), SHARING, *deep(STORAGE)]
-    assert (view.tree.has_sharing_provider("DISK_GB"), view.sharing_read_at) == (True, 100.0)
-    assert look(view, now=399.0, freshness=often) == (view, [STRUCTURE])
-    again, asked = look(view, now=400.0, freshness=often)
-    assert asked == [STRUCTURE, SHARING]
-    assert again.sharing_read_at == 400.0
-    storage.set_aggregates(N0, [])
-    alone, asked = look(again, now=401.0, freshness=often)
-    assert asked == [STRUCTURE, *deep(N0)]
-    assert [one.name for one in alone.tree.roots] == [NAME]
-    assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
-
-
 def test_aggregates_that_nothing_shares_are_forgotten_with_the_last_of_them(look, other):
     other.set_aggregates(N0, [THEIR_AGGREGATE])
     view, _ = look()
@@ -258,19 +195,6 @@ def test_aggregates_that_nothing_shares_are_forgotten_with_the_last_of_them(look
     other.set_aggregates(N0, [])
     alone, _ = look(view)
     assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
-
-
-def test_who_shares_is_asked_for_if_the_agent_wrote_the_aggregates(look, storage):
-    view, _ = look()
-    written = dataclasses.replace(
-        view,
-        tree=view.tree.subtree(ROOT).freeze(),
-        sharing_aggregates=frozenset(),
-        sharing_read_at=None,
-    )
-    seen, asked = look(written)
-    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
-    assert seen.tree.has_sharing_provider("DISK_GB")
 
 
 def test_a_root_from_outside_that_is_called_by_the_uuid_of_our_own_is_left_out(look, storage):

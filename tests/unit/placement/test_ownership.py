@@ -92,16 +92,6 @@ def test_a_wish_that_placement_fulfils_changes_nothing(whole):
     assert (target.invalid, kinds(target)) == ((), [FOREIGN])
 
 
-def test_what_the_driver_no_longer_wants_of_ours_goes_and_theirs_stays():
-    def less(tree):
-        tree.update_inventory(ROOT, {"VCPU": total(8, allocation_ratio=4.0)})
-
-    root = merged(less).tree.data(ROOT)
-    assert set(root.inventory) == {"VCPU", "CUSTOM_LICENSE"}
-    assert root.traits == {"CUSTOM_RACK7", "HW_THEIRS", "COMPUTE_STATUS_DISABLED"}
-    assert root.aggregates == {THEIR_AGGREGATE}
-
-
 def test_a_driver_that_replaces_everything_keeps_their_custom_traits_and_aggregates():
     def replace(tree):
         same(tree)
@@ -154,15 +144,6 @@ def test_the_roots_that_share_are_no_part_of_the_target():
 
 
 # --- whole providers ------------------------------------------------------------------------------
-
-
-def test_our_provider_that_the_node_no_longer_has_goes():
-    tree = tree_in_placement()
-    tree.remove(BW)
-    target = merged(nothing, found=view(tree))
-    assert target.tree.get_provider_uuids() == [ROOT]
-    assert set(target.journal.providers) == {ROOT}
-    assert kinds(target) == []
 
 
 @pytest.mark.parametrize(
@@ -289,42 +270,12 @@ def test_a_name_of_ours_that_somebody_else_has_is_a_conflict_until_it_is_free(ch
 # --- adoption -------------------------------------------------------------------------------------
 
 
-def test_with_an_empty_journal_what_the_pass_produces_is_ours_and_the_rest_is_not():
-    target = merged(same, journal=EMPTY)
-    assert set(target.journal.providers) == {ROOT, N0}
-    assert not target.journal.adopted
-    assert target.journal.of(ROOT) == Ownership()
-    assert not compare_trees(present(), target.tree)
-
-
-def test_without_an_empty_journal_a_name_alone_takes_nothing_over():
-    journal = Journal({ROOT: JOURNAL.of(ROOT)}, adopted=True)
-    assert set(merged(same, journal=journal).journal.providers) == {ROOT}
-    assert set(merged(same, journal=journal, take_over=True).journal.providers) == {ROOT, N0}
-
-
-def test_before_the_adoption_nothing_of_ours_goes():
-    target = merged(nothing, journal=dataclasses.replace(JOURNAL, adopted=False))
-    assert not compare_trees(present(), target.tree).removed
-    assert target.tree.data(N0) == present().data(N0)
-    assert ("adoption-needed", "warning", N0) in kinds(target)
-    assert [drift.detail for drift in target.drift if drift.provider == N0] == [
-        "N0: the node no longer has it, but the tree is not adopted"
-    ]
-    assert target.journal.owns(N0)
-
-
 def test_before_the_adoption_a_standard_class_that_the_node_lacks_stays_and_is_told():
     target = merged(lambda tree: tree.add_traits(ROOT, "HW_NEW"), journal=EMPTY)
     assert target.tree.data(ROOT).inventory == present().data(ROOT).inventory
     assert [(one.kind, one.detail) for one in target.drift if one.provider == ROOT] == [
         ("adoption-needed", f"{NAME}: the node does not have its VCPU, but the tree is not adopted")
     ]
-
-
-def test_after_the_adoption_a_standard_class_that_the_node_lacks_goes():
-    target = merged(nothing, journal=Journal(JOURNAL.providers | {ROOT: Ownership()}, adopted=True))
-    assert set(target.tree.data(ROOT).inventory) == {"CUSTOM_A", "CUSTOM_LICENSE"}
 
 
 def test_before_the_adoption_no_class_is_counted_twice():
@@ -372,14 +323,6 @@ def held_journal(*classes, provider=N0):
 @pytest.mark.parametrize(("amount", "used", "kept"), [(4, 2, 4), (4, 6, 6)])
 def test_a_held_record_is_all_reserved_and_never_below_its_use(amount, used, kept):
     assert held_record(total(amount), used) == {**total(amount), "total": kept, "reserved": kept}
-
-
-def test_a_class_that_is_gone_and_used_stays_beside_what_the_node_has():
-    def other(tree):
-        tree.update_inventory("N0", {"PCPU": total(4)})
-
-    target = merged(also(other), journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
-    assert target.tree.data(N0).inventory == {"PCPU": total(4), "VGPU": {**total(2), "reserved": 2}}
 
 
 def test_why_a_class_stays_is_told():

@@ -50,11 +50,6 @@ def test_one_more_is_too_much(more: Amounts, told: str) -> None:
     )
 
 
-def test_what_the_driver_never_told_has_no_bounds() -> None:
-    unknown = replace(NODE, vcpus=None, memory_mb=None, local_gb=None)
-    assert list(overcommitted(unknown, RESERVED, FULL + FULL)) == []
-
-
 def test_a_host_that_is_smaller_than_what_is_reserved_is_overcommitted_by_the_first_guest() -> None:
     tiny = replace(NODE, memory_mb=256)
     assert len(list(overcommitted(tiny, RESERVED, RESERVED + Amounts(memory_mb=1)))) == 1

@@ -19,15 +19,11 @@ from drivers.libvirt.raw_capabilities import read_node_devices
 from tests.support.libvirt_answers import (
     DEVICES,
     MDEV,
-    PF,
     VF_0,
     VF_1,
     WIDE,
     domain,
     fixture,
-    net,
-    physical,
-    virtual,
 )
 
 HOST = Topology((Cell(0, frozenset(range(4)), 4096), Cell(8, frozenset(range(4, 8)), 8192)))
@@ -219,15 +215,6 @@ def test_devices_by_address_interface_and_disk():
         "<disk type='file'><source file='/x'/></disk><interface type='hostdev'/></devices>"
     )
     assert [str(address) for address in one.devices] == ["0000:05:00.0", "0000:06:00.0"]
-
-
-def test_interface_of_a_physical_function_leads_nowhere():
-    aliases = function_aliases(
-        read_node_devices(
-            [physical(PF, 4), virtual(VF_0, PF), net("ens4f0", PF), net("ens4f0v0", VF_0)]
-        )
-    )
-    assert aliases == FunctionAliases({"ens4f0v0": PciAddress.parse(VF_0)})
 
 
 def test_interface_that_the_host_does_not_have_any_more_is_no_device():

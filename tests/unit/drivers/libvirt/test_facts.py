@@ -9,15 +9,11 @@ from agent.model.topology import Cell, Topology
 from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import (
     DEVICES,
-    GPU,
-    MDEV,
     ONLINE,
     answers,
-    cuttable,
     domain,
     facts,
     fixture,
-    mdev,
     pci,
 )
 
@@ -46,33 +42,6 @@ def test_what_a_host_has():
 def test_encryption_by_kernel_and_domain_capabilities():
     found = facts(answers(kernel=KernelAnswer({"sev": "Y", "sev_es": "Y", "sev_snp": "N"})))
     assert found.encryption.contexts == {"sev": 15, "sev_es": 100}
-
-
-def test_consumers_of_mediated_devices_are_known_by_parent():
-    other, two = "0000:07:00.0", "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f809"
-    guest = "<domain><memory>1024</memory><devices>{}</devices></domain>"
-    device = "<hostdev type='mdev'><source><address uuid='{}'/></source></hostdev>"
-    a, b = (f"7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e0{n}" for n in "ab")
-    three = "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f80a"
-    found = facts(
-        answers(
-            devices=(
-                cuttable(GPU, T=2),
-                cuttable(other, T=3),
-                mdev(MDEV, "T", GPU),
-                mdev(two, "T", GPU),
-                mdev(three, "T", other),
-            ),
-            domains=(
-                domain("a", xml=guest.format(device.format(MDEV)), uuid=a),
-                domain("b", xml=guest.format(device.format(two) + device.format(three)), uuid=b),
-            ),
-        )
-    )
-    assert {one.name: [device.owner for device in one.mdevs] for one in found.mdev} == {
-        GPU: [a, b],
-        other: [b],
-    }
 
 
 def test_backend_that_cannot_tell_tells_nothing():
@@ -123,11 +92,6 @@ def test_a_host_of_which_no_cell_is_listed_is_one_with_what_the_kernel_says_of_i
         )
     )
     assert facts(answers(capabilities=NO_CELLS, hypervisor_type="TEST")).numa is None
-
-
-def test_cells_that_are_listed_no_more_are_not_gone():
-    found = facts(answers(capabilities=NO_CELLS), before=facts(answers()).numa)
-    assert found.incomplete["numa"] == "capabilities: no NUMA cell is listed any more"
 
 
 def test_what_could_not_be_asked_is_incomplete():

@@ -44,32 +44,11 @@ def says(tmp_path, monkeypatch):
     return say
 
 
-def test_a_folder_is_the_file_system_that_it_is_in(tmp_path):
-    assert read_disk_gib(DiskSettings("folder", tmp_path / "not" / "yet")) == read_disk_gib(
-        DiskSettings("folder", tmp_path)
-    )
-
-
-def test_a_volume_group_is_rounded_down(says):
-    called = says("vgs", f"  {440 * GIB - 1}\n")
-    assert read_disk_gib(LVM) == 439
-    assert called.read_text().split()[-2:] == ["--", "vg0"]
-
-
 @pytest.mark.parametrize("text", ["", "4.5", "440g", "  1\n  2\n", "-1", "\u0664"])
 def test_a_volume_group_without_a_number_is_an_error(says, text):
     says("vgs", text)
     with pytest.raises(DriverError, match="volume group vg0"):
         read_disk_gib(LVM)
-
-
-def test_a_pool_is_what_can_be_written_and_what_was_without_the_replicas(says):
-    other = ("other", {"stored": 1, "bytes_used": 1, "max_avail": 1})
-    says(
-        "ceph",
-        pools(other, ("vms", {"stored": 10 * GIB, "bytes_used": 30 * GIB, "max_avail": 90 * GIB})),
-    )
-    assert read_disk_gib(RBD) == 100
 
 
 def test_a_ceph_that_does_not_tell_replicas_apart_counts_what_is_used(says):

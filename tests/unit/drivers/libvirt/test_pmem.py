@@ -38,26 +38,6 @@ def ndctl(tmp_path, monkeypatch):
     return lists
 
 
-def test_labels_become_resource_classes_with_a_unit_for_each_namespace(ndctl):
-    ndctl(json.dumps(LISTED))
-    units = read_units(configured_namespaces(["a:ns0|ns1", " b : namespace1.0 "]))
-    assert [(one.resource_class, one.identifier, one.metadata["label"]) for one in units] == [
-        ("CUSTOM_PMEM_NAMESPACE_A", "ns0", "a"),
-        ("CUSTOM_PMEM_NAMESPACE_A", "ns1", "a"),
-        ("CUSTOM_PMEM_NAMESPACE_B", "namespace1.0", "b"),
-    ]
-    assert [(one.metadata["size"], one.metadata["device"]) for one in units] == [
-        ("1073741824", "dax0.0"),
-        ("2147483648", "dax0.1"),
-        ("4294967296", "pmem1"),
-    ]
-
-
-def test_a_namespace_that_is_given_twice_is_an_error():
-    with pytest.raises(ConfigErrors, match="the namespace ns0 is given 2 times"):
-        configured_namespaces(["a:ns0|ns1", "b:ns0"])
-
-
 def test_all_that_is_wrong_with_the_option_is_told_at_once():
     with pytest.raises(ConfigErrors) as caught:
         configured_namespaces(["a:ns0", "A:ns2", "ns1", "b:", "c d:ns3", "e:ns4|ns4", "f:n s"])

@@ -1,7 +1,5 @@
 """What the operator says in [libvirt]."""
 
-from pathlib import Path
-
 import pytest
 from oslo_config import cfg
 
@@ -20,17 +18,6 @@ def settings(**given):
     for name, value in given.items():
         conf.set_override(name, value, None if name == "instances_path" else "libvirt")
     return LibvirtSettings.from_options(conf)
-
-
-def test_with_nothing_said_guests_have_the_hosts_cpu_on_the_systems_libvirt():
-    found = settings(instances_path="/srv/guests")
-    assert (found.uri, found.virt_type, found.cpu_mode, found.vtpm) == (
-        "qemu:///system",
-        "kvm",
-        "host",
-        False,
-    )
-    assert (found.disk.kind, found.disk.folder) == ("folder", Path("/srv/guests"))
 
 
 @pytest.mark.parametrize(
@@ -52,14 +39,6 @@ def test_models_are_for_the_mode_custom_alone():
     ):
         with pytest.raises(ConfigError, match=r"^\[libvirt\] cpu_models"):
             settings(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("images", "kind"),
-    [("raw", "folder"), ("qcow2", "folder"), ("default", "folder"), ("rbd", "rbd")],
-)
-def test_where_disks_are(images, kind):
-    assert settings(images_type=images).disk.kind == kind
 
 
 def test_a_volume_group_has_to_be_named():

@@ -8,7 +8,6 @@ from agent.model.topology import Cell, Topology
 from drivers.libvirt.capabilities import (
     CORES_FILE,
     add_sleeping_cpus,
-    has_same_cores,
     read_topology,
     write_topology,
 )
@@ -44,13 +43,6 @@ def seen(*sleeping: int) -> Topology:
             )
             for one in AWAKE.cells
         )
-    )
-
-
-@pytest.mark.parametrize("sleeping", [{2, 3}, {1, 3}, {3}, {4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}])
-def test_what_was_seen_awake_is_known_asleep(sleeping):
-    assert (
-        add_sleeping_cpus(seen(*sleeping), ALL - sleeping, frozenset(sleeping), {}, AWAKE) == AWAKE
     )
 
 
@@ -93,13 +85,6 @@ def test_a_thread_that_is_offline_for_good_is_in_no_core():
     assert add_sleeping_cpus(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[
         0
     ].siblings == cores({0}, {1, 3})
-
-
-def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
-    assert read_topology(tmp_path) is None
-    write_topology(tmp_path, AWAKE)
-    assert has_same_cores(read_topology(tmp_path), AWAKE)
-    assert [one.name for one in tmp_path.iterdir()] == [CORES_FILE]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,9 @@ import pytest
 from agent.errors import DriverError
 from drivers.libvirt.domain_capabilities import read_emulators
 from drivers.libvirt.traits import (
-    architecture_traits,
     emulator_traits,
     expanded_features,
     feature_traits,
-    hyperthreading_trait,
     with_flags,
 )
 from tests.support.libvirt_answers import fixture
@@ -66,11 +64,6 @@ def test_every_trait_of_a_feature_is_a_standard_one_and_the_others_are_false():
     assert true(traits) == {os_traits.HW_CPU_X86_MMX}
 
 
-def test_what_belongs_to_children_of_the_root_is_never_told():
-    told = feature_traits("x86_64", frozenset({"sev", "sev-es"}), is_complete=True)
-    assert not {name for name in told if "SEV" in name or "TDX" in name}
-
-
 def test_features_that_nobody_wrote_out_make_no_trait_false():
     assert feature_traits("x86_64", frozenset({"mmx", "ht"}), is_complete=False) == {
         os_traits.HW_CPU_X86_MMX: True
@@ -105,13 +98,6 @@ def test_operators_flags_add_and_take_away():
         "pcid",
         "vmx",
     }
-
-
-def test_host_has_one_architecture():
-    assert true(architecture_traits("ppc64le")) == {"HW_ARCH_PPC64LE"}
-    assert true(architecture_traits("armv7l")) == {"HW_ARCH_ARMV7"}
-    assert true(architecture_traits("riscv128")) == set()
-    assert hyperthreading_trait(True) == {"HW_CPU_HYPERTHREADING": True}
 
 
 def test_what_domain_capabilities_list_is_true_and_the_rest_of_a_group_false():
@@ -164,44 +150,6 @@ def test_a_device_that_is_not_supported_is_none_and_one_that_is_not_listed_is_no
     traits = emulator_traits(emulators(device("<disk supported='no'/>")), *NEW, vtpm=True)
     assert traits["COMPUTE_STORAGE_BUS_VIRTIO"] is False
     assert "COMPUTE_GRAPHICS_MODEL_VGA" not in traits
-
-
-@pytest.mark.parametrize(
-    ("tpm", "vtpm", "traits"),
-    [
-        (
-            (
-                "<enum name='model'><value>tpm-tis</value></enum><enum "
-                "name='backendModel'><value>emulator</value></enum>"
-            ),
-            True,
-            {"TIS", "1_2", "2_0"},
-        ),
-        (
-            (
-                "<enum name='model'><value>tpm-tis</value></enum><enum "
-                "name='backendModel'><value>emulator</value></enum>"
-            ),
-            False,
-            set(),
-        ),
-        (
-            (
-                "<enum name='model'><value>tpm-tis</value></enum><enum "
-                "name='backendModel'><value>passthrough</value></enum>"
-            ),
-            True,
-            set(),
-        ),
-    ],
-    ids=("both-versions", "not-wanted", "not-emulated"),
-)
-def test_tpms_are_told_where_they_are_emulated_and_the_operator_lets_guests_have_them(
-    tpm, vtpm, traits
-):
-    told = emulator_traits(emulators(device(f"<tpm supported='yes'>{tpm}</tpm>")), *NEW, vtpm=vtpm)
-    assert true(told, "COMPUTE_SECURITY_TPM_") == traits
-    assert len([name for name in told if name.startswith("COMPUTE_SECURITY_TPM_")]) == 4
 
 
 def test_one_emulator_that_cannot_be_understood_is_set_aside():

@@ -53,19 +53,6 @@ def test_each_emulator_is_asked_for_its_default_and_the_canonical_machines():
     )
 
 
-def test_an_emulator_without_guests_of_the_type_is_not_asked():
-    found = capability_queries(
-        capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))),
-        settings(),
-    )
-    assert {one.architecture for one in found.machines} == {"x86_64"}
-
-
-def test_the_hosts_cpu_is_expanded_as_libvirt_describes_it():
-    (cpu,) = capability_queries(capabilities(), settings()).cpus
-    assert ElementTree.fromstring(cpu).find("feature").get("name") == "vmx"
-
-
 @pytest.mark.parametrize("more", [{"arch": "aarch64"}, {"model": ""}], ids=["aarch64", "unknown"])
 def test_a_cpu_that_cannot_be_expanded_is_not_asked_about(more):
     assert capability_queries(capabilities(**more), settings()).cpus == ()
@@ -76,11 +63,6 @@ def test_each_model_of_the_operator_is_expanded_whatever_is_in_its_name():
         capabilities(), settings(cpu_mode="custom", cpu_models=("Skylake", "<&'\">"))
     )
     assert models(found) == ["Skylake", "<&'\">"]
-
-
-def test_without_any_mode_it_is_qemus_own_cpu():
-    assert models(capability_queries(capabilities(), settings(cpu_mode="none"))) == ["qemu64"]
-    assert capability_queries(capabilities(arch="ppc64le"), settings(cpu_mode="none")).cpus == ()
 
 
 @pytest.mark.parametrize(

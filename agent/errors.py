@@ -23,9 +23,9 @@ PROVIDER_IN_USE = "placement.resource_provider.inuse"
 UNDEFINED = "placement.undefined_code"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
-UNCERTAIN_STATUSES = OUTAGE_STATUSES | {401, 413, 500}
+UNCERTAIN_STATUSES = OUTAGE_STATUSES | {500}
 """Statuses that do not say what became of a write: of a failure after it, or of a proxy in front of
-Placement that has asked Placement before.
+Placement that has asked Placement before. Tokens (401) and lengths (413) are checked before it.
 """
 CLOSED = "closed"
 """The kind of failure of a request on a connection that the server had closed."""
@@ -306,7 +306,7 @@ class PlacementError(AgentError):
     is_in_use = False
     """Allocations prevent the removal of an inventory or a provider."""
     is_outage = False
-    """The service, or something in front of it, cannot answer now."""
+    """The service, or something in front of it, cannot answer now, or not to this account."""
 
 
 class PlacementUnreachable(PlacementError):
@@ -360,7 +360,8 @@ class PlacementRefused(PlacementError):
         self.status = status
         self.placement_code = placement_code
         self.fatal = status == 401
-        self.is_outage = status in OUTAGE_STATUSES
+        # keystoneauth has renewed the token once before it returns a 401.
+        self.is_outage = status in OUTAGE_STATUSES or status == 401
         self.outcome_unknown = status in UNCERTAIN_STATUSES
         self.is_conflict = status == 409 and placement_code == CONCURRENT_UPDATE
         self.is_in_use = status == 409 and placement_code in (INVENTORY_IN_USE, PROVIDER_IN_USE)

@@ -94,7 +94,7 @@ class Flushing:
                 and run.attempts == MAX_ATTEMPTS - 1
             ):
                 # The last attempt is made without the repair, for all other changes.
-                run.unrepaired = flushed.conflict.message
+                run.unrepaired = told(flushed.conflict)
             self._try_again(run, flushed.conflict)
             return False
         run.outcomes += withheld
@@ -215,7 +215,8 @@ class Flushing:
         last = run.attempts == MAX_ATTEMPTS
         if last and isinstance(conflict, ReshapeConflict) and run.repair.move is None:
             raise ReshapeFailed(
-                f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN
+                f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}",
+                "; ".join(filter(None, (conflict.remedy, TRIED_AGAIN))),
             ) from conflict
         if last:
             what = (

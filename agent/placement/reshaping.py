@@ -256,6 +256,7 @@ class ReshapeRequest:
         except PlacementUnreachable as error:
             lost = ReshapeConflict(
                 f"the answer to the reshape of {self._involved()} was lost: {error.message}",
+                error.remedy,
                 outcome_unknown=True,
             )
             return Attempt(self.operation, error=lost if error.outcome_unknown else error)
@@ -275,13 +276,15 @@ class ReshapeRequest:
             unknown = ReshapeConflict(
                 f"it is unknown whether the reshape of {self._involved()} was applied: "
                 f"{refusal.message}",
+                refusal.remedy,
                 outcome_unknown=True,
             )
             return Attempt(self.operation, error=unknown)
         in_use = refusal.placement_code == INVENTORY_IN_USE
         if in_use or refusal.is_conflict:
             met = ReshapeConflict(
-                f"the reshape of {self._involved()} met another change: {refusal.message}"
+                f"the reshape of {self._involved()} met another change: {refusal.message}",
+                refusal.remedy,
             )
             held = dict(self._dropped_in_use()) if in_use else {}
             return Attempt(self.operation, error=met, held=held)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.errors import PlacementUnreachable
+from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.placement.allocations.change import Deleted, delete, delete_forced
 from agent.placement.allocations.checks import (
     BadRequest,
@@ -111,6 +111,14 @@ def test_a_forced_delete_is_repeated_when_its_answer_was_lost(
     assert delete_forced(scene.client, C) is Deleted.DELETED
     assert scene.placement.count() == 2
     scene.settled({C: None})
+
+
+def test_a_forced_delete_that_the_account_may_not_send_is_sent_once(scene: Scene) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(faults.answer(401), method="DELETE", times=None)
+    with pytest.raises(PlacementRefused, match="401"):
+        delete_forced(scene.client, C)
+    assert scene.placement.count() == 1
 
 
 @pytest.mark.parametrize("operation", [delete, delete_forced])

@@ -17,6 +17,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     exists,
+    func,
     or_,
     select,
     text,
@@ -150,6 +151,29 @@ CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(
 DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(
     DEVICE.c.node, DEVICE.c.address
 )
+CLAIM_ID: BindParameter[str | None] = bindparam("claim", type_=CLAIM.c.id.type)
+_GUEST = select(
+    func.coalesce(
+        bindparam("instance", type_=INSTANCE.c.uuid.type),
+        select(CLAIM.c.instance).where(CLAIM.c.id == CLAIM_ID).scalar_subquery(),
+    ).label("uuid")
+).subquery()
+# All that an operation asks first, because each statement costs more than the rows that it finds.
+SUBJECT = (
+    select(COMPUTE_NODE.c.version, *CLAIM.c, *INSTANCE.c)
+    .select_from(
+        _GUEST.outerjoin(COMPUTE_NODE, COMPUTE_NODE.c.uuid == NODE)
+        .outerjoin(
+            CLAIM,
+            or_(
+                CLAIM.c.id == CLAIM_ID,
+                and_(CLAIM.c.instance == _GUEST.c.uuid, CLAIM.c.state != "released"),
+            ),
+        )
+        .outerjoin(INSTANCE, INSTANCE.c.uuid == _GUEST.c.uuid)
+    )
+    .order_by(CLAIM.c.created_at, CLAIM.c.id)
+)
 UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(
     UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
 )
@@ -183,16 +207,16 @@ class RecordReader:
         self._connection = connection
         self._location = location
         self._clock = clock if location.file is None else None
+        self._versions: dict[ProviderUuid, int] = {}
+        """The versions of nodes that are known, because they cannot change before the end."""
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
         """Return the versions of those of these nodes that exist."""
-        return {
-            uuid: version
-            for some in _chunks(nodes)
-            for uuid, version in self._connection.execute(NODE_VERSIONS, {"some": some})
-        }
+        for some in _chunks([uuid for uuid in nodes if uuid not in self._versions]):
+            self._versions.update(self._connection.execute(NODE_VERSIONS, {"some": some}).all())
+        return {uuid: self._versions[uuid] for uuid in nodes if uuid in self._versions}
 
     def quiet_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
         """Return the versions of those of these nodes that exist, without the nodes from or to
@@ -314,6 +338,34 @@ class RecordReader:
         """
         devices = self._refuse_damaged(self._some(DEVICES, DEVICES_HELD, claims))
         return devices, self._refuse_damaged(self._some(UNITS, UNITS_HELD, claims))
+
+    def subject(
+        self, claim: str | None, instance: ConsumerUuid | None, node: ProviderUuid | None
+    ) -> tuple[Claim | None, tuple[Claim, ...], Instance | None]:
+        """Return a claim, open or released; the open claims of an instance, by default that of the
+        claim, on all nodes in the order of their creation; and the instance. The version of
+        ``node`` is known afterwards.
+
+        :raises StoreError: one of them is invalid.
+        """
+        values = {"claim": claim, "instance": instance, "node": node}
+        rows = self._connection.execute(SUBJECT, values).all()
+        if node is not None and rows[0].version is not None:
+            self._versions[node] = rows[0].version
+        after_claim = 1 + len(CLAIM.c)
+        claims = self._refuse_damaged(
+            CLAIMS.batch([row[1:after_claim] for row in rows if row[1] is not None])
+        )
+        instances = self._refuse_damaged(
+            INSTANCES.batch([row[after_claim:] for row in rows[:1] if row[after_claim] is not None])
+        )
+        named = next((one for one in claims if one.id == claim), None)
+        of = instance or (named.instance if named is not None else None)
+        return (
+            named,
+            tuple(one for one in claims if one.open and one.instance == of),
+            next(iter(instances), None),
+        )
 
     # --- consumers --------------------------------------------------------------------------------
 

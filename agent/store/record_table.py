@@ -35,7 +35,6 @@ from sqlalchemy import (
     Executable,
     ForeignKey,
     MetaData,
-    Row,
     String,
     Table,
     Text,
@@ -269,8 +268,12 @@ class RecordTable(Generic[Record]):
         self, connection: Connection, statement: Executable, values: Values | None = None
     ) -> RecordBatch[Record]:
         """Return the records that a statement based on :attr:`all` finds."""
+        return self.batch(connection.execute(statement, values or {}))
+
+    def batch(self, rows: Iterable[Sequence[Any]]) -> RecordBatch[Record]:
+        """Return the records of these rows, each with the columns of the table in their order."""
         records, damaged, row = [], [], None
-        for row in connection.execute(statement, values or {}):
+        for row in rows:
             try:
                 records.append(self._mapper.value(row))
             except NONSENSE as error:
@@ -341,5 +344,5 @@ class RecordTable(Generic[Record]):
             del row[column.name]
         return {**row, **self._guard_values(record), "version": record.version + 1}
 
-    def _key_text(self, row: Row[Any]) -> str:
+    def _key_text(self, row: Sequence[Any]) -> str:
         return "/".join(str(row[position]) for position in self._positions)

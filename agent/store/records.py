@@ -25,7 +25,6 @@ from agent.model.claim import ENDED
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.store import reading
-from agent.store.engines import Location
 from agent.store.reading import Clock, RecordReader, later
 from agent.store.store import Store
 from agent.store.tables import (
@@ -147,28 +146,14 @@ CLEARING = (
 class Transaction(RecordReader):
     """Reads and writes of records. Locked nodes are not changed by others before its end."""
 
-    def __init__(
-        self, connection: Connection, location: Location, clock: Clock | None = None
-    ) -> None:
-        super().__init__(connection, location, clock)
-        self._locked: dict[ProviderUuid, int] = {}
-
     def lock(self, nodes: Collection[ProviderUuid]) -> None:
         """Lock these nodes, waiting until nobody else has them locked.
 
         SQLite needs no such lock, because it has only one writer.
         """
-        self._locked = dict(
-            self._connection.execute(reading.NODES_LOCKED, {"some": sorted(nodes)}).all()
-        )
-
-    def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
-        """Return the versions of those of these nodes that exist; versions of locked nodes are
-        known already.
-        """
-        known = {uuid: self._locked[uuid] for uuid in nodes if uuid in self._locked}
-        others = [uuid for uuid in nodes if uuid not in known]
-        return {**known, **super().node_versions(others)} if others else known
+        if self._location.file is None:
+            locked = self._connection.execute(reading.NODES_LOCKED, {"some": sorted(nodes)})
+            self._versions = dict(locked.all())
 
     def write(self, changes: RecordChanges) -> None:
         """Write all changes, and raise the versions of the touched nodes.
@@ -177,7 +162,7 @@ class Transaction(RecordReader):
             already.
         """
         to = self._connection
-        self._locked = {}
+        self._versions = {}
         # Rows that are referred to are written before the rows that refer to them, and rows are
         # deleted before others take their place.
         INSTANCES.write(to, changes.instances)

@@ -343,11 +343,7 @@ def read_stored_state(
     """Read the records of an operation's target. ``held``: with the devices and units of the
     claims.
     """
-    claim = reading.claim(target.claim) if target.claim is not None else None
-    instance = target.instance or (claim.instance if claim is not None else None)
-    if instance is None:
-        return StoredState(claim=claim)
-    open_ones = reading.claims_of(instance)
+    claim, open_ones, found = reading.subject(target.claim, target.instance, target.node)
     migration = target.migration or (
         claim.origin
         if claim is not None
@@ -356,7 +352,6 @@ def read_stored_state(
     devices, units = (
         reading.held_by([claim.id for claim in open_ones]) if held and open_ones else ((), ())
     )
-    found = reading.instance(instance)
     # An instance that has claims in this store has its host in this store too.
     hosts = {
         *target.hosts,

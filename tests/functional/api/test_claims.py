@@ -89,6 +89,19 @@ def test_the_answer_to_a_claim_is_the_record_which_is_not_read_again(site, ha):
     assert claimed == site.call("GET", claim_of("n1")).json
 
 
+def test_a_claim_of_a_new_guest_is_one_transaction_of_four_statements(site, ha):
+    with counted() as sent:
+        site.call("POST", "/v1/claims", claim_body(ha, "i1"))
+    begun, *statements = [text.split()[:3] for text in sent]
+    assert begun == ["BEGIN", "IMMEDIATE"]
+    assert statements == [
+        ["SELECT", "compute_node.version,", "claim.id,"],
+        ["INSERT", "INTO", "instance"],
+        ["UPDATE", "compute_node", "SET"],
+        ["INSERT", "INTO", "claim"],
+    ]
+
+
 def test_the_same_claim_again_is_the_same_and_another_of_its_id_is_refused(site, ha):
     body = claim_body(ha, "i1")
     first = site.call("POST", "/v1/claims", body)

@@ -113,18 +113,6 @@ class FailsAfterStop(SoundDriver):
         return super().facts(name)
 
 
-@breaks("read-only")
-class Writes(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(replace(host, read_only=False))
-
-
-@breaks("restart")
-class NewUuids(SoundDriver):
-    def start(self, host: HostContext) -> None:
-        super().start(replace(host, identity=str(uuid.uuid4())))
-
-
 @breaks("threads")
 class OneThreadAtATime(SoundDriver):
     busy = False
@@ -149,24 +137,6 @@ class OneThreadAtATime(SoundDriver):
         return super().nodes(refresh)
 
 
-@breaks("nodes-mapping")
-class NoUuid(SoundDriver):
-    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        return {**super().nodes(refresh), "third": "node-3"}
-
-
-@breaks("nodes-mapping")
-class NoMapping(SoundDriver):
-    def nodes(self, refresh: bool = False) -> Any:
-        return list(super().nodes(refresh).items())
-
-
-@breaks("nodes-names")
-class SameName(SoundDriver):
-    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
-        return dict.fromkeys(super().nodes(refresh), NAMES[0])
-
-
 @breaks("nodes-names")
 class LongName(SoundDriver):
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:
@@ -188,12 +158,6 @@ class ForgetsNodes(SoundDriver):
 
 
 @breaks("deleted-listed")
-class SaysDeleted(SoundDriver):
-    def is_node_deleted(self, name: str) -> bool:
-        return bool(self.started)
-
-
-@breaks("deleted-listed")
 class SaysNone(SoundDriver):
     def is_node_deleted(self, name: str) -> Any:
         assert self.started
@@ -209,18 +173,6 @@ class MarksTheList(SoundDriver):
 
     def mark(self, name: str) -> int:
         return self.lists
-
-
-@breaks("mark-stable")
-class MarkIsAList(SoundDriver):
-    def mark(self, name: str) -> Any:
-        return [name]
-
-
-@breaks("facts-node")
-class OtherNode(SoundDriver):
-    def facts(self, name: str) -> HostFacts:
-        return self.described("node-9")
 
 
 def describing(**fields: Any) -> type[SoundDriver]:
@@ -244,12 +196,6 @@ for _name, _fields in (
     breaks(_name)(describing(**_fields))
 
 
-@breaks("facts-types")
-class NoFacts(SoundDriver):
-    def facts(self, name: str) -> Any:
-        return {"name": name} if self.started else None
-
-
 @breaks("facts-immutable")
 class GivesItsOwnMapping(SoundDriver):
     traits: dict[str, bool]
@@ -260,41 +206,11 @@ class GivesItsOwnMapping(SoundDriver):
         return self.described(name, traits=self.traits)
 
 
-@breaks("capabilities-names")
-class UnknownCapability(SoundDriver):
-    def capabilities_as_traits(self) -> Mapping[str, bool]:
-        return {"COMPUTE_MAGIC": True}
-
-
-@breaks("capabilities-names")
-class CapabilityIsANumber(SoundDriver):
-    def capabilities_as_traits(self) -> Any:
-        return {"COMPUTE_DEVICE_TAGGING": 1}
-
-
-@breaks("tree-own")
-class ReplacesTraits(SoundDriver):
-    def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
-        tree.update_traits(tree.roots[0].uuid, ["CUSTOM_OWN"])
-
-
 @breaks("tree-own")
 class RemovesChildren(SoundDriver):
     def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
         for child in tree.children(tree.roots[0].uuid):
             tree.remove(child)
-
-
-@breaks("tree-own")
-class ReplacesInventory(SoundDriver):
-    def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
-        tree.update_inventory(tree.roots[0].uuid, {"CUSTOM_OWN": {"total": 1}})
-
-
-@breaks("tree-valid")
-class UnknownClass(SoundDriver):
-    def shape(self, tree: Any, facts: HostFacts, allocations: Any) -> None:
-        tree.update_inventory(self.put_licences(tree, 5), {"LICENCE": {"total": 5}})
 
 
 @breaks("tree-valid")
@@ -345,43 +261,6 @@ class ShapesFromMemory(SoundDriver):
             self.put_licences(tree, self.calls)
 
 
-@breaks("option-warnings-lines")
-class WarnsInOneText(SoundDriver):
-    def option_warnings(self) -> str:
-        return "one text"
-
-
-@breaks("hanging-count")
-class NegativeCount(SoundDriver):
-    @property
-    def hanging(self) -> int:
-        return -1
-
-
-@breaks("lease-name")
-class NoLease(SoundDriver):
-    def lease(self) -> str:
-        return ""
-
-
-@breaks("lease-shared")
-class LeaseOfTheHost(SoundDriver):
-    def lease(self) -> str:
-        return f"nodes of {self.started.name}"
-
-
-@breaks("subscribe-names")
-class TellsNoName(SoundDriver):
-    def subscribe(self, changed: Callable[[Any], None]) -> None:
-        changed(None)
-
-
-@breaks("subscribe-names")
-class TellsAUuid(SoundDriver):
-    def subscribe(self, changed: Callable[[str], None]) -> None:
-        changed(next(iter(self.nodes())))
-
-
 @breaks("subscribe-lock")
 class HoldsALock(SoundDriver):
     def __init__(self, conf: Any = None) -> None:
@@ -416,3 +295,95 @@ class MadeOnce(SoundDriver):
             raise ConfigError("the socket is bound already")
         MadeOnce.made = True
         super().__init__(conf)
+
+
+# Those whose one method gives something else than it should.
+for _check, _name, _method, _gives in (
+    (
+        "read-only",
+        "Writes",
+        "start",
+        lambda self, host: SoundDriver.start(self, replace(host, read_only=False)),
+    ),
+    (
+        "restart",
+        "NewUuids",
+        "start",
+        lambda self, host: SoundDriver.start(self, replace(host, identity=str(uuid.uuid4()))),
+    ),
+    (
+        "nodes-mapping",
+        "NoUuid",
+        "nodes",
+        lambda self, refresh=False: {**SoundDriver.nodes(self, refresh), "third": "node-3"},
+    ),
+    (
+        "nodes-mapping",
+        "NoMapping",
+        "nodes",
+        lambda self, refresh=False: list(SoundDriver.nodes(self, refresh).items()),
+    ),
+    (
+        "nodes-names",
+        "SameName",
+        "nodes",
+        lambda self, refresh=False: dict.fromkeys(SoundDriver.nodes(self, refresh), NAMES[0]),
+    ),
+    ("deleted-listed", "SaysDeleted", "is_node_deleted", lambda self, name: bool(self.started)),
+    ("mark-stable", "MarkIsAList", "mark", lambda self, name: [name]),
+    ("facts-node", "OtherNode", "facts", lambda self, name: self.described("node-9")),
+    (
+        "facts-types",
+        "NoFacts",
+        "facts",
+        lambda self, name: {"name": name} if self.started else None,
+    ),
+    (
+        "capabilities-names",
+        "UnknownCapability",
+        "capabilities_as_traits",
+        lambda self: {"COMPUTE_MAGIC": True},
+    ),
+    (
+        "capabilities-names",
+        "CapabilityIsANumber",
+        "capabilities_as_traits",
+        lambda self: {"COMPUTE_DEVICE_TAGGING": 1},
+    ),
+    (
+        "tree-own",
+        "ReplacesTraits",
+        "shape",
+        lambda self, tree, facts, allocations: tree.update_traits(
+            tree.roots[0].uuid, ["CUSTOM_OWN"]
+        ),
+    ),
+    (
+        "tree-own",
+        "ReplacesInventory",
+        "shape",
+        lambda self, tree, facts, allocations: tree.update_inventory(
+            tree.roots[0].uuid, {"CUSTOM_OWN": {"total": 1}}
+        ),
+    ),
+    (
+        "tree-valid",
+        "UnknownClass",
+        "shape",
+        lambda self, tree, facts, allocations: tree.update_inventory(
+            self.put_licences(tree, 5), {"LICENCE": {"total": 5}}
+        ),
+    ),
+    ("option-warnings-lines", "WarnsInOneText", "option_warnings", lambda self: "one text"),
+    ("hanging-count", "NegativeCount", "hanging", property(lambda self: -1)),
+    ("lease-name", "NoLease", "lease", lambda self: ""),
+    ("lease-shared", "LeaseOfTheHost", "lease", lambda self: f"nodes of {self.started.name}"),
+    ("subscribe-names", "TellsNoName", "subscribe", lambda self, changed: changed(None)),
+    (
+        "subscribe-names",
+        "TellsAUuid",
+        "subscribe",
+        lambda self, changed: changed(next(iter(self.nodes()))),
+    ),
+):
+    breaks(_check)(type(_name, (SoundDriver,), {_method: _gives}))

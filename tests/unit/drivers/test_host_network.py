@@ -29,70 +29,92 @@ def interface(tree: RecordedSysfs, address: str, name: str, **files: str) -> Non
         tree.write(f"{FOLDERS[address]}/net/{name}/{file}", text)
 
 
-class TestInterface:
-    def test_of_a_physical_function_with_its_mac_address(self, tree):
-        interface(tree, PF, "ens1f0")
-        found = device(tree, PF)
-        assert (found.netdev, found.mac_address) == ("ens1f0", "52:54:00:6d:90:02")
+@pytest.mark.parametrize(
+    ("address", "names", "netdev", "mac_address"),
+    [
+        (PF, {"ens1f0": {}}, "ens1f0", "52:54:00:6d:90:02"),
+        (VF, {"ens1f0v0": {}}, "ens1f0v0", None),
+        (PF, {}, None, None),
+        (
+            PF,
+            {
+                name: {"phys_port_name": port}
+                for name, port in (
+                    ("eth0", "pf0vf0"),
+                    ("eth1", "c1pf0vf1"),
+                    ("eth2", "pf0sf88"),
+                    ("eth3", "p0"),
+                )
+            },
+            "eth3",
+            "52:54:00:6d:90:02",
+        ),
+        (PF, {"ib1": {}, "ib0": {}}, "ib0", "52:54:00:6d:90:02"),
+    ],
+    ids=[
+        "of a physical function with its MAC address",
+        "of a virtual function without a MAC address worth telling",
+        "none while a guest has the function",
+        "that of the uplink of a card that switches by itself",
+        "the first without a port name",
+    ],
+)
+def test_the_interface_of_a_function(tree, address, names, netdev, mac_address):
+    for name, files in names.items():
+        interface(tree, address, name, **files)
+    found = device(tree, address)
+    assert (found.netdev, found.mac_address) == (netdev, mac_address)
 
-    def test_of_a_virtual_function_has_no_mac_address_worth_telling(self, tree):
-        interface(tree, VF, "ens1f0v0")
-        found = device(tree, VF)
-        assert (found.netdev, found.mac_address) == ("ens1f0v0", None)
 
-    def test_is_none_while_a_guest_has_the_function(self, tree):
-        found = device(tree, PF)
-        assert (found.netdev, found.mac_address) == (None, None)
-
-    def test_of_a_card_that_switches_by_itself_is_the_one_of_the_uplink(self, tree):
-        for name, port in {
-            "eth0": "pf0vf0",
-            "eth1": "c1pf0vf1",
-            "eth2": "pf0sf88",
-            "eth3": "p0",
-        }.items():
-            interface(tree, PF, name, phys_port_name=port)
-        assert device(tree, PF).netdev == "eth3"
-
-    def test_without_a_port_name_is_the_first(self, tree):
-        interface(tree, PF, "ib1")
-        interface(tree, PF, "ib0")
-        assert device(tree, PF).netdev == "ib0"
+@pytest.mark.parametrize(
+    ("address", "flags", "use"),
+    [
+        (VF, "0x1003", "interface ens1f0v0 is up"),
+        (VF, "0x1002", None),
+        # It is up for the others.
+        (PF, "0x1003", None),
+    ],
+    ids=["up", "down", "a physical function"],
+)
+def test_a_function_whose_interface_is_up_is_used_by_the_host(tree, address, flags, use):
+    interface(tree, address, "ens1f0v0", flags=flags)
+    assert device(tree, address).host_use == use
 
 
-class TestHostUse:
-    def test_interface_that_is_up_is_used(self, tree):
-        interface(tree, VF, "ens1f0v0", flags="0x1003")
-        assert device(tree, VF).host_use == "interface ens1f0v0 is up"
+@pytest.mark.parametrize(
+    ("driver", "enabled", "use"),
+    [
+        ("vfio-pci", "1", "a program has it by vfio-pci"),
+        ("vfio-pci", "0", None),
+        ("vfio-pci", None, None),
+        ("uio_pci_generic", "1", "a program has it by uio_pci_generic"),
+        ("iavf", "1", None),
+    ],
+)
+def test_a_driver_that_lends_the_function_to_a_program(tree, driver, enabled, use):
+    tree.link(f"{FOLDERS[VF]}/driver", f"../../../bus/pci/drivers/{driver}")
+    if enabled is not None:
+        tree.write(f"{FOLDERS[VF]}/enable", enabled)
+    assert device(tree, VF).host_use == use
 
-    def test_interface_that_is_down_is_not(self, tree):
-        interface(tree, VF, "ens1f0v0")
-        assert device(tree, VF).host_use is None
 
-    def test_physical_function_is_not_told_because_it_is_up_for_the_others(self, tree):
-        interface(tree, PF, "ens1f0", flags="0x1003")
-        assert device(tree, PF).host_use is None
-
-    @pytest.mark.parametrize(
-        ("driver", "enabled", "use"),
-        [
-            ("vfio-pci", "1", "a program has it by vfio-pci"),
-            ("vfio-pci", "0", None),
-            ("vfio-pci", None, None),
-            ("uio_pci_generic", "1", "a program has it by uio_pci_generic"),
-            ("iavf", "1", None),
-        ],
-    )
-    def test_driver_that_lends_the_function_to_a_program(self, tree, driver, enabled, use):
-        tree.link(f"{FOLDERS[VF]}/driver", f"../../../bus/pci/drivers/{driver}")
-        if enabled is not None:
-            tree.write(f"{FOLDERS[VF]}/enable", enabled)
-        assert device(tree, VF).host_use == use
-
-    def test_flags_that_are_none_are_a_fault(self, tree):
-        interface(tree, VF, "ens1f0v0", flags="up")
-        (fault,) = pci.read_devices(Sysfs(tree.root)).faults
-        assert "net/ens1f0v0/flags: 'up' are no flags" in fault
+@pytest.mark.parametrize(
+    ("address", "file", "text", "told"),
+    [
+        (VF, "net/ens1f0v0/flags", "up", "net/ens1f0v0/flags: 'up' are no flags"),
+        (
+            PF,
+            "sriov_vf_device",
+            "many",
+            "sriov_vf_device: '0xmany' is not 0x and 4 hexadecimal digits",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_a_fault(tree, address, file, text, told):
+    interface(tree, address, "ens1f0v0")
+    tree.write(f"{FOLDERS[address]}/{file}", text)
+    (fault,) = pci.read_devices(Sysfs(tree.root)).faults
+    assert told in fault
 
 
 def field(keyword: bytes, value: bytes) -> bytes:
@@ -109,65 +131,49 @@ READ_ONLY = large(
 )
 
 
-class TestSerialNumber:
-    def serial_number(self, tree, data, address=PF):
-        (tree.root / f"{FOLDERS[address]}/vpd").write_bytes(data)
-        return device(tree, address).serial_number
+@pytest.mark.parametrize(
+    ("data", "serial"),
+    [
+        (NAME + READ_ONLY + END, "MT2113X00001"),
+        # Small resources are passed over.
+        (b"\x22ab" + READ_ONLY, "MT2113X00001"),
+        (b"", None),
+        (END, None),
+        (END + READ_ONLY, None),
+        (NAME, None),
+        (NAME + READ_ONLY[:-20], None),
+        (NAME + large(0x10, field(b"PN", b"MCX6")) + END, None),
+        (large(0x10, field(b"SN", b"  \0")), None),
+        (large(0x10, field(b"SN", b"\xff\xfe")), None),
+        (large(0x10, field(b"SN", b"a\x1b[1m")), None),
+        (large(0x11, field(b"SN", b"writable")), None),
+        (b"\xff" * 1000, None),
+        (b"\x00" * 1000, None),
+        (b"\x90", None),
+    ],
+)
+def test_the_serial_number_is_read_from_the_vital_product_data(tree, data, serial):
+    (tree.root / f"{FOLDERS[PF]}/vpd").write_bytes(data)
+    assert (device(tree, PF).serial_number, device(tree, VF).serial_number) == (serial, None)
+    # Of what is no network controller it is not read.
+    tree.write(f"{FOLDERS[PF]}/class", "0x030200")
+    assert device(tree, PF).serial_number is None
 
-    def test_is_read_from_the_vital_product_data(self, tree):
-        assert self.serial_number(tree, NAME + READ_ONLY + END) == "MT2113X00001"
 
-    def test_of_a_virtual_function_is_only_its_own(self, tree):
-        assert self.serial_number(tree, NAME + READ_ONLY + END) == "MT2113X00001"
-        assert device(tree, VF).serial_number is None
-        assert (
-            self.serial_number(tree, READ_ONLY.replace(b"MT2113X00001", b"MT2113X00002") + END, VF)
-            == "MT2113X00002"
-        )
+def test_a_virtual_function_may_have_a_serial_number_of_its_own(tree):
+    (tree.root / f"{FOLDERS[VF]}/vpd").write_bytes(READ_ONLY + END)
+    assert device(tree, VF).serial_number == "MT2113X00001"
 
-    @pytest.mark.parametrize(
-        "data",
-        [
-            b"",
-            END,
-            END + READ_ONLY,
-            NAME,
-            NAME + READ_ONLY[:-20],
-            NAME + large(0x10, field(b"PN", b"MCX6")) + END,
-            large(0x10, field(b"SN", b"  \0")),
-            large(0x10, field(b"SN", b"\xff\xfe")),
-            large(0x10, field(b"SN", b"a\x1b[1m")),
-            large(0x11, field(b"SN", b"writable")),
-            b"\xff" * 1000,
-            b"\x00" * 1000,
-            b"\x90",
-        ],
-    )
-    def test_data_without_one_says_nothing(self, tree, data):
-        assert self.serial_number(tree, data) is None
 
-    def test_small_resources_are_passed_over(self, tree):
-        assert self.serial_number(tree, b"\x22ab" + READ_ONLY) == "MT2113X00001"
-
-    def test_of_what_is_no_network_controller_is_not_read(self, tree):
-        tree.write(f"{FOLDERS[PF]}/class", "0x030200")
-        assert self.serial_number(tree, NAME + READ_ONLY + END) is None
-
-    def test_data_that_cannot_be_read_is_no_fault(self, tree):
-        (tree.root / f"{FOLDERS[PF]}/vpd").mkdir()
-        assert device(tree, PF).serial_number is None
+def test_vital_product_data_that_cannot_be_read_are_no_fault(tree):
+    (tree.root / f"{FOLDERS[PF]}/vpd").mkdir()
+    assert device(tree, PF).serial_number is None
 
 
 def test_product_of_the_virtual_functions(tree):
     tree.write(f"{FOLDERS[PF]}/sriov_vf_device", "154C")
     assert device(tree, PF).virtual_function_product_id == "154c"
     assert device(tree, VF).virtual_function_product_id is None
-
-
-def test_product_of_the_virtual_functions_that_is_none_is_a_fault(tree):
-    tree.write(f"{FOLDERS[PF]}/sriov_vf_device", "many")
-    (fault,) = pci.read_devices(Sysfs(tree.root)).faults
-    assert "sriov_vf_device: '0xmany' is not 0x and 4 hexadecimal digits" in fault
 
 
 def test_virtual_function_with_a_vdpa_device_is_of_that_type(tree):

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import get_args
 
-import psutil
 import pytest
 from oslo_config import cfg
 from sqlalchemy import select
@@ -21,9 +20,7 @@ from agent.model.finding import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
 from agent.service import audit_queue, background, runtime
-from agent.service.audit_queue import AuditRequests
 from agent.service.daemon import Daemon
-from agent.service.daemon_service import DaemonService
 from agent.store.store import open_read_only
 from agent.store.tables import LEASE
 from tests.support import faults
@@ -154,46 +151,6 @@ def test_a_daemon_that_audits_only_once_asks_placement_in_that_pass(service, pla
         manager = service(stopped_after(1, service))
     assert manager.of("ready") == ["ready: 1 in-sync"]
     assert len(placement.requests) == 1
-
-
-@pytest.mark.long
-def test_a_thousand_audits_leave_nothing_behind(service, placement):
-    measured, end = {}, []
-
-    def script(operator):
-        done = audits(service.manager)
-        if done == 1 and not measured:
-            measured[1] = None
-            # From here on Placement's answer is always the same, and is not worked out a thousand
-            # times.
-            (tree,) = {one.target for one in placement.requests if "in_tree" in one.target}
-            same = faults.Reply(
-                200, placement.other.call("GET", tree).content, {"Content-Type": "application/json"}
-            )
-            placement.faults.add(faults.Action("the same again", reply=same), times=None)
-        if done in (200, 1000) and done not in measured:
-            placement.clear()
-            gc.collect()
-            service.manager.told = service.manager.told[-1:] * done
-            measured[done] = (
-                threading.active_count(),
-                psutil.Process().num_fds(),
-                len(gc.get_objects()),
-            )
-        if done >= 1000:
-            # A thread without work ends after some seconds.
-            end.append(time.monotonic() + 60)
-            measured["threads"] = threading.active_count()
-            operator.stop = measured["threads"] <= measured[200][0] or time.monotonic() > end[0]
-
-    service(script)
-    (threads, files, objects), (_, files_later, objects_later) = (
-        measured[200],
-        measured[1000],
-    )
-    assert measured["threads"] <= threads
-    assert files_later == files
-    assert objects_later - objects < 300
 
 
 def test_what_a_reload_replaced_is_gone_after_the_next_pass(service):
@@ -350,22 +307,3 @@ def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypat
     service(script)
     assert (len(left), min(left) > 150) == (4, True), left
     assert not [one for one in threading.enumerate() if one.name == "leases"]
-
-
-def test_who_asked_for_an_audit_is_answered_when_the_status_tells_of_it(service, monkeypatch):
-    seen, initialize, answer = [], DaemonService.__init__, AuditRequests.answer
-
-    def initialize_and_ask(self, *given, **options):
-        initialize(self, *given, **options)
-        # The first audit answers this request, so that the status before it is another one.
-        self.audits.request((), dry_run=False)
-
-        def look_and_answer(queue, taken, report):
-            seen.append(self.status())
-            answer(queue, taken, report)
-
-        monkeypatch.setattr(AuditRequests, "answer", look_and_answer)
-
-    monkeypatch.setattr(DaemonService, "__init__", initialize_and_ask)
-    service(lambda operator: setattr(operator, "stop", bool(seen)))
-    assert seen == ["ready: 1 changed"]

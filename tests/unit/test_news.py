@@ -12,7 +12,6 @@ from agent.service.log_writer import ProblemLog
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
 STANDBY = Problem("agent.standing-by", "standing by: host b has them", "none needed")
-OUTAGE = Problem("placement.unreachable", "cannot connect", "")
 
 
 def node(*errors, state=None, name="n", drift=()):
@@ -102,14 +101,6 @@ def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
 )
 def test_the_level_says_how_bad_it_is(told, code, level):
     assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
-
-
-def test_an_outage_is_not_the_end_of_another_trouble(told):
-    told(node(BROKEN))
-    assert told(node(OUTAGE)) == []
-    assert told(node(BROKEN)) == []
-    assert told(node(OUTAGE)) == []
-    assert told(node()) == [("INFO", "node n: well again")]
 
 
 @pytest.mark.parametrize(

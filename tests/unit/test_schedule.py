@@ -66,22 +66,6 @@ def test_pauses_grow_with_jitter_up_to_the_interval(clock):
     assert len({round(pause, 3) for pause in pauses[10:]}) > 10
 
 
-def test_success_ends_the_growth(clock):
-    one = Schedule(60)
-    for _ in range(10):
-        one.plan_after_failure()
-    one.plan_after_success()
-    one.plan_after_failure()
-    assert one.due - clock.now <= 1
-
-
-def test_an_outage_lasting_years_overflows_nothing(clock):
-    one = Schedule(60)
-    for _ in range(5000):
-        one.plan_after_failure()
-    assert one.due - clock.now <= 60
-
-
 def test_zero_is_the_default_and_minus_one_never(clock):
     assert Schedule(0).due - clock.now <= 3
     never = Schedule(-1)

@@ -8,7 +8,7 @@ import agent.api.problem
 import agent.tracker.errors
 from agent import errors
 from agent.api.problem import KINDS, REFUSALS, Fault, InvalidApiRequest, phrase, problem_of
-from agent.errors import AgentError, PlacementUnreachable
+from agent.errors import AgentError
 
 SERVERS_OWN = {
     "agent.error",
@@ -58,18 +58,6 @@ def test_every_status_is_an_http_error(code):
     assert 400 <= status < 600
     assert title
     assert phrase(status) == f"{status} {HTTPStatus(status).phrase}"
-
-
-def test_a_problem_says_what_is_wrong_and_what_to_do():
-    error = PlacementUnreachable("cannot connect to http://a\x1b[1m", "start it", kind="connect")
-    assert problem_of(error) == {
-        "type": "urn:compute-node-agent:problem:placement.unreachable",
-        "title": "Placement does not answer",
-        "status": 504,
-        "detail": "cannot connect to http://a\\x1b[1m",
-        "code": "placement.unreachable",
-        "remedy": "start it",
-    }
 
 
 def test_all_faults_of_a_request_are_listed():

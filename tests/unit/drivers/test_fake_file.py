@@ -3,12 +3,12 @@ import uuid
 
 import pytest
 
-from agent.errors import ConfigErrors, DriverError
+from agent.errors import DriverError
 from agent.model.devices import PciAddress
 from agent.model.facts import Domain, Origin
 from agent.model.host_units import AssignableUnit, EncryptionFacts, Mdev, MdevParent
 from agent.model.instance import Flavor, GuestCell, PlacedCell
-from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
+from tests.unit.drivers.fakes import IDENTITY, record, root_tree, started
 
 
 @pytest.fixture
@@ -23,55 +23,6 @@ def driver_of(host_file, text):
 
 def facts_of(host_file, text):
     return driver_of(host_file, text).facts("cn1")
-
-
-def test_the_template_describes_a_host_with_two_cells():
-    driver = started("fake.file", host_file=str(EXAMPLES / "numa.yaml"))
-    assert driver.nodes() == {IDENTITY: "cn1"}
-    facts = driver.facts("cn1")
-    assert facts.cpu.online == frozenset(range(16))
-    assert (facts.memory_mib, facts.disk_gib, facts.numa.memory_mib, facts.numa.smt) == (
-        65536,
-        880,
-        65536,
-        True,
-    )
-    first = facts.numa.cells[0]
-    assert first.cpus == frozenset({0, 1, 2, 3, 8, 9, 10, 11})
-    assert first.distances == {0: 10, 1: 21}
-    assert first.siblings[0] == frozenset({0, 8})
-    assert [(pool.size_kib, pool.total, pool.free) for pool in first.pages] == [
-        (2048, 4096, 4096),
-        (1048576, 4, None),
-    ]
-    devices = {str(device.address): device for device in facts.pci}
-    assert sorted(devices) == [
-        *(f"0000:18:00.{function}" for function in range(5)),
-        "0000:3b:00.0",
-        "0000:af:00.0",
-        "0000:af:00.3",
-    ]
-    assert devices["0000:18:00.0"].max_virtual_functions == 8
-    assert len(devices["0000:18:00.0"].virtual_functions) == 4
-    assert (devices["0000:18:00.4"].vendor_id, devices["0000:18:00.4"].product_id) == (
-        "8086",
-        "1515",
-    )
-    assert devices["0000:af:00.0"].virtual_functions == (PciAddress.parse("0000:af:00.3"),)
-    assert devices["0000:3b:00.0"].class_code == 0x030200
-    assert not devices["0000:3b:00.0"].is_physical_function
-    assert [
-        (parent.name, parent.total("nvidia-35"), parent.total("nvidia-36")) for parent in facts.mdev
-    ] == [("0000:3b:00.0", 16, 6)]
-    assert facts.encryption.contexts == {"sev": 15, "sev_es": 100}
-    assert driver.capabilities_as_traits() == {
-        "COMPUTE_TRUSTED_CERTS": True,
-        "COMPUTE_RESCUE_BFV": False,
-    }
-    tree = shaped(driver, facts)
-    assert tree.data("cn1").traits == {"CUSTOM_RACK_7"}
-    assert tree.data("cn1-fpga").aggregates == {"7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"}
-    assert tree.data("cn1-fpga").inventory == {"FPGA": record(2, max_unit=1)}
 
 
 def test_cpus_and_memory_come_from_the_cells_unless_said_otherwise(host_file):
@@ -91,19 +42,6 @@ def test_cpus_and_memory_come_from_the_cells_unless_said_otherwise(host_file):
     )
     assert facts.numa.cells[2].cpus == frozenset({8, 9})
     assert facts.numa.cells[2].siblings == (frozenset({8}),)
-
-
-def test_a_class_code_and_ids_need_no_quotes_and_stay_hex(host_file):
-    (device,) = facts_of(
-        host_file,
-        "pci: [{address: 0000:01:00.0, vendor_id: 8086, product_id: 10e2, class_code: 120000}]",
-    ).pci
-    assert (str(device.address), device.vendor_id, device.product_id, device.class_code) == (
-        "0000:01:00.0",
-        "8086",
-        "10e2",
-        0x120000,
-    )
 
 
 def test_virtual_functions_go_on_in_the_next_slot(host_file):
@@ -297,26 +235,6 @@ def test_an_edit_within_one_tick_of_the_clock_and_of_the_same_size_shows_too(hos
     host_file.write_text("memory_mib: 6")
     os.utime(host_file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert driver.facts("cn1").memory_mib == 6
-
-
-@pytest.mark.parametrize("broken", ["nodes: [{name: a}", "memory_mib: lots", None])
-def test_a_bad_edit_keeps_the_nodes_and_refuses_facts_until_it_is_corrected(host_file, broken):
-    driver = driver_of(
-        host_file, "capabilities: {COMPUTE_TRUSTED_CERTS: true}\nnodes: [{name: a}, {name: b}]"
-    )
-    nodes = driver.nodes()
-    if broken is None:
-        host_file.unlink()
-    else:
-        host_file.write_text(broken)
-    assert driver.nodes() == nodes
-    assert driver.capabilities_as_traits() == {"COMPUTE_TRUSTED_CERTS": True}
-    for call in (driver.facts, driver.is_node_deleted, driver.facts):
-        with pytest.raises(ConfigErrors) as caught:
-            call("a")
-        assert str(host_file) in caught.value.message
-    host_file.write_text("nodes: [{name: a, memory_mib: 3}]")
-    assert driver.facts("a").memory_mib == 3
 
 
 CARD = """

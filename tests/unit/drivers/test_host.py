@@ -63,14 +63,6 @@ def test_root_that_vanishes_is_worth_asking_again(tree):
         driver.facts(CONTEXT.name)
 
 
-def test_bad_device_makes_only_pci_incomplete(tree):
-    tree.write("devices/pci0000:00/0000:00:1f.0/vendor", "?")
-    facts = started(tree.root).facts(CONTEXT.name)
-    assert list(facts.incomplete) == ["pci"]
-    assert "0000:00:1f.0/vendor" in facts.incomplete["pci"]
-    assert len(facts.pci) == 4
-
-
 def test_memory_of_the_running_machine_is_the_kernels_total_whatever_its_cells_say(
     tree, monkeypatch
 ):

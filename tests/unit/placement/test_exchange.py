@@ -58,17 +58,6 @@ def test_control_characters_of_an_answer_do_not_reach_a_message():
 # --- stopping -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_nothing_is_sent_once_the_agent_is_stopping(method, placement, transport):
-    transport.cancelled.set()
-    exchange = Exchange(transport, REQUEST)
-    with pytest.raises(PlacementUnreachable, match="the agent is stopping") as stopped:
-        exchange.send(method, PATH, "1.23")
-    assert (stopped.value.kind, stopped.value.outcome_unknown) == ("cancelled", False)
-    assert placement.count() == 0
-    assert exchange.counts == {}
-
-
 def test_who_waits_for_a_slot_while_the_agent_begins_to_stop_sends_nothing(placement):
     transport = transport_to(placement)
     raised = []

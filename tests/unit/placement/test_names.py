@@ -2,13 +2,11 @@
 for an hour.
 """
 
-from agent.audit.shape import added_names
-from agent.model.provider_tree import ProviderTree
 from agent.placement.server import (
     ASK_FOR_TRAIT_AGAIN,
     learn_traits,
 )
-from tests.unit.placement.nodes import KNOWLEDGE, N0, ROOT, total, tree_in_placement
+from tests.unit.placement.nodes import KNOWLEDGE
 
 AVX, FUTURE = "HW_CPU_X86_AVX", "HW_OF_THE_FUTURE"
 
@@ -43,18 +41,3 @@ def test_a_name_that_only_begins_like_a_custom_one_cannot_be_created():
     assert set(learn_traits(Server(), KNOWLEDGE, ["CUSTOM_lower"], 0.0).unknown_traits) == {
         "CUSTOM_lower"
     }
-
-
-def test_what_a_wish_adds_to_what_is_there():
-    present = tree_in_placement()
-    desired = present.copy()
-    desired.add_traits(ROOT, AVX)
-    desired.update_inventory(N0, {"VGPU": total(9), "CUSTOM_B": total(1)})
-    desired.new_child("new", ROOT)
-    desired.update_inventory("new", {"PCPU": total(1)})
-    desired.add_traits("new", "COMPUTE_NODE")
-    assert added_names(present, desired) == ({AVX, "COMPUTE_NODE"}, {"CUSTOM_B", "PCPU"})
-    assert added_names(present, present) == (frozenset(), frozenset())
-    everything = added_names(ProviderTree(), present)
-    assert "CUSTOM_RACK7" in everything[0]
-    assert "VGPU" in everything[1]

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from agent.errors import AgentError, ReshapeFailed
 from agent.model.finding import Drift
 from agent.model.inventory import Allocation
 from agent.model.mirror import Journal, Ownership, ServerCapabilities
@@ -152,22 +151,6 @@ def test_renames_come_before_creations_and_moves_after_them():
     )
 
 
-def test_a_move_that_the_server_cannot_make_is_told_and_not_sent():
-    old = dataclasses.replace(KNOWN, max_version="1.36")
-    plan = planned(lambda tree: tree.reparent(BW, ROOT), old)
-    assert plan.operations == ()
-    (drift,) = plan.drift
-    assert (drift.kind, drift.provider, drift.remedy) == (
-        "identity",
-        BW,
-        "upgrade Placement to 1.37, which is asked for once an hour, or delete the provider",
-    )
-    assert (drift.severity, drift.detail) == (
-        "warning",
-        f"BW hangs under {N0}, on the node under {ROOT}; this Placement cannot move it",
-    )
-
-
 def test_a_provider_that_takes_the_place_of_its_parent_moves_first():
     def turn_over(tree):
         tree.reparent(BW, ROOT)
@@ -274,32 +257,6 @@ def test_a_reshape_that_moves_no_allocation_writes_the_inventories():
         Reshape,
         SetTraits,
     ]
-
-
-def test_a_reshape_is_not_done_in_parts():
-    with pytest.raises(ReshapeFailed, match=r"VCPU: total is 0 \(a reshape is not done in parts"):
-        planned(
-            move_vcpu, move=AllocationMove(BEFORE, AFTER), invalid=(AgentError("VCPU: total is 0"),)
-        )
-
-
-def test_a_plan_of_513_providers_without_a_change_is_empty():
-    tree = ProviderTree()
-    tree.new_root(NAME, ROOT, 0)
-    for number in range(512):
-        tree.insert(
-            dataclasses.replace(
-                tree.provider(tree.new_child(f"n{number}", ROOT)),
-                uuid=f"{number}",
-                name=f"x{number}",
-                inventory={"VCPU": total(8)},
-            )
-        )
-    found, copy = view(tree.subtree(ROOT)), ProviderTree()
-    for one in tree.providers():
-        copy.insert(dataclasses.replace(one))
-    target = target_of(copy)
-    assert make_plan(found, target, KNOWN, ROOT).operations == ()
 
 
 # --- what cannot be sent when something failed ----------------------------------------------------
@@ -425,17 +382,6 @@ def test_the_names_that_an_operation_needs_are_those_that_its_provider_lacks() -
 # --- what is only reported ------------------------------------------------------------------------
 
 
-def test_a_root_below_a_provider_of_somebody_is_told_with_what_makes_it_a_root_again() -> None:
-    found = dataclasses.replace(view(), above=OTHER_UUID)
-    (drift,) = make_plan(found, target_of(found.subtree(ROOT)), KNOWN, ROOT).drift
-    assert (drift.kind, drift.severity, drift.provider) == ("identity", "warning", ROOT)
-    assert drift.detail.startswith(f"{NAME} hangs under provider {OTHER_UUID}")
-    assert f"PUT /resource_providers/{ROOT}" in drift.remedy
-    nothing = dataclasses.replace(view(ProviderTree()), above=OTHER_UUID)
-    target = target_of(tree_in_placement().subtree(ROOT))
-    assert make_plan(nothing, target, KNOWN, ROOT).drift == ()
-
-
 def test_the_drift_of_the_target_comes_first() -> None:
     target = target_of(tree_in_placement().subtree(ROOT))
     before = Drift("identity", "info", "", "")
@@ -443,17 +389,6 @@ def test_the_drift_of_the_target_comes_first() -> None:
     plan = make_plan(found, dataclasses.replace(target, drift=(before,)), KNOWN, ROOT)
     assert [drift.severity for drift in plan.drift] == ["info", "warning"]
     assert (plan.target.drift, plan.withheld) == ((before,), False)
-
-
-@pytest.mark.parametrize(
-    ("version", "parent", "limited"),
-    [("1.37", ROOT, False), ("1.36", ROOT, True), ("1.36", N0, False)],
-)
-def test_a_plan_is_limited_if_a_newer_placement_could_do_more(
-    version: str, parent: str, *, limited: bool
-) -> None:
-    capabilities = dataclasses.replace(KNOWN, max_version=version)
-    assert planned(lambda tree: tree.reparent(BW, parent), capabilities).limited == limited
 
 
 def test_sharing_providers_belong_to_the_plan_if_the_target_has_them() -> None:

@@ -27,15 +27,6 @@ def server_of(placement, kept=None, **options) -> Server:
     return Server(transport_to(placement), "http", kept or Kept(), **options)
 
 
-def test_nothing_is_kept_in_a_dry_run(placement):
-    kept = Kept()
-    server = server_of(placement, kept, keep=False)
-    known = server.connect(server.client())
-    server.learn(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"})))
-    server.forget(known)
-    assert kept.saved == {}
-
-
 @pytest.mark.parametrize(
     ("offered", "good"), [("1.29", False), ("1.9", False), ("1.30", True), ("1.36", True)]
 )

@@ -77,14 +77,6 @@ def test_each_operation_is_one_line(line):
     assert line in lines()
 
 
-def test_closing_line_counts_nodes_operations_requests_and_seconds():
-    expected = (
-        "1 node (1 degraded), 11 operations (8 done, 1 failed, 1 skipped, 1 planned), 6 requests "
-        "(4 GET, 2 PUT), 1.75 s"
-    )
-    assert lines()[-1] == expected
-
-
 def test_names_are_neither_markup_nor_control_codes():
     made = ProviderTree()
     made.new_root("[red]\x1b[31m\nevil[/red]", ROOT)

@@ -1,7 +1,5 @@
 """The node's identity."""
 
-import stat
-import uuid
 from pathlib import Path
 
 import pytest
@@ -37,23 +35,6 @@ def found(folder: Path, nova: Path, store: Store) -> HostIdentity:
     return made
 
 
-def test_a_new_uuid_is_proposed_until_it_is_confirmed_and_then_stays(
-    folder: Path, nova: Path, store: Store
-) -> None:
-    made = establish(folder, [nova], "host", store)
-    assert str(uuid.UUID(made.uuid)) == made.uuid
-    assert files_in(folder) == {"compute_id.proposed": f"{made.uuid}\n"}
-    assert store.identity("host") is None
-    again = found(folder, nova, store)
-    assert (again.uuid, again.source) == (made.uuid, "proposed")
-    again.confirm()
-    assert files_in(folder) == {"compute_id": f"{made.uuid}\n"}
-    assert stat.S_IMODE((folder / "compute_id").stat().st_mode) == 0o644
-    assert store.identity("host") == made.uuid
-    assert (found(folder, nova, store).uuid, again.source) == (made.uuid, "proposed")
-    assert found(folder, nova, store).source == "store"
-
-
 def test_the_agents_own_file_is_none_of_novas_wherever_it_is(
     folder: Path, nova: Path, store: Store
 ) -> None:
@@ -61,19 +42,6 @@ def test_the_agents_own_file_is_none_of_novas_wherever_it_is(
     known = find(folder, [folder], "host", store)
     assert known is not None
     assert (known.uuid, known.source) == (A, "store")
-
-
-def test_what_is_set_replaces_a_file_a_copy_and_a_proposal(
-    folder: Path, nova: Path, store: Store
-) -> None:
-    establish(folder, [nova], "host", store)
-    save(folder, A)
-    assert files_in(folder) == {"compute_id": f"{A}\n"}
-    found(folder, nova, store).confirm()
-    save(folder, B)
-    assert (found(folder, nova, store).uuid, store.identity("host")) == (B, A)
-    found(folder, nova, store).confirm()
-    assert store.identity("host") == B
 
 
 def test_a_file_in_another_spelling_is_read_and_left_as_it_is(
@@ -84,38 +52,6 @@ def test_a_file_in_another_spelling_is_read_and_left_as_it_is(
     known = found(folder, nova, store)
     known.confirm()
     assert (known.uuid, (folder / "compute_id").read_bytes()) == (A, before)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\n",
-        b"not-a-uuid\n",
-        b"\xff\xfe\x00",
-        A.encode() + b"\n" + B.encode(),
-        A.encode()[:20],
-        b"x" * 100000,
-    ],
-)
-@pytest.mark.parametrize("whose", ["own", "nova's"])
-def test_a_damaged_file_is_refused_and_named(
-    folder: Path, nova: Path, store: Store, content: bytes, whose: str
-) -> None:
-    file = (folder if whose == "own" else nova) / "compute_id"
-    file.write_bytes(content)
-    for ask in (find, establish):
-        with pytest.raises(IdentityError) as refused:
-            ask(folder, [nova], "host", store)
-        error = refused.value
-        assert f"{file} does not hold one uuid" in error.message
-        assert "\n" not in str(error)
-        assert len(error.message) < 500
-        assert error.remedy
-    assert file.read_bytes() == content
-    assert [name for name in names_in(folder) if "compute_id" in name] == (
-        ["compute_id"] if whose == "own" else []
-    )
 
 
 def test_a_file_that_may_not_be_read_is_not_taken_for_none() -> None:

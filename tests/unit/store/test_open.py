@@ -66,16 +66,6 @@ def test_an_unusable_url_is_refused_without_its_password(
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
-def test_a_path_below_a_file_is_refused(opening: Opening, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        error = _refusal(opening, path)
-        assert error.message.startswith("[store] path")
-        assert str(path) in error.message
-        assert "in the way" in error.remedy
-
-
-@pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_somebody_elses_database_is_refused_and_left_alone(
     opening: Opening, mode: str, folder: Path

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, make_url
 
 from agent import deadline
 from agent.errors import StoreError
-from agent.model.mirror import Journal, ServerCapabilities
+from agent.model.mirror import ServerCapabilities
 from agent.store import tables
 from agent.store.engines import Location
 from agent.store.store import Store, open_read_only, open_store
@@ -174,22 +174,6 @@ def test_a_store_of_another_version_is_refused_and_an_empty_database_is_the_way_
         assert f"made by {whose} agent" in error.message
         assert "name an empty database in [store] connection" in error.remedy
     open_store(place.folder, postgresql.url(postgresql.create())).close()
-
-
-def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Place) -> None:
-    with place.open_read_only() as store:
-        assert store.view(ENDPOINT, ROOT) is None
-        assert store.journal(ROOT) == Journal()
-    with place.outside() as connection:
-        assert (
-            list(
-                connection.exec_driver_sql(
-                    "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-                )
-            )
-            == []
-        )
-    assert not place.folder.exists()
 
 
 @pytest.mark.parametrize("again", range(4))

@@ -86,24 +86,3 @@ def test_a_migration_that_is_over_does_not() -> None:
     (found,) = told({MOVE: F1}, migrations=(migration("failed"),))
     assert found.kind == "missing-allocation"
     assert "(failed)" in found.detail
-
-
-def test_somebody_elses_migration_does_not_either() -> None:
-    other = Migration(
-        uuid=MOVE,
-        instance=ConsumerUuid("other"),
-        type="resize",
-        status="running",
-        source_compute=HOST,
-        source_node=NODE,
-    )
-    assert [drift.kind for drift in told({MOVE: F1}, migrations=(other,))] == ["missing-allocation"]
-
-
-def test_each_guest_is_told_of_once_in_the_order_of_their_uuids() -> None:
-    claims = [
-        claim(ConsumerUuid(name), NODE, half=half)
-        for name in ("c", "a", "b")
-        for half in ("old", "new")
-    ]
-    assert [drift.consumer for drift in told({}, *claims)] == ["a", "b", "c"]

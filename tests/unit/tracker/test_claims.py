@@ -28,7 +28,7 @@ from agent.tracker.stored_state import (
     digest,
 )
 from tests.support.tracking import F1, FN, instance
-from tests.unit.store.record_samples import claim, device, unit
+from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, state
 
 NOW = 1_000_000.0
@@ -37,8 +37,6 @@ I1_HERE = replace(I1, host=HERE.host, node=HERE.uuid, version=3)
 I1_THERE = replace(I1, host=ELSEWHERE.host, node=ELSEWHERE.uuid, version=3)
 ROOM = claim(I1, HERE, id="room", version=1)
 ROOM_THERE = claim(I1, ELSEWHERE, id="room-there", version=1)
-PORT = claim(I1, HERE, id="port", purpose="devices", version=1)
-PORT_THERE = claim(I1, ELSEWHERE, id="port-there", purpose="devices", version=1)
 GPU = DeviceRequest("gpu", 1, {"kind": "gpu"})
 
 
@@ -193,12 +191,6 @@ def test_an_abort_leaves_the_record_of_a_guest_that_is_not_here_alone(of: Instan
     assert aborted(ROOM, of).changes.instances == ()
 
 
-def test_a_claim_that_is_part_of_a_move_is_not_aborted_by_itself() -> None:
-    with pytest.raises(WrongState, match="claim room is part of migration move") as caught:
-        aborted(replace(ROOM, half="old", migration="move"))
-    assert caught.value.remedy
-
-
 # --- devices --------------------------------------------------------------------------------------
 
 
@@ -217,36 +209,3 @@ def test_devices_that_a_guest_cannot_have_are_refused(
     with pytest.raises(error, match=message) as caught:
         claims.claim_devices(state(), known, port(), NOW)
     assert caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("only", "states", "goes"),
-    [
-        (None, ("claimed",), True),
-        (None, (), True),
-        ("claimed", ("claimed", "claimed"), True),
-        ("claimed", ("claimed", "allocated"), False),
-        ("claimed", ("allocated",), False),
-        ("allocated", ("allocated",), True),
-        ("claimed", (), False),
-    ],
-)
-def test_devices_of_a_guest_are_freed_by_the_state_of_all_of_a_claim(
-    only: Any, states: tuple[Any, ...], *, goes: bool
-) -> None:
-    held = [
-        replace(gpu, holder="port", state=found)
-        for gpu, found in zip(gpus(len(states)), states, strict=True)
-    ]
-    others = (
-        device(HERE, "0000:99:00.0", holder="room", state="claimed"),
-        device(ELSEWHERE, "0000:98:00.0", holder="port-there", state="claimed"),
-        device(HERE, "0000:97:00.0"),
-    )
-    stored = StoredState(I1_HERE, claims=(ROOM, PORT, PORT_THERE), devices=(*held, *others))
-    changes = claims.free_devices_of(state(), stored, only, NOW)
-    released = replace(PORT, state="released", updated_at=NOW)
-    assert changes.claims == ((released,) if goes else ())
-    assert [found.address for found in changes.devices] == (
-        [found.address for found in held] if goes else []
-    )

@@ -11,11 +11,10 @@ from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import GuestRequest, choose_devices, needs_search, reserve
+from agent.tracker.reserving import GuestRequest, needs_search, reserve
 from agent.tracker.stored_state import ClaimLimits, InstanceClaim
 from tests.support.tracking import instance
-from tests.unit.store.record_samples import claim
-from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
+from tests.unit.tracker.samples import HERE, HOST, state
 
 PLAIN = Flavor("plain", "plain", 2, 4096, root_gb=40, ephemeral_gb=10, swap_mb=512)
 PINNED = replace(PLAIN, extra_specs={"hw:cpu_policy": "dedicated"})
@@ -73,41 +72,6 @@ def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
     bare = state(host=replace(HOST, cells=()))
     assert reasons(bare, wanted(PINNED)) == ["NUMA"]
     reserve(bare, wanted())
-
-
-def test_cells_and_devices_are_chosen_together() -> None:
-    found = state(devices=[replace(gpus(1)[0], numa_node=1)])
-    guest = replace(
-        PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"}
-    )
-    reserved = reserve(found, wanted(guest, devices=GPU))
-    assert [cell.host_cell for cell in reserved.cells] == [1]
-    assert [(device.numa_node, request.id) for device, request in reserved.devices] == [(1, "gpu")]
-
-
-def test_devices_that_are_too_far_away_are_a_reason() -> None:
-    one = guest_here()
-    full = claim(one, HERE, cells=(pinned(1, 12, 13, 14, 15),))
-    found = state(instances=[one], claims=[full], devices=[replace(gpus(1)[0], numa_node=1)])
-    guest = replace(
-        PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"}
-    )
-    assert reasons(found, wanted(guest, devices=GPU)) == ["NUMA"]
-    preferred = replace(
-        guest, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "preferred"}
-    )
-    assert len(reserve(found, wanted(preferred, devices=GPU)).devices) == 1
-
-
-def test_devices_alone_are_all_there_or_none() -> None:
-    found = state(devices=gpus(2))
-    two = (replace(GPU[0], count=2),)
-    assert [device.address for device, _ in choose_devices(found, two, frozenset(), None)] == [
-        "0000:00:00.0",
-        "0000:01:00.0",
-    ]
-    with pytest.raises(ResourcesUnavailable):
-        choose_devices(found, (replace(GPU[0], count=3),), frozenset(), None)
 
 
 # --- cells that the scheduler allocated from ------------------------------------------------------

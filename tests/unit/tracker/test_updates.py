@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import InstanceUpdate, StoredState
 from agent.tracker.verdicts import update_instance
-from tests.unit.store.record_samples import claim, migration
+from tests.unit.store.record_samples import claim
 from tests.unit.tracker.samples import (
     HERE,
     TASK_STATES,
@@ -37,24 +37,6 @@ def updated(known: StoredState, **update: Any) -> RecordChanges:
 def released_in(changes: RecordChanges) -> set[str]:
     """The claims that are given back."""
     return {claim.id for claim in changes.claims if not claim.open}
-
-
-def test_a_move_that_is_over_stays_as_it_ended() -> None:
-    assert (
-        updated(
-            StoredState(GUEST, migration(GUEST, status="confirmed"), claims=(HELD,)), deleted=True
-        ).migrations
-        == ()
-    )
-
-
-def test_a_deleted_guest_keeps_its_host_and_a_shelved_one_does_not() -> None:
-    (deleted,) = updated(
-        StoredState(GUEST, claims=(HELD,)), vm_state="deleted", deleted=True
-    ).instances
-    assert (deleted.host, deleted.node) == (HERE.host, HERE.uuid)
-    (shelved,) = updated(StoredState(GUEST, claims=(HELD,)), vm_state="shelved_offloaded").instances
-    assert (shelved.host, shelved.node) == (None, None)
 
 
 @given(

@@ -264,14 +264,6 @@ def test_a_half_whose_move_no_record_knows_is_kept(half: Half, place: str) -> No
     assert judge_claim(claim(half, SOURCE), instance(place), None, SOURCE, WAITED).kind == "keep"
 
 
-def test_a_shelved_guest_that_is_built_again_counts() -> None:
-    back = instance("source", vm_state="shelved_offloaded", task_state="spawning")
-    assert (
-        judge_claim(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).kind
-        == "keep"
-    )
-
-
 # --- the reasons that are reported ----------------------------------------------------------------
 
 

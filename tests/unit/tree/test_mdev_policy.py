@@ -32,17 +32,6 @@ def complaints(types, **sections):
     return [error.message for error in refused.value.errors]
 
 
-def test_without_types_there_is_nothing():
-    assert policy([]) == MdevPolicy() == MdevPolicy(())
-
-
-def test_a_single_type_has_all_parents():
-    found = policy(["nvidia-35"])
-    assert found == MdevPolicy((MdevType("nvidia-35"),))
-    assert found.type_of(GPU) == found.type_of("mtty") == MdevType("nvidia-35")
-    assert found.classes == {"VGPU"}
-
-
 def test_a_parent_has_the_type_that_names_it_and_others_the_one_that_names_none():
     found = policy(
         ["T1", "T2"],
@@ -87,16 +76,3 @@ def test_a_type_that_is_named_twice_counts_once():
     assert policy(["T1", "T1"], T1={"device_addresses": [GPU]}) == MdevPolicy(
         (MdevType("T1", frozenset({GPU})),)
     )
-
-
-def test_everything_that_is_wrong_is_told_at_once():
-    first = {"device_addresses": ["06:00.0", "0000:06:20.0", "a/b\x1b", ""], "mdev_class": "vgpu"}
-    assert complaints(["T1", "", "T2"], T1=first, T2={"mdev_class": "PGPU"}) == [
-        "[mdev_T1] mdev_class = vgpu: it is neither VGPU nor a custom resource class",
-        "[mdev_T1] device_addresses: '06:00.0' is not a PCI address of the form DDDD:BB:SS.F",
-        "[mdev_T1] device_addresses: '0000:06:20.0' is not a PCI address of the form DDDD:BB:SS.F",
-        "[mdev_T1] device_addresses: 'a/b\\x1b' is no name of a device",
-        "[mdev_T1] device_addresses: '' is no name of a device",
-        "[devices] enabled_mdev_types: a type has no name",
-        "[mdev_T2] mdev_class = PGPU: it is neither VGPU nor a custom resource class",
-    ]

@@ -27,10 +27,6 @@ def warnings(driver, **ironic):
     )
 
 
-def test_with_nothing_set_there_is_nothing_to_tell():
-    assert warnings("ironic") == warnings("libvirt") == []
-
-
 def test_the_peers_of_an_ironic_compute_service_are_named_with_what_takes_their_place():
     (told,) = warnings("ironic", peer_list=["a", "b"])
     assert told.startswith(

@@ -34,14 +34,6 @@ def counted(
     return contents(tree)
 
 
-def test_each_class_is_counted_on_its_provider_which_is_made_if_need_be():
-    assert counted(with_cell(), units=SEEN) == {
-        NAME: {"VCPU": amount(4, 4.0), PMEM: amount(2), OTHER: amount(1)},
-        CELL: {"PCPU": amount(2), PMEM: amount(1)},
-        CARD: {"CUSTOM_PORT": amount(1)},
-    }
-
-
 def test_the_root_counts_for_a_cell_that_has_no_provider():
     assert counted(root_only(), units=SEEN) == {
         NAME: {PMEM: amount(3), OTHER: amount(1)},

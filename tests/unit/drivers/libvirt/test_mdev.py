@@ -32,16 +32,6 @@ def read(*devices: DeviceAnswer, owners=None):
     return read_mdevs(read_node_devices(devices), owners or {})
 
 
-def test_parent_of_two_devices_and_fourteen_more_has_sixteen():
-    reading = read(
-        cuttable(GPU, nvidia_35=14), mdev(ONE, "nvidia-35", GPU), mdev(TWO, "nvidia-35", GPU)
-    )
-    assert reading.faults == ()
-    [parent] = reading.value
-    assert parent.total("nvidia-35") == 16
-    assert parent.provider_name("L") == "L_pci_0000_06_00_0"
-
-
 def test_each_device_names_the_guest_that_has_it():
     [parent] = read(
         cuttable(GPU, T=0), mdev(ONE, "T", GPU), mdev(TWO, "T", GPU), owners={ONE: GUEST}

@@ -15,7 +15,7 @@ from bench.tree_driver import CELLS, Tree
 OWN_TRAIT = 1
 DISCOVERY = 5
 RESHAPE_BASE, SPLIT = 6, 2
-SOME_NODES = 100
+SOME_NODES, BATCH = 100, 50
 HELD_RATIO, THREADS_RATIO = 1.2, 0.7
 GROWTH = {"P": 0.05, "N": 1.0}
 """Milliseconds of the processor that a steady pass may take more for a provider, and for a node."""
@@ -86,7 +86,7 @@ def _hosts() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
 def _many_nodes() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
     """Return the same for N nodes."""
     return {
-        "first": ("3N + 5 + K", lambda row: 3 * row.nodes + 5 + _tree(row).custom_names),
+        "first": ("2N + N/50 + 10", lambda row: 2 * row.nodes + row.nodes // BATCH + 10),
         "steady": ("N/100 + 1", lambda row: row.nodes // SOME_NODES + 1),
         "restart": ("N/100 + 1", lambda row: row.nodes // SOME_NODES + 1),
     }

@@ -40,6 +40,11 @@ class AuditOrder:
             self._unfinished.pop(node, None)
             self._changed.notify_all()
 
+    def wait_for_all(self, seconds: float) -> None:
+        """Wait until no audit is unfinished, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._unfinished, seconds)
+
     def wait_for_earlier(self, node: ProviderUuid) -> None:
         """Wait until no audit before that of ``node`` is unfinished; an audit that is not in the
         order waits for none.

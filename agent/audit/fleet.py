@@ -18,6 +18,8 @@ from typing import TypeVar
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
 from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes, tidy_records
+from agent.audit.flushing import Steps
+from agent.audit.new_nodes import AuditSteps, NewNodes
 from agent.audit.node_audit import NodeAudit
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
@@ -40,6 +42,8 @@ T = TypeVar("T")
 LOOK = 0.02
 # The part of the time in which a process that only computes uses a CPU, at least.
 BUSY = 0.5
+# In seconds: how long new nodes wait for the last audits, so that one request serves them all.
+PATIENCE = 5.0
 
 
 def results_side_by_side(jobs: Iterable[Callable[[], T]], most: int, name: str) -> list[T]:
@@ -237,9 +241,9 @@ class Fleet:
         unchanged = {} if names else self._unchanged_reports(chosen, options, rows)
         due = {uuid: name for uuid, name in chosen.items() if uuid not in unchanged}
         count = progress(len(due) + len(deleted))
-        audited = iter(self._audit_all(due, options, rows, count))
+        audited = iter(self._audit_all(client, due, options, rows, count))
         nodes = [unchanged[uuid] if uuid in unchanged else next(audited) for uuid in chosen]
-        nodes += self._audit_all(deleted, options, rows, count, deleted=True)
+        nodes += self._audit_all(client, deleted, options, rows, count, deleted=True)
         if not options.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
@@ -359,6 +363,7 @@ class Fleet:
 
     def _audit_all(
         self,
+        client: PlacementClient,
         nodes: Mapping[str, str],
         options: AuditOptions,
         rows: Mapping[ProviderUuid, Row] | None,
@@ -371,11 +376,12 @@ class Fleet:
         """
         order = self.context.order
         close_surplus = self.context.server.transport.close_surplus_connections
+        new_nodes = NewNodes(client, partial(self._take_leases, dry_run=options.dry_run))
 
-        def audit(uuid: str, name: str) -> NodeReport:
+        def audit(uuid: str, name: str) -> Steps[NodeReport]:
             """Audit one node; a bug becomes a failed report."""
             try:
-                report = self._audit_one(uuid, name, options, rows, deleted=deleted)
+                report = yield from self._audit_one(uuid, name, options, rows, deleted=deleted)
             except AgentError:
                 raise
             except Exception as error:
@@ -390,17 +396,32 @@ class Fleet:
             progress(name)
             return report
 
-        items = list(nodes.items())
+        def begin(uuid: str, steps: AuditSteps) -> None:
+            """Audit one node as far as it need not wait for other new nodes."""
+            steps.go_on()
+            if steps.report is None:
+                order.end(ProviderUuid(uuid))
+                new_nodes.add(steps)
+
+        def write_rest() -> None:
+            # A node that hangs does not hold the others.
+            order.wait_for_all(PATIENCE)
+            new_nodes.close()
+
+        audits = {uuid: AuditSteps(audit(uuid, name)) for uuid, name in nodes.items()}
+        items = list(audits.items())
         # The first node alone, because the others need not ask again for what it learns about
         # Placement.
-        reports = [audit(*item) for item in items[:1]]
+        for _, first in items[:1]:
+            first.end()
         if rest := items[1:]:
             order.begin(ProviderUuid(uuid) for uuid, _ in rest)
-            calls = LastCalls(len(rest), close_surplus)
-            audits = [partial(calls.run, partial(audit, *item)) for item in rest]
-            reports += results_side_by_side(audits, self._workers, "audit")
+            jobs: list[Callable[[], None]] = [partial(begin, *item) for item in rest]
+            jobs.append(write_rest)
+            calls = LastCalls(len(jobs), close_surplus)
+            results_side_by_side([partial(calls.run, job) for job in jobs], self._workers, "audit")
         close_surplus()
-        return reports
+        return [steps.end() for steps in audits.values()]
 
     def _audit_one(
         self,
@@ -410,7 +431,7 @@ class Fleet:
         rows: Mapping[ProviderUuid, Row] | None,
         *,
         deleted: bool,
-    ) -> NodeReport:
+    ) -> Steps[NodeReport]:
         """Audit one node, under the lease and with the mark that it has before."""
         # Before each node, because all of them together may take longer than a lease lasts.
         self._take_leases(dry_run=options.dry_run)
@@ -424,7 +445,8 @@ class Fleet:
             if rows is None or (own is not None and own.uuid == uuid)
             else _structure(audit, rows)
         )
-        report = audit.remove(options, known) if deleted else audit.run(options, known)
+        steps = audit.remove(options, known) if deleted else audit.run(options, known)
+        report = yield from steps
         if self.leases.shared is not None:
             # The agent that has the node now releases it once it sees that the node left its
             # partition.

@@ -3,9 +3,10 @@ results are recorded; and the conflicts that call for another attempt.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from agent.audit.context import AuditContext, AuditedNode
 from agent.audit.observation import Judged, PlanOutcome
@@ -43,6 +44,13 @@ from agent.tree.allocation_repair import AllocationRepair
 
 LOG = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
+Steps = Generator[Flush, None, Result]
+"""What is done in steps: the flush of a new node stops twice, before the node is created and before
+its inventory is written, so that those of many nodes can be written together.
+"""
+
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
 
 
@@ -61,7 +69,7 @@ class Flushing:
         self._node, self._context, self._state = node, context, placement_state
         self._rivals = rivals
 
-    def flush(self, run: AuditRun, outcome: PlanOutcome) -> bool:
+    def flush(self, run: AuditRun, outcome: PlanOutcome) -> Steps[bool]:
         """Send the plan without what another writer would change back now, or in a dry run foresee
         what that would do. Return whether no other attempt is needed. Before another one for a
         conflict there is a wait, see :meth:`conflicts`.
@@ -82,7 +90,7 @@ class Flushing:
             run.outcomes += withheld
             return True
         with run.step("flush"):
-            flushed = self._send(run, outcome, plan)
+            flushed = yield from self._send(run, outcome, plan)
         self._rivals.record_sent(flushed.outcomes)
         if flushed.failed is not None:
             raise flushed.failed
@@ -121,7 +129,7 @@ class Flushing:
         if not self._context.observes:
             state.assume(plan)
 
-    def _send(self, run: AuditRun, outcome: PlanOutcome, plan: Plan) -> FlushResult:
+    def _send(self, run: AuditRun, outcome: PlanOutcome, plan: Plan) -> Steps[FlushResult]:
         """Write the intended ownership to the journal, send the plan, record the results, and which
         evacuations the removals of the plan clear.
         """
@@ -136,7 +144,7 @@ class Flushing:
             owned = state.journal.providers
             plan, skipped = state.intend(plan)
             # If this raises, the next pass sees by the generations what was done.
-            flushed = Flush(
+            flush = Flush(
                 run.client,
                 plan,
                 state.view,
@@ -147,7 +155,12 @@ class Flushing:
                 refused=[left_out.operation for left_out in skipped],
                 owned=owned,
                 confirmed=dict(state.confirmed),
-            ).run()
+            )
+            if flush.is_of_new_node:
+                yield flush
+                flush.create()
+                yield flush
+            flushed = flush.run()
             self._report(run, flushed, skipped)
             # Last, because the outcomes are reported even if they cannot be recorded.
             state.record(plan, flushed)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
-from agent.audit.flushing import Flushing
+from agent.audit.flushing import Flushing, Steps
 from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
 from agent.audit.observation import Observation, PlanOutcome
@@ -89,9 +89,10 @@ class NodeAudit:
 
     # --- audits -----------------------------------------------------------------------------------
 
-    def run(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> NodeReport:
-        """Audit the node and return its report. Never raises an :class:`AgentError`: errors are in
-        the report. An audit on the mirror that needs Placement begins anew and asks it.
+    def run(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> Steps[NodeReport]:
+        """Audit the node in steps and return its report. Never raises an :class:`AgentError`:
+        errors are in the report. An audit on the mirror that needs Placement begins anew and asks
+        it.
 
         ``rows``: the node's structure in Placement, if one list for many nodes already brought it.
         """
@@ -103,11 +104,11 @@ class NodeAudit:
             return self._paused(self._refusal.report, options)
         if options.on_mirror:
             with suppress(MirrorInsufficient):
-                return self._reported(options, lambda run: self._audit(run, None))
+                return (yield from self._reported(options, lambda run: self._audit(run, None)))
             options = replace(options, on_mirror=False)
-        return self._reported(options, lambda run: self._audit(run, rows))
+        return (yield from self._reported(options, lambda run: self._audit(run, rows)))
 
-    def remove(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> NodeReport:
+    def remove(self, options: AuditOptions, rows: Sequence[Row] | None = None) -> Steps[NodeReport]:
         """Delete the providers of ours in the tree of a node of which the driver says that it was
         deleted. Otherwise as :meth:`run`.
         """
@@ -115,7 +116,7 @@ class NodeAudit:
 
     # --- one audit: observe → plan → flush, again as long as changes by others call for it --------
 
-    def _audit(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
+    def _audit(self, run: AuditRun, rows: Sequence[Row] | None) -> Steps[None]:
         with run.step("facts"):
             run.facts, capabilities = self._reader.facts()
         for run.attempts in range(1, MAX_ATTEMPTS + 1):
@@ -136,10 +137,10 @@ class NodeAudit:
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
                     self._remember(seen, outcome)
-                if self._flushing.flush(run, self._with_misplaced(run, outcome)):
+                if (yield from self._flushing.flush(run, self._with_misplaced(run, outcome))):
                     return
 
-    def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
+    def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> Steps[None]:
         for run.attempts in range(1, MAX_ATTEMPTS + 1):
             with run.step("usage"):
                 if not run.options.dry_run:
@@ -148,7 +149,7 @@ class NodeAudit:
                 with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
                     self._reader.refresh(run, rows if run.attempts == 1 else None)
                     outcome = plan_removal(self._reader.deleted(run))
-                if self._flushing.flush(run, outcome):
+                if (yield from self._flushing.flush(run, outcome)):
                     return
 
     def _with_misplaced(self, run: AuditRun, outcome: PlanOutcome) -> PlanOutcome:
@@ -189,7 +190,9 @@ class NodeAudit:
 
     # --- the report -------------------------------------------------------------------------------
 
-    def _reported(self, options: AuditOptions, audit: Callable[[AuditRun], None]) -> NodeReport:
+    def _reported(
+        self, options: AuditOptions, audit: Callable[[AuditRun], Steps[None]]
+    ) -> Steps[NodeReport]:
         """Return the report of ``audit``, however it ends.
 
         :raises MirrorInsufficient: the audit is one on the mirror, and needs Placement.
@@ -199,7 +202,7 @@ class NodeAudit:
         state: NodeState = "failed"
         try:
             self._check_name()
-            audit(run)
+            yield from audit(run)
             self._look_back(run)
             state, moved = run.state(), run.has_moved
             self._started = self._started or moved

@@ -38,6 +38,7 @@ from agent.model.operation import (
     RenameProvider,
     ReparentProvider,
     Reshape,
+    SetAggregates,
     SetInventory,
     SetTraits,
 )
@@ -47,7 +48,11 @@ from agent.placement import sending
 from agent.placement.client import PlacementClient
 from agent.placement.consumers import follow
 from agent.placement.plan import Plan, depends, names_needed
-from agent.placement.reshaping import ReshapeRequest, write_inventories
+from agent.placement.reshaping import (
+    ReshapeRequest,
+    write_inventories,
+    write_new_inventories,
+)
 from agent.placement.sending import Attempt, Contents, Kind, attempted
 from agent.placement.server import forget_names, with_names
 
@@ -56,6 +61,8 @@ LOG = logging.getLogger(__name__)
 # From this many inventories on, one reshape that moves nothing and one read of the generations are
 # fewer requests.
 BULK = 3
+# The plan of a new node without children, aggregates aside.
+OF_NEW_NODE = [CreateProvider, SetInventory, SetTraits]
 
 OfProvider = TypeVar("OfProvider", bound=ProviderOperation)
 
@@ -138,16 +145,22 @@ class Flush:
         self.read_at = dict(view.read_at)
         self.consumers = dict(view.consumers)
         self.outcomes: dict[OperationKey, Outcome] = {}
+        self.new = {
+            operation.provider.uuid
+            for operation in plan.operations
+            if isinstance(operation, CreateProvider)
+        }
         self.failures: list[Operation] = list(refused)
 
     def run(self) -> FlushResult:
-        """Send every operation that can be sent. Return the result, with the view that follows from
-        Placement's answers.
+        """Send every operation that can be sent and is not sent yet. Return the result, with the
+        view that follows from Placement's answers.
         """
-        with suppress(StopFlush):
-            self._send_tree()
         result = self.result
-        if result.conflict is None and result.outage is None and result.failed is None:
+        if not self._stopped:
+            with suppress(StopFlush):
+                self._send_tree()
+        if not self._stopped:
             with suppress(StopFlush):
                 self._try_each(
                     self._possible(self._of(AllocationOperation)), self._write_allocations
@@ -160,6 +173,35 @@ class Flush:
             result.view, tree=self.tree.freeze(), read_at=self.read_at, consumers=self.consumers
         )
         return result
+
+    @property
+    def is_of_new_node(self) -> bool:
+        """Whether the plan creates a root without children: what such a plan sends last is guarded
+        by the generation of its inventory.
+        """
+        kinds = [type(operation) for operation in self.plan.operations]
+        return [kind for kind in kinds if kind is not SetAggregates] == OF_NEW_NODE
+
+    def create(self) -> None:
+        """Send the creation of a new node, so that its inventory can be written together with those
+        of others: see :func:`write_together`.
+        """
+        with suppress(StopFlush):
+            self._try_each(self._possible(self._of(CreateProvider)), self._create)
+
+    def new_inventories(self) -> list[tuple[Provider, SetInventory]]:
+        """Return the inventory of the new node that can be written now, with its provider."""
+        if self._stopped or not self.result.capabilities.can_reshape:
+            return []
+        return [
+            (self.tree.provider(operation.provider.uuid), operation)
+            for operation in self._possible(self._of(SetInventory))
+        ]
+
+    @property
+    def _stopped(self) -> bool:
+        result = self.result
+        return not (result.conflict is None and result.outage is None and result.failed is None)
 
     def _send_tree(self) -> None:
         """Send every operation that concerns providers and names."""
@@ -186,13 +228,16 @@ class Flush:
         self._set_all(
             [
                 operation
-                for operation in self._possible(self.plan.operations)
+                for operation in self._possible(self._left())
                 if isinstance(operation, Contents)
             ]
         )
 
+    def _left(self) -> list[Operation]:
+        return [one for one in self.plan.operations if one.key not in self.outcomes]
+
     def _of(self, kind: type[Kind]) -> list[Kind]:
-        return [operation for operation in self.plan.operations if isinstance(operation, kind)]
+        return [operation for operation in self._left() if isinstance(operation, kind)]
 
     def _possible(self, operations: Iterable[Kind]) -> list[Kind]:
         """Return the operations that do not depend on a failed one."""
@@ -236,11 +281,11 @@ class Flush:
 
     def _ensure_names(self) -> None:
         """Create the names that an operation needs which can still be sent."""
-        needed = frozenset[str]().union(*map(names_needed, self._possible(self.plan.operations)))
+        needed = frozenset[str]().union(*map(names_needed, self._possible(self._left())))
         self._try_each(
             [
                 operation
-                for operation in self.plan.operations
+                for operation in self._left()
                 if isinstance(operation, EnsureResourceClass | EnsureTrait)
                 and operation.name in needed
             ],
@@ -309,13 +354,7 @@ class Flush:
         try:
             attempts = write_inventories(self.client, self.tree, self.root, inventories)
         except PlacementRefused as refusal:
-            if refusal.status == 403:
-                LOG.info(
-                    "the account in [placement] may not reshape; inventories are written one by "
-                    "one, and it is tried again in an hour: %s",
-                    refusal.remedy,
-                )
-                self.result.capabilities = replace(self.result.capabilities, can_reshape=False)
+            _note_refusal([self], refusal)
             return False
         self.record(attempts)
         return True
@@ -323,10 +362,9 @@ class Flush:
     def _set_contents(self, operations: Sequence[Contents]) -> list[Attempt]:
         """Send the writes of one provider, each with the generation of the answer before."""
         present = self.tree.provider(operations[0].provider.uuid)
-        is_new = any(one.provider.uuid == present.uuid for one in self._of(CreateProvider))
         attempts = list[Attempt]()
         for operation in operations:
-            confirmed = 0 if is_new else self.confirmed.get(operation.key, 0)
+            confirmed = 0 if present.uuid in self.new else self.confirmed.get(operation.key, 0)
             try:
                 present = sending.set_contents(self.client, operation, present, confirmed)
             except PlacementError as error:
@@ -441,6 +479,36 @@ class Flush:
             self.result.held[operation.provider.uuid] = frozenset(
                 operation.old.keys() - operation.new.keys()
             )
+
+
+def write_together(client: PlacementClient, flushes: Sequence[Flush]) -> None:
+    """Write the inventories of the new nodes of many flushes in one request. If Placement refuses
+    it, each flush sends its own.
+    """
+    waiting = [(flush, *new) for flush in flushes for new in flush.new_inventories()]
+    if len(waiting) < 2:
+        return
+    try:
+        attempts = write_new_inventories(client, [(there, new) for _, there, new in waiting])
+    except PlacementRefused as refusal:
+        _note_refusal(flushes, refusal)
+        return
+    for (flush, _, _), attempt in zip(waiting, attempts, strict=True):
+        with suppress(StopFlush):
+            flush.record([attempt])
+
+
+def _note_refusal(flushes: Iterable[Flush], refusal: PlacementRefused) -> None:
+    """Note that no inventories are to be written together for a while, if it is not allowed."""
+    if refusal.status not in (403, 404):
+        return
+    LOG.info(
+        "the account in [placement] may not reshape; inventories are written one by one, and it is "
+        "tried again in an hour: %s",
+        refusal.remedy,
+    )
+    for flush in flushes:
+        flush.result.capabilities = replace(flush.result.capabilities, can_reshape=False)
 
 
 def providers_of(operation: Operation) -> Iterable[ProviderUuid]:

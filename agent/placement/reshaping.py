@@ -5,7 +5,7 @@ contain.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from agent.errors import (
 from agent.model.inventory import Allocation, Holdings, Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, number_of, printable
 from agent.model.operation import Reshape, SetInventory
+from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.placement.client import PlacementClient
 from agent.placement.sending import Attempt, log_inventory, not_done
@@ -233,7 +234,10 @@ def _records(
 
 LOG = logging.getLogger(__name__)
 
-# How many providers or consumers a message names.
+# What refuses a request for many inventories, and not each of them.
+REFUSED_TOGETHER = (400, 403, 404, 413)
+# By how much a reshape raises the generation of a provider that has an inventory afterwards.
+REPLACED = 2
 
 
 class ReshapeRequest:
@@ -335,7 +339,7 @@ class ReshapeRequest:
             # A reshape raises a generation by two, by one if no inventory is left, and by one more
             # if a consumer in it holds something there afterwards: any other difference means that
             # somebody else wrote too, and then the contents have to be read.
-            expected = generation + (2 if records else 1) + self._has_allocations(uuid)
+            expected = generation + (REPLACED if records else 1) + self._has_allocations(uuid)
             if rows[uuid].generation != expected:
                 raise GenerationConflict(
                     f"provider {self._called(uuid)} was changed beside the reshape"
@@ -396,20 +400,57 @@ def write_inventories(
         old_allocations={},
         allocations={},
     )
-    error: PlacementError | None = None
-    try:
-        ReshapeRequest(client, tree, root, together).send()
-    except PlacementRefused as refusal:
-        if refusal.status in (400, 403, 413) or refusal.placement_code == INVENTORY_IN_USE:
-            raise
-        error = (
-            GenerationConflict(f"a provider was changed meanwhile: {refusal.message}")
-            if refusal.is_conflict
-            else refusal
-        )
-    except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:
-        error = failure
-    else:
+    error = _error_of_all(ReshapeRequest(client, tree, root, together).send, REFUSED_TOGETHER)
+    if error is None:
         for operation in operations:
             log_inventory(operation)
     return [Attempt(operation, error=error) for operation in operations]
+
+
+def write_new_inventories(
+    client: PlacementClient, new: Sequence[tuple[Provider, SetInventory]]
+) -> list[Attempt]:
+    """Write the first inventories of new providers of many trees in one request.
+
+    Placement's answer has no generations. Those that follow from the request guard the next write
+    of each provider, which shows whether they are right.
+
+    :raises PlacementRefused: nothing was written, and each inventory has to be sent by itself.
+    """
+    guarded = {
+        provider.uuid: (provider.generation or 0, operation.new) for provider, operation in new
+    }
+    # Somebody changed one of the providers: the others need no other plan.
+    error = _error_of_all(lambda: client.reshape(guarded, ()), (*REFUSED_TOGETHER, 409))
+    return [
+        Attempt(operation, error=error)
+        if error is not None
+        else Attempt(
+            operation,
+            replace(
+                provider,
+                generation=(provider.generation or 0) + REPLACED,
+                inventory=operation.new,
+            ),
+        )
+        for provider, operation in new
+    ]
+
+
+def _error_of_all(send: Callable[[], None], apart: Collection[int]) -> PlacementError | None:
+    """Send a request for many inventories. Return the error that all of them have.
+
+    :param apart: the statuses after which each is sent by itself.
+    :raises PlacementRefused: the answer has one of them.
+    """
+    try:
+        send()
+    except PlacementRefused as refusal:
+        if refusal.status in apart or refusal.placement_code == INVENTORY_IN_USE:
+            raise
+        if not refusal.is_conflict:
+            return refusal
+        return GenerationConflict(f"a provider was changed meanwhile: {refusal.message}")
+    except (PlacementUnreachable, PlacementNotDone, GenerationConflict) as failure:
+        return failure
+    return None

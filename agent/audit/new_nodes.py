@@ -1,0 +1,72 @@
+"""The new nodes of a pass: each stops once it is planned, and many write their inventories in one
+request.
+"""
+
+import threading
+from collections.abc import Callable
+
+from agent.audit.flushing import Steps
+from agent.model.report import NodeReport
+from agent.placement.client import PlacementClient
+from agent.placement.flush import Flush, write_together
+
+MANY = 50
+
+
+class AuditSteps:
+    """One audit in its steps: ``flush`` is what it stopped before, ``report`` its result."""
+
+    def __init__(self, steps: Steps[NodeReport]) -> None:
+        self._steps = steps
+        self.flush: Flush | None = None
+        self.report: NodeReport | None = None
+
+    def go_on(self) -> None:
+        """Do the next step."""
+        try:
+            self.flush = next(self._steps)
+        except StopIteration as end:
+            self.flush, self.report = None, end.value
+
+    def end(self) -> NodeReport:
+        """Do all steps that are left."""
+        while self.report is None:
+            self.go_on()
+        return self.report
+
+
+class NewNodes:
+    """Audits of new nodes that wait until there are ``MANY``. Threads share it."""
+
+    def __init__(self, client: PlacementClient, may_write: Callable[[], None]) -> None:
+        """Begin with none. ``may_write`` raises an error if this agent must not write any more."""
+        self._client, self._may_write = client, may_write
+        self._lock = threading.Lock()
+        self._waiting: list[AuditSteps] = []
+        self._closed = False
+
+    def add(self, audit: AuditSteps) -> None:
+        """Have the audit wait, or end it together with those that wait."""
+        with self._lock:
+            self._waiting.append(audit)
+            ready = self._take() if self._closed or len(self._waiting) == MANY else []
+        self._end(ready)
+
+    def close(self) -> None:
+        """End the audits that wait. Others that come do not wait."""
+        with self._lock:
+            self._closed, ready = True, self._take()
+        self._end(ready)
+
+    def _take(self) -> list[AuditSteps]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _end(self, audits: list[AuditSteps]) -> None:
+        if not audits:
+            return
+        self._may_write()
+        each = self._client.exchange.each
+        each(AuditSteps.go_on, audits)
+        write_together(self._client, [one.flush for one in audits if one.flush is not None])
+        each(AuditSteps.end, audits)

@@ -90,7 +90,7 @@ def test_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_
     report = host.cycle()
     assert (report.state, host.tree) == ("in-sync", [f"{F2}: {VF}=2"])
     assert held(report) == [
-        f"c1_{F2}: 2 of {VF} are allocated to {guest('S1')}, but there are only 1; the total stays "
+        f"c1_{F2}: 2 of {VF} are allocated to {guest('S1')}, but the card has only 1; the total stays "
         "at 2"
     ]
     host.release("S1")
